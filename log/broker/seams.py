@@ -1,0 +1,125 @@
+"""The seams inside the broker: request context, replies that come later, and what a coordinator may ask of its surroundings.
+
+The broker core is sans-IO (architecture, D2): nothing in `log/broker` opens a socket or file, sleeps, or reads a clock of its own.
+Everything runs on one thread (the event loop of the shell), so no locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+    host: str
+    connection_id: int
+    principal: str = "User:ANONYMOUS"
+    listener: str = "PLAINTEXT"
+
+
+class Reply:
+    """A response that comes later: a one-shot promise for the single broker thread.
+
+    A handler returns a response message at once, a `Reply` for later, or None for "no response" (acks=0).
+    """
+
+    __slots__ = ("_callbacks", "is_done", "value")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.value: Any = None
+        self._callbacks: list[Callable[[Any], None]] = []
+
+    def set(self, value: Any) -> None:
+        """Complete the reply; a second call is a bug."""
+        assert not self.is_done, "a reply is set once"
+        self.is_done, self.value = True, value
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(value)
+
+    def then(self, callback: Callable[[Any], None]) -> None:
+        """Call back with the value, now if it is there."""
+        if self.is_done:
+            callback(self.value)
+        else:
+            self._callbacks.append(callback)
+
+
+class Clock(Protocol):
+    """Time as the core sees it."""
+
+    def wall_ms(self) -> int: ...
+
+    def monotonic_ms(self) -> int: ...
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """Calls back on the broker thread after a delay; a test drives it by hand."""
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecord:
+    """A record of an internal compacted topic; value None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int = -1
+
+
+class Journal(Protocol):
+    """An internal topic (`__consumer_offsets`, `__transaction_state`) as a coordinator uses it."""
+
+    @property
+    def partition_count(self) -> int: ...
+
+    def append(
+        self, partition: int, records: Sequence[JournalRecord], *, producer_id: int = -1, producer_epoch: int = -1
+    ) -> Reply:
+        """Append as one batch; the reply is set to the base offset once it is on disk, or to an error code (negative).
+
+        With a producer id the batch is transactional (pending until that transaction's marker reaches the partition).
+        """
+        ...
+
+    def replay(self, partition: int) -> Iterator[ReplayedBatch]:
+        """Yield every batch from the log start, in offset order, with enough context to follow transactions."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedBatch:
+    """A batch of an internal topic as read back. `marker` is None for data, else True for commit and False for abort."""
+
+    base_offset: int
+    producer_id: int
+    producer_epoch: int
+    is_transactional: bool
+    marker: bool | None
+    records: tuple[JournalRecord, ...]
+
+
+class TxnPartitions(Protocol):
+    """How the transaction coordinator reaches data partitions: verifies that they exist and writes the markers."""
+
+    def exists(self, topic: str, partition: int) -> bool: ...
+
+    def write_marker(
+        self, topic: str, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, is_commit: bool
+    ) -> Reply:
+        """Append a control batch; the reply is set to error code 0 once it is on disk."""
+        ...

@@ -1,0 +1,275 @@
+"""What streams, sql, connect and Spark may ask of the log: the protocols that `logflume.log.client` fills in.
+
+The same classes work over both transports (architecture, D3): the log opened in this process, and TCP or a Unix socket to a
+logflume broker or an Apache Kafka cluster. All calls are blocking and thread-safe unless said otherwise; every one raises
+`TransportError` when the log cannot be reached within its timeout and `KafkaError` when the broker refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .records import Chunk, Headers, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record went. `offset` is -1 with acks=0."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: its id (32 hex digits), number of partitions and the configs that differ from the defaults."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    is_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset (the next one to read) and the free text kept beside it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMemberDescription:
+    """A member of a consumer group and the partitions it holds."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group: state (Empty, PreparingRebalance, CompletingRebalance, Stable, Dead), protocol, members."""
+
+    group_id: str
+    state: str
+    protocol: str
+    members: tuple[GroupMemberDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Identity of a live group member, passed to a transaction so that a stale member's offsets are refused (KIP-447)."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+
+
+class Producer(Protocol):
+    """Sends records. Idempotent by default; transactional when made with a transactional id. Acked = on disk (acks=all)."""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Future[RecordMetadata]:
+        """Queue one record; blocks only while the buffer is full. Partition: given, else murmur2 of the key, else sticky."""
+        ...
+
+    def send_chunk(self, topic: str, chunk: Chunk, *, partition: int | None = None) -> Future[int]:
+        """Queue all records of a chunk in order; the future gives their number once all are acknowledged.
+
+        Partition: given, else per record by the key as in `send`.
+        """
+        ...
+
+    def flush(self, *, timeout_s: float = 120.0) -> None:
+        """Wait until everything queued is acknowledged; raises the first error of a record that was not."""
+        ...
+
+    def init_transactions(self) -> None:
+        """Fence older producers of this transactional id and abort what they left open."""
+        ...
+
+    def begin_transaction(self) -> None: ...
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        """Add a group's offset commit to the open transaction."""
+        ...
+
+    def commit_transaction(self) -> None:
+        """Flush, then commit; on return all of it is visible to read_committed readers and on disk."""
+        ...
+
+    def abort_transaction(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Consumer(Protocol):
+    """Reads records. Not thread-safe (one thread at a time), except `wakeup`."""
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        *,
+        on_assigned: Callable[[Sequence[TopicPartition]], None] | None = None,
+        on_revoked: Callable[[Sequence[TopicPartition]], None] | None = None,
+    ) -> None:
+        """Join the consumer group for these topics; the callbacks run inside `poll`, before records of a new assignment."""
+        ...
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without group management."""
+        ...
+
+    def assignment(self) -> tuple[TopicPartition, ...]: ...
+
+    def poll(self, *, timeout_s: float = 1.0, max_records: int = 100_000) -> list[Chunk]:
+        """Return the next records as chunks of one partition each, [] when none came in time."""
+        ...
+
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+    def position(self, partition: TopicPartition) -> int: ...
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and the end as of the last fetch; None before the first."""
+        ...
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """Commit the given offsets, or the positions of everything returned by `poll`."""
+        ...
+
+    def group_metadata(self) -> GroupMetadata: ...
+
+    def wakeup(self) -> None:
+        """Make a `poll` that is waiting in another thread return at once."""
+        ...
+
+    def close(self, *, leave_group: bool = True) -> None: ...
+
+
+class Admin(Protocol):
+    """Topics, groups and offsets."""
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
+    ) -> None: ...
+
+    def ensure_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicDescription:
+        """Create the topic if it does not exist; return it as it is."""
+        ...
+
+    def delete_topic(self, name: str) -> None: ...
+
+    def create_partitions(self, name: str, total: int) -> None: ...
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]: ...
+
+    def describe_topics(self, names: Sequence[str]) -> dict[str, TopicDescription]:
+        """Raises UnknownName for a topic that does not exist."""
+        ...
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """All configs of a topic, defaults included."""
+        ...
+
+    def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, read_committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """High watermarks, or last stable offsets with `read_committed`."""
+        ...
+
+    def offsets_for_time(self, partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """First offset whose timestamp is >= the given milliseconds, None when there is none."""
+        ...
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Move the log start offset of each partition up to the given offset."""
+        ...
+
+    def list_groups(self) -> list[str]: ...
+
+    def describe_group(self, group_id: str) -> GroupDescription: ...
+
+    def delete_group(self, group_id: str) -> None: ...
+
+    def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+
+    def set_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Set committed offsets of a group without members (state Empty); refused otherwise."""
+        ...
+
+    def request(self, api: str, version: int | None = None, **fields: Any) -> Any:
+        """Send any request of the protocol by name (for tests and tools); returns the decoded response."""
+        ...
+
+
+class Log(Protocol):
+    """A log: embedded, a logflume broker or an Apache Kafka cluster. Context manager; `close` is idempotent."""
+
+    @property
+    def where(self) -> str:
+        """The data directory or bootstrap address it was opened with."""
+        ...
+
+    def producer(
+        self,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        acks: int = -1,
+        linger_ms: int = 5,
+        batch_size: int = 262_144,
+        compression: str = "none",
+        client_id: str = "logflume",
+    ) -> Producer: ...
+
+    def consumer(
+        self,
+        *,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        read_committed: bool = True,
+        offset_reset: str = "earliest",
+        session_timeout_ms: int = 45_000,
+        max_poll_interval_ms: int = 300_000,
+        fetch_max_bytes: int = 8_388_608,
+        fetch_max_wait_ms: int = 500,
+        client_id: str = "logflume",
+    ) -> Consumer:
+        """`offset_reset`: earliest, latest or none. Offsets are committed only by `commit` or inside a transaction."""
+        ...
+
+    def admin(self) -> Admin: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Log: ...
+
+    def __exit__(self, *exc: object) -> None: ...

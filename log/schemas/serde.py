@@ -1,0 +1,47 @@
+"""The one serde interface that streams, sql and connect share (architecture, D12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .types import Column
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FormatSpec:
+    """How one side (key or value) of a topic is written: data, so that a plan can be stored, compared and shipped to Spark.
+
+    Attributes:
+        name: JSON, DELIMITED, KAFKA or NONE (registered in `logflume.log.schemas.formats`).
+        is_wrapped: for a single column, whether it is written as a record with one field (True) or bare (False).
+        delimiter: DELIMITED only, one character.
+    """
+
+    name: str
+    is_wrapped: bool = True
+    delimiter: str = ","
+
+
+class Serde(Protocol):
+    """Encodes and decodes the rows of one side of a topic. Stateless and thread-safe."""
+
+    @property
+    def spec(self) -> FormatSpec: ...
+
+    @property
+    def columns(self) -> tuple[Column, ...]: ...
+
+    def decode(self, data: bytes | None) -> Row | None:
+        """Return the row (aligned with `columns`), None for null bytes.
+
+        Raises:
+            DecodeError: the bytes do not fit the format or the columns.
+        """
+        ...
+
+    def encode(self, row: Row | None) -> bytes | None:
+        """Return the bytes of a row, None for None. Raises InvalidInput when a value cannot be written."""
+        ...
