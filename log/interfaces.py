@@ -199,9 +199,7 @@ class Admin(Protocol):
 
     def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], *, read_committed: bool = False
-    ) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[TopicPartition], *, read_committed: bool = False) -> dict[TopicPartition, int]:
         """High watermarks, or last stable offsets with `read_committed`."""
         ...
 

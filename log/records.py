@@ -113,6 +113,5 @@ class Chunk:
 def _spans(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> list[bytes | None]:
     data = buffer.tobytes()
     return [
-        data[start : start + size] if size >= 0 else None
-        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+        data[start : start + size] if size >= 0 else None for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
     ]

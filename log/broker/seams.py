@@ -1,6 +1,6 @@
 """The seams inside the broker: request context, replies that come later, and what a coordinator may ask of its surroundings.
 
-The broker core is sans-IO (architecture, D2): nothing in `log/broker` opens a socket or file, sleeps, or reads a clock of its own.
+Nothing in `log/broker` opens a socket or file, sleeps, or reads a clock of its own (architecture, D2: sans-IO).
 Everything runs on one thread (the event loop of the shell), so no locks.
 """
 
@@ -119,7 +119,14 @@ class TxnPartitions(Protocol):
     def exists(self, topic: str, partition: int) -> bool: ...
 
     def write_marker(
-        self, topic: str, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, is_commit: bool
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
     ) -> Reply:
         """Append a control batch; the reply is set to error code 0 once it is on disk."""
         ...
