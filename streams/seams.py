@@ -98,7 +98,10 @@ class Outputs(Protocol):
 
 
 class Problems(Protocol):
-    """Counts and logs what is dropped or nulled: reason is one of decode, expression, late, null_key, null_value, negative_time."""
+    """Counts and logs what is dropped or nulled.
+
+    Reasons: decode, expression, late, null_key, null_value, negative_time.
+    """
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None: ...
 
