@@ -1,1 +1,45 @@
+"""Column types and serdes shared by streams, sql and connect."""
 
+from .serde import FormatSpec, Row, Serde
+from .types import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Column,
+    DataType,
+    Kind,
+    array,
+    decimal,
+    map_of,
+    struct,
+)
+
+__all__ = [
+    "ANY",
+    "BIGINT",
+    "BOOLEAN",
+    "BYTES",
+    "DATE",
+    "DOUBLE",
+    "INTEGER",
+    "STRING",
+    "TIME",
+    "TIMESTAMP",
+    "Column",
+    "DataType",
+    "FormatSpec",
+    "Kind",
+    "Row",
+    "Serde",
+    "array",
+    "decimal",
+    "map_of",
+    "struct",
+]
