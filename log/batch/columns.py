@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logflume.log.records import I32, I64, Chunk, Headers
+
 from .compression import MAX_DECOMPRESSED_BYTES, Codec
 from .header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer
 from .isolation import AbortedTransactions

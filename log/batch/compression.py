@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from logflume.log.errors import UnknownName
+
 from .header import Buffer
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024

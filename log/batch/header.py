@@ -124,7 +124,7 @@ def parse_header(buffer: Buffer, position: int = 0, *, end: int | None = None) -
 def _check_counts(header: BatchHeader, position: int) -> None:
     if header[12] < 0 or header[6] < 0 or header[12] > header[6] + 1:
         raise CorruptBatch(
-            f"batch at position {position}: record count {header.record_count} does not fit last offset delta {header.last_offset_delta}"
+            f"batch at position {position}: {header.record_count} records do not fit offset delta {header.last_offset_delta}"
         )
     if header[5] & CODEC_MASK > 4:
         raise CorruptBatch(f"batch at position {position}: expected a compression codec of 0 to 4, found {header.codec}")

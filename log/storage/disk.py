@@ -14,6 +14,7 @@ from typing import Protocol
 
 from logflume.log.batch.header import Buffer
 from logflume.log.errors import StorageError
+
 from .errors import DiskFull
 
 

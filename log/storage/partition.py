@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from logflume.log.batch.header import BatchHeader, Buffer
+
 from .config import LogConfig
 from .disk import Disk
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
