@@ -1,6 +1,6 @@
 """The seams inside streams: what a compiled sub-topology asks of its task, and what a state store offers to it.
 
-planner  -> Plan             the application as sub-topologies: nodes between topics; one task = one of them x one partition number
+planner  -> Plan             the application as sub-topologies (nodes between topics); one task = one of them x one partition
 compiler -> Program          a sub-topology as fused functions, compiled once per process, no state
 task     -> Program.bind     gives it stores and outputs; then `process` per run of one input, `flush` per task commit
 engine   -> task             topics, assignment, restore, transactions, from a Plan alone
