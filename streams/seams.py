@@ -1,0 +1,185 @@
+"""The seams inside streams: what a compiled sub-topology asks of its task, and what a state store offers to it.
+
+planner  -> Plan             the application as sub-topologies (nodes between topics); one task = one of them x one partition
+compiler -> Program          a sub-topology as fused functions, compiled once per process, no state
+task     -> Program.bind     gives it stores and outputs; then `process` per run of one input, `flush` per task commit
+engine   -> task             topics, assignment, restore, transactions, from a Plan alone
+
+A task commit is: `flush` (results due at commit leave), then one log transaction (outputs, changelog of dirty entries, input
+offsets), then one write batch of each store (entries, changelog position, input offsets, stream times). Nothing of a
+transaction that failed reaches a store on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from logflume.log.schemas import Column
+
+from .graph import TimeWindow
+
+State = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """A named state store.
+
+    An entry's key is bytes: the encoded record key, for windows followed by the window start (8 bytes, big-endian).
+    Its state is a tuple aligned with `columns`, kept beside the timestamp (ms) of its result.
+    """
+
+    name: str
+    key: tuple[Column, ...]
+    columns: tuple[Column, ...]
+    window: TimeWindow | None = None
+
+
+@dataclass(slots=True)
+class Entry:
+    """An entry in memory. `state` None means deleted."""
+
+    state: State | None
+    timestamp_ms: int
+
+
+class StateStore(Protocol):
+    """One store of one task: memory first, RocksDB behind (architecture, D6)."""
+
+    @property
+    def spec(self) -> StoreSpec: ...
+
+    @property
+    def resident(self) -> dict[bytes, Entry]:
+        """Entries in memory. After `load(keys)` an absent key does not exist. Generated code reads and changes it directly."""
+        ...
+
+    @property
+    def dirty(self) -> set[bytes]:
+        """Keys changed since the last task commit; generated code adds to it."""
+        ...
+
+    stream_time_ms: int
+    """Largest timestamp this store has observed, -1 at first; persisted with each commit, so lateness survives restarts."""
+
+    def load(self, keys: Iterable[bytes]) -> None:
+        """Make `resident` complete for these keys (one multi-get for those not in memory)."""
+        ...
+
+    def get(self, key: bytes) -> Entry | None: ...
+
+    def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
+        """Entries with start <= key < stop in key order, uncommitted changes included."""
+        ...
+
+    def expire(self) -> int:
+        """Drop window entries beyond retention (by stream_time_ms); return how many."""
+        ...
+
+
+class Outputs(Protocol):
+    """Where a program puts records for sinks and repartition topics; written by the task in its next transaction.
+
+    `causes`: index in the chunk being processed of the record that caused each output (ascending; several may share one);
+    None in `flush`. From it the task knows (running maximum of time, source partition, offset); the repartition outputs of the
+    tasks of one process are merged in that order, so that a repartition topic does not depend on which task ran first.
+    """
+
+    def send(
+        self,
+        node: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        *,
+        headers: Sequence[Any] | None = None,
+        causes: Sequence[int] | None = None,
+    ) -> None: ...
+
+
+class Problems(Protocol):
+    """Counts and logs what is dropped or nulled.
+
+    Reasons: decode, expression, late, null_key, null_value, negative_time.
+    """
+
+    def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None: ...
+
+
+class TaskFunction(Protocol):
+    """A program bound to one task. Called by one thread."""
+
+    def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        """Take records start..stop of a `logflume.log` Chunk of this source, in order."""
+        ...
+
+    def flush(self) -> None:
+        """Put out what leaves at task commit (Emit.COMMIT)."""
+        ...
+
+    def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        """Take records of a TABLE source into its store only: no outputs, no other stores, nothing reported, not dirty."""
+        ...
+
+
+class Program(Protocol):
+    """A sub-topology, compiled."""
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Source (or repartition source) node name -> topic."""
+        ...
+
+    @property
+    def stores(self) -> tuple[StoreSpec, ...]: ...
+
+    @property
+    def source_code(self) -> str:
+        """The generated Python, for `topology.source()`."""
+        ...
+
+    def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> TaskFunction: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTopic:
+    """Where a Sink or Repartition node writes.
+
+    Attributes:
+        partitions: for creating it; None: as many as the largest source topic of the sub-topology that writes it.
+        configs: for creating it (a repartition topic gets its own from the engine).
+        is_repartition: internal; merged by time between tasks, purged after commit.
+        is_windowed: the key bytes end in a window start of 8 bytes, which the partitioner leaves out.
+    """
+
+    topic: str
+    partitions: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    is_repartition: bool = False
+    is_windowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubTopology:
+    """The nodes between topics that one task runs. `name` is stable and names the state directory: letters, digits, - _ .
+
+    Attributes:
+        outputs: Sink and Repartition node name -> topic.
+        table_sources: store name -> node name of the Source whose topic is the store's changelog; all other stores get
+            the compacted topic `<application>-<store>-changelog`.
+    """
+
+    name: str
+    program: Program
+    outputs: Mapping[str, OutputTopic]
+    table_sources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An application, ready to run. `application` is its group id and the prefix of its internal topics and transactional ids."""
+
+    application: str
+    subtopologies: tuple[SubTopology, ...]
