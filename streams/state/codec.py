@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any
 
 import msgspec
 
 from logflume.log import CorruptLog, InvalidInput
 from logflume.log.schemas import Column, DataType, Kind
+from logflume.streams.seams import Entry
 
-from ..seams import Entry
 from .values import from_wire, to_wire
 
 ENTRY_VERSION = 1
@@ -40,8 +41,8 @@ class EntryCodec:
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self.columns = columns
-        types = tuple(_python_type(column.type) | None for column in columns)
-        self._decoder = msgspec.msgpack.Decoder(tuple[(int, *types)], ext_hook=from_wire)  # type: ignore[misc]
+        fields = (int, *(_python_type(column.type) | None for column in columns))
+        self._decoder: Any = msgspec.msgpack.Decoder(GenericAlias(tuple, fields), ext_hook=from_wire)
         self._encode = msgspec.msgpack.Encoder().encode
         self._any_positions = tuple(i for i, column in enumerate(columns, 1) if _holds_any(column.type))
         self.encode: Callable[[Entry], bytes | None] = self._encode_any if self._any_positions else self._encode_plain

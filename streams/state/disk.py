@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from logflume.log import DataDirLocked, InvalidInput, StorageError
+from logflume.streams.seams import StoreSpec
 
-from ..seams import StoreSpec
 from .checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 
 DISK_FORMAT = 1

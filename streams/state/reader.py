@@ -6,7 +6,8 @@ still be undone, takes no lock of the task, and costs microseconds. What was cha
 
 from __future__ import annotations
 
-from ..seams import Entry, StoreSpec
+from logflume.streams.seams import Entry, StoreSpec
+
 from .codec import EntryCodec
 from .disk import TaskDb
 from .store import scan_entries

@@ -14,7 +14,8 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..seams import Entry, StoreSpec
+from logflume.streams.seams import Entry, State, StoreSpec
+
 from .codec import EntryCodec
 from .disk import TaskDb, after_prefix
 from .windows import SegmentLayout, window_start
@@ -34,7 +35,7 @@ class Store:
         self.codec = EntryCodec(spec.columns)
         self.layout = SegmentLayout(spec.window) if spec.window else None
         self.resident: dict[bytes, Entry] = {}
-        self.dirty: set[bytes] = set()
+        self.dirty: dict[bytes, State | None] = {}
         self.stream_time_ms = stream_time_ms
         self._memory_bytes = memory_bytes
         self._touched: set[bytes] = set()
@@ -100,8 +101,8 @@ class Store:
     # -- task commit -----------------------------------------------------------------------------------------------------
 
     def encode_dirty(self) -> tuple[list[bytes], list[bytes | None], list[int]]:
-        """Return keys, encoded values (None = deleted) and timestamps of all changed entries, in order of key."""
-        keys = sorted(self.dirty)
+        """Return keys, encoded values (None = deleted) and timestamps of all changed entries, in order of first change."""
+        keys = list(self.dirty)
         resident, encode = self.resident, self.codec.encode
         entries = [resident[key] for key in keys]
         return keys, [encode(entry) for entry in entries], [max(entry.timestamp_ms, 0) for entry in entries]
@@ -163,7 +164,7 @@ class Store:
         gone = [key for key in self.resident if window_start(key) < oldest]
         for key in gone:
             del self.resident[key]
-        self.dirty.difference_update(gone)
+            self.dirty.pop(key, None)
         return len(gone)
 
     # -- memory ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..seams import StoreSpec
+from logflume.streams.seams import StoreSpec
+
 from .checkpoint import Checkpoint
 from .disk import TaskDb
 from .reader import StoreReader

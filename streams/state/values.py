@@ -35,12 +35,12 @@ def to_wire(value: Any) -> Any:
     if kind is dict:
         return {_hashable(key): to_wire(item) for key, item in value.items()}
     if kind in (tuple, set, frozenset):
-        code = {tuple: _TUPLE, set: _SET, frozenset: _FROZENSET}[kind]
+        code = _TUPLE if kind is tuple else _SET if kind is set else _FROZENSET
         return msgspec.msgpack.Ext(code, msgspec.msgpack.encode([to_wire(item) for item in value]))
     if kind is decimal.Decimal:
         return msgspec.msgpack.Ext(_DECIMAL, str(value).encode())
     if kind in (dt.datetime, dt.date, dt.time):
-        code = {dt.datetime: _DATETIME, dt.date: _DATE, dt.time: _TIME}[kind]
+        code = _DATETIME if kind is dt.datetime else _DATE if kind is dt.date else _TIME
         return msgspec.msgpack.Ext(code, value.isoformat().encode())
     if kind is dt.timedelta:
         return msgspec.msgpack.Ext(_DURATION, msgspec.msgpack.encode([value.days, value.seconds, value.microseconds]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..graph import TimeWindow
+from logflume.streams.graph import TimeWindow
 
 WINDOW_START_BYTES = 8
 _MIN_SEGMENT_MS = 60_000

@@ -61,7 +61,7 @@ class StoreMachine(RuleBasedStateMachine):
         if n is None and old is None:
             return
         store.resident[key] = Entry(None if n is None else (n, "x"), n or 0)
-        store.dirty.add(key)
+        store.dirty[key] = None
         if n is None:
             self.now[name].pop(key, None)
         else:
@@ -149,7 +149,7 @@ def test_memory_stays_within_its_setting_and_nothing_is_lost(tmp_path: Path) -> 
         store.load(keys)
         for key in keys:
             store.resident[key] = Entry((int(key), None), 1)
-        store.dirty.update(keys)
+        store.dirty.update(dict.fromkeys(keys))
         state.commit(state.encode_dirty(), Checkpoint())
         assert store.size_bytes() <= 1 << 20
     assert len(store.resident) < 20_000
@@ -165,7 +165,7 @@ def test_windows_of_a_key_are_read_in_order_of_time(tmp_path: Path) -> None:
     store.stream_time_ms = 60_000
     for key in (windowed(b"a", 1), windowed(b"a", 0), windowed(b"ab", 0), windowed(b"", 1)):
         store.resident[key] = Entry((1, "x"), 5)
-        store.dirty.add(key)
+        store.dirty[key] = None
     reader = state.reader("per_minute")
     assert reader.windows(b"a") == []
     state.commit(state.encode_dirty(), Checkpoint())
@@ -232,7 +232,7 @@ def test_a_database_is_refused_when_it_is_open_or_of_another_task_or_shape(tmp_p
     with pytest.raises(DataDirLocked, match="its own state_dir"):
         open_state(tmp_path, PLAIN)
     state.close()
-    with pytest.raises(InvalidInput, match="belongs to task 't.0' of application 'app'"):
+    with pytest.raises(InvalidInput, match=r"belongs to task 't.0' of application 'app'"):
         TaskState(tmp_path / "t.0", application="other", task="t.0", specs=[PLAIN])
     with pytest.raises(InvalidInput, match="give the changed store a new name"):
         open_state(tmp_path, StoreSpec("counts", PLAIN.key, (Column("n", STRING),)))
@@ -284,7 +284,7 @@ def test_a_store_without_disk_is_a_dict(tmp_path: Path) -> None:
     store.load([b"a"])
     store.resident[b"b"] = Entry((1, None), 1)
     store.resident[b"a"] = Entry((2, None), 1)
-    store.dirty |= {b"a", b"b"}
+    store.dirty |= {b"a": None, b"b": None}
     assert [key for key, _ in store.range(b"", None)] == [b"a", b"b"]
     assert store.get(b"c") is None
     store.committed()
