@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,15 +92,10 @@ def decode_fetch(
         columns = _decode_plain(data, sections, from_offset)
     else:
         columns = _decode_compiled(kernels, array, sections, from_offset, total)
-    return Chunk(topic, partition, array, *columns, next_offset)
+    return Chunk(topic, partition, array, *columns, next_offset=next_offset)
 
 
-_Columns = tuple[I64, I64, I64, I32, I64, I32, I64, I32]
-
-
-def _unpack(
-    buffer: Buffer, batches: list[tuple[int, BatchHeader]], max_decompressed_bytes: int
-) -> tuple[Buffer, list[_Section]]:
+def _unpack(buffer: Buffer, batches: list[tuple[int, BatchHeader]], max_decompressed_bytes: int) -> tuple[Buffer, list[_Section]]:
     """Return one buffer with the uncompressed records of all batches, and where each batch's are."""
     if not any(header.codec for _, header in batches):
         sections = []
@@ -121,25 +116,25 @@ def _unpack(
     return parts[0] if len(parts) == 1 else b"".join(parts), sections
 
 
-def _empty_columns(total: int) -> _Columns:
-    return (
-        np.empty(total, np.int64),
-        np.empty(total, np.int64),
-        np.empty(total, np.int64),
-        np.empty(total, np.int32),
-        np.empty(total, np.int64),
-        np.empty(total, np.int32),
-        np.empty(total, np.int64),
-        np.empty(total, np.int32),
-    )
+def _empty_columns(total: int) -> list[Any]:
+    """Return the eight columns of a chunk, from offsets to header counts, with room for `total` rows."""
+    kinds = (np.int64, np.int64, np.int64, np.int32, np.int64, np.int32, np.int64, np.int32)
+    return [np.empty(total, kind) for kind in kinds]
 
 
-def _decode_compiled(
-    kernels: ModuleType, array: U8, sections: list[_Section], from_offset: int, total: int
-) -> Sequence[npt.NDArray[np.int64] | npt.NDArray[np.int32]]:
+def _decode_compiled(kernels: ModuleType, array: U8, sections: list[_Section], from_offset: int, total: int) -> list[Any]:
     table = np.array(
         [
-            (s.start, s.end, h.record_count, h.base_offset, h.last_offset_delta, h.base_timestamp, h.is_append_time, h.max_timestamp)
+            (
+                s.start,
+                s.end,
+                h.record_count,
+                h.base_offset,
+                h.last_offset_delta,
+                h.base_timestamp,
+                h.is_append_time,
+                h.max_timestamp,
+            )
             for s in sections
             for h in (s.header,)
         ],
@@ -153,7 +148,7 @@ def _decode_compiled(
     return columns if rows == total else [column[:rows] for column in columns]
 
 
-def _decode_plain(data: Buffer, sections: list[_Section], from_offset: int) -> Sequence[I64 | I32]:
+def _decode_plain(data: Buffer, sections: list[_Section], from_offset: int) -> list[Any]:
     rows: list[tuple[int, ...]] = []
     for start, end, header in sections:
         for span in decode_spans(bytes(memoryview(data)[start:end]), header):
@@ -303,7 +298,8 @@ def key_partitions(chunk: Chunk, partition_count: int) -> I32:
     """Kafka's default partition of each keyed row (murmur2 of the key), int32[N]; -1 for rows with a null key."""
     kernels = kernel_tier().kernels(len(chunk))
     if kernels is None:
-        return np.array([-1 if key is None else key_partition(key, partition_count) for key in chunk.keys()], np.int32)
+        keys = chunk.keys()
+        return np.array([-1 if key is None else key_partition(key, partition_count) for key in keys], np.int32)
     _check_spans(chunk, chunk.key_starts, chunk.key_sizes)
     partitions = np.empty(len(chunk), np.int32)
     kernels.murmur2_partitions(
@@ -365,6 +361,6 @@ def gather(chunk: Chunk, starts: I64, sizes: I32) -> tuple[I32, U8]:
         kernels.gather(chunk.buffer, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), bounds, out)
         return bounds, out
     np.cumsum(lengths, out=bounds[1:])
-    data = memoryview(chunk.buffer)
+    data = chunk.buffer.data
     joined = b"".join([data[start : start + size] for start, size in zip(starts.tolist(), lengths.tolist(), strict=True)])
     return bounds, np.frombuffer(joined, np.uint8)

@@ -99,9 +99,7 @@ def _compress_lz4(data: Buffer) -> bytes:
     import lz4.frame
 
     # Independent blocks without a stored size are what every client reads.
-    compressed: bytes = lz4.frame.compress(
-        data, block_size=lz4.frame.BLOCKSIZE_MAX256KB, block_linked=False, store_size=False
-    )
+    compressed: bytes = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX256KB, block_linked=False, store_size=False)
     return compressed
 
 

@@ -4,6 +4,9 @@ Reading is bounded by the section, never by what the bytes say; a malformed reco
 (`ERRORS`). Positions are into one uint8 buffer. Needs numba, imports nothing else of ours; `columns.py` decides when to use it.
 """
 
+# numba's decorator has no types that survive it.
+# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call"
+
 from __future__ import annotations
 
 from typing import Any
@@ -31,32 +34,36 @@ _I32S = types.Array(types.int32, 1, "C", readonly=True)
 _OUT_I64S = types.Array(types.int64, 1, "C")
 _OUT_I32S = types.Array(types.int32, 1, "C")
 _TABLE = types.Array(types.int64, 2, "C", readonly=True)
-_I64 = types.int64
+_I64: Any = types.int64
+_I32: Any = types.int32
+_U64: Any = types.uint64
+_U32: Any = types.uint32
+_U8: Any = types.uint8
 _PAIR = types.UniTuple(types.int64, 2)
 
 
-@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)
 def _varlong(data: Any, at: int, end: int) -> tuple[int, int]:
     """Return (value, position after it); position -1 if it does not end before `end` or has more than 64 bits."""
     if at >= end:
         return 0, -1
-    byte = types.uint64(data[at])
+    byte = _U64(data[at])
     at += 1
-    raw = byte & types.uint64(0x7F)
-    shift = types.uint64(7)
-    while byte >= types.uint64(0x80):
-        if at >= end or shift > types.uint64(63):
+    raw = byte & _U64(0x7F)
+    shift = _U64(7)
+    while byte >= _U64(0x80):
+        if at >= end or shift > _U64(63):
             return 0, -1
-        byte = types.uint64(data[at])
+        byte = _U64(data[at])
         at += 1
-        if shift == types.uint64(63) and byte > types.uint64(1):
+        if shift == _U64(63) and byte > _U64(1):
             return 0, -1
-        raw |= (byte & types.uint64(0x7F)) << shift
-        shift += types.uint64(7)
-    return types.int64(raw >> types.uint64(1)) ^ -types.int64(raw & types.uint64(1)), at
+        raw |= (byte & _U64(0x7F)) << shift
+        shift += _U64(7)
+    return _I64(raw >> _U64(1)) ^ -_I64(raw & _U64(1)), at
 
 
-@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)
 def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
     """As `_varlong`, and position -1 for more than 32 bits."""
     value, at = _varlong(data, at, end)
@@ -65,7 +72,7 @@ def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
     return value, at
 
 
-@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)
 def _sized(data: Any, at: int, end: int) -> tuple[int, int]:
     """Return (size or -1, where the bytes begin); position -1 if they do not end before `end`."""
     size, at = _varint(data, at, end)
@@ -74,7 +81,7 @@ def _sized(data: Any, at: int, end: int) -> tuple[int, int]:
     return size, at
 
 
-@njit(_I64(_BYTES, _I64, _I64, _I64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_I64(_BYTES, _I64, _I64, _I64), cache=True, nogil=True)
 def _skip_headers(data: Any, at: int, count: int, end: int) -> int:
     """Return the position behind `count` headers, -1 if they do not end before `end`."""
     if count < 0 or count * 2 > end - at:
@@ -90,7 +97,7 @@ def _skip_headers(data: Any, at: int, count: int, end: int) -> int:
     return at
 
 
-@njit(  # type: ignore[untyped-decorator]
+@njit(
     types.UniTuple(_I64, 4)(
         _BYTES, _TABLE, _I64, _OUT_I64S, _OUT_I64S, _OUT_I64S, _OUT_I32S, _OUT_I64S, _OUT_I32S, _OUT_I64S, _OUT_I32S
     ),
@@ -126,7 +133,7 @@ def decode_sections(
         base_timestamp = sections[section, 5]
         is_append_time = sections[section, 6] != 0
         append_time = sections[section, 7]
-        previous_delta = types.int64(-1)
+        previous_delta = _I64(-1)
         for record in range(count):
             size, at = _varint(data, at, section_end)
             if at < 0:
@@ -176,40 +183,40 @@ def decode_sections(
     return row, 0, 0, 0
 
 
-@njit(_I64(_OUT_BYTES, _I64, _I64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_I64(_OUT_BYTES, _I64, _I64), cache=True, nogil=True)
 def _put_varlong(out: Any, at: int, value: int) -> int:
-    raw = (types.uint64(value) << types.uint64(1)) ^ types.uint64(value >> 63)
-    while raw > types.uint64(0x7F):
-        out[at] = types.uint8((raw & types.uint64(0x7F)) | types.uint64(0x80))
+    raw = (_U64(value) << _U64(1)) ^ _U64(value >> 63)
+    while raw > _U64(0x7F):
+        out[at] = _U8((raw & _U64(0x7F)) | _U64(0x80))
         at += 1
-        raw >>= types.uint64(7)
-    out[at] = types.uint8(raw)
+        raw >>= _U64(7)
+    out[at] = _U8(raw)
     return at + 1
 
 
-@njit(_I64(_I64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_I64(_I64), cache=True, nogil=True)
 def _varlong_size(value: int) -> int:
-    raw = (types.uint64(value) << types.uint64(1)) ^ types.uint64(value >> 63)
+    raw = (_U64(value) << _U64(1)) ^ _U64(value >> 63)
     size = 1
-    while raw > types.uint64(0x7F):
+    while raw > _U64(0x7F):
         size += 1
-        raw >>= types.uint64(7)
+        raw >>= _U64(7)
     return size
 
 
-@njit(_I64(_BYTES, _I64, _I64, _OUT_BYTES, _I64), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_I64(_BYTES, _I64, _I64, _OUT_BYTES, _I64), cache=True, nogil=True)
 def _copy(data: Any, start: int, size: int, out: Any, at: int) -> int:
     for i in range(size):
         out[at + i] = data[start + i]
     return at + max(size, 0)
 
 
-@njit(_I64(_BYTES, _I64S, _I32S, _OUT_I64S), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_I64(_BYTES, _I64S, _I32S, _OUT_I64S), cache=True, nogil=True)
 def measure_headers(data: Any, header_starts: Any, header_counts: Any, sizes: Any) -> int:
     """Write the bytes of each row's headers, without the count, into `sizes`; return their sum, -1 if one is malformed."""
     total = 0
     for row in range(header_counts.shape[0]):
-        size = types.int64(0)
+        size = _I64(0)
         if header_counts[row] != 0:
             end = _skip_headers(data, header_starts[row], header_counts[row], data.shape[0])
             if end < 0:
@@ -220,9 +227,7 @@ def measure_headers(data: Any, header_starts: Any, header_counts: Any, sizes: An
     return total
 
 
-@njit(  # type: ignore[untyped-decorator]
-    _I64(_BYTES, _I64S, _I64S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I64S, _OUT_BYTES, _I64), cache=True, nogil=True
-)
+@njit(_I64(_BYTES, _I64S, _I64S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I64S, _OUT_BYTES, _I64), cache=True, nogil=True)
 def encode_section(
     data: Any,
     rows: Any,
@@ -242,9 +247,9 @@ def encode_section(
     for i in range(rows.shape[0]):
         row = rows[i]
         delta_ms = timestamps[row] - base_timestamp
-        key_size = types.int64(key_sizes[row])
-        value_size = types.int64(value_sizes[row])
-        header_count = types.int64(header_counts[row])
+        key_size = _I64(key_sizes[row])
+        value_size = _I64(value_sizes[row])
+        header_count = _I64(header_counts[row])
         size = 1 + _varlong_size(delta_ms) + _varlong_size(i) + _varlong_size(key_size) + max(key_size, 0)
         size += _varlong_size(value_size) + max(value_size, 0) + _varlong_size(header_count) + header_sizes[row]
         at = _put_varlong(out, at, size)
@@ -260,44 +265,44 @@ def encode_section(
     return at
 
 
-@njit(_I64(_BYTES, _I64S, _I32S, _OUT_I32S, _OUT_BYTES), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(_I64(_BYTES, _I64S, _I32S, _OUT_I32S, _OUT_BYTES), cache=True, nogil=True)
 def gather(data: Any, starts: Any, sizes: Any, bounds: Any, out: Any) -> int:
     """Copy N spans one after the other into `out`; bounds: int32[N+1] gets where each begins and ends. Returns the bytes."""
-    at = types.int64(0)
+    at = _I64(0)
     bounds[0] = 0
     for row in range(starts.shape[0]):
-        size = max(types.int64(sizes[row]), 0)
+        size = max(_I64(sizes[row]), 0)
         at = _copy(data, starts[row], size, out, at)
-        bounds[row + 1] = types.int32(at)
+        bounds[row + 1] = _I32(at)
     return at
 
 
-@njit(types.void(_BYTES, _I64S, _I32S, types.int32, _OUT_I32S), cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(types.void(_BYTES, _I64S, _I32S, _I32, _OUT_I32S), cache=True, nogil=True)
 def murmur2_partitions(data: Any, starts: Any, sizes: Any, partition_count: int, partitions: Any) -> None:
     """Write Kafka's partition of each key into `partitions`, -1 for a null key (see `murmur2.py`)."""
-    m = types.uint32(0x5BD1E995)
+    m = _U32(0x5BD1E995)
     for row in range(starts.shape[0]):
-        size = types.int64(sizes[row])
+        size = _I64(sizes[row])
         if size < 0:
             partitions[row] = -1
             continue
         at = starts[row]
-        h = types.uint32(types.uint32(0x9747B28C) ^ types.uint32(size))
+        h = _U32(_U32(0x9747B28C) ^ _U32(size))
         for _ in range(size // 4):
-            k = types.uint32(
-                types.uint32(data[at])
-                | (types.uint32(data[at + 1]) << types.uint32(8))
-                | (types.uint32(data[at + 2]) << types.uint32(16))
-                | (types.uint32(data[at + 3]) << types.uint32(24))
+            k = _U32(
+                _U32(data[at])
+                | (_U32(data[at + 1]) << _U32(8))
+                | (_U32(data[at + 2]) << _U32(16))
+                | (_U32(data[at + 3]) << _U32(24))
             )
-            k = types.uint32(k * m)
-            k = types.uint32((k ^ (k >> types.uint32(24))) * m)
-            h = types.uint32(types.uint32(h * m) ^ k)
+            k = _U32(k * m)
+            k = _U32((k ^ (k >> _U32(24))) * m)
+            h = _U32(_U32(h * m) ^ k)
             at += 4
         if size & 3:
             for i in range(size & 3):
-                h = types.uint32(h ^ (types.uint32(data[at + i]) << types.uint32(8 * i)))
-            h = types.uint32(h * m)
-        h = types.uint32((h ^ (h >> types.uint32(13))) * m)
-        h = types.uint32(h ^ (h >> types.uint32(15)))
-        partitions[row] = types.int32(types.int64(h & types.uint32(0x7FFFFFFF)) % types.int64(partition_count))
+                h = _U32(h ^ (_U32(data[at + i]) << _U32(8 * i)))
+            h = _U32(h * m)
+        h = _U32((h ^ (h >> _U32(13))) * m)
+        h = _U32(h ^ (h >> _U32(15)))
+        partitions[row] = _I32(_I64(h & _U32(0x7FFFFFFF)) % _I64(partition_count))

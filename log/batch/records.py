@@ -182,8 +182,10 @@ def read_header_list(data: bytes, position: int, count: int, end: int) -> tuple[
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, start = _read_size(data, position, end)
-        name = data[start : start + max(size, 0)].decode("utf-8", "surrogateescape")
-        size, position = _read_size(data, start + max(size, 0), end)
+        if size < 0:
+            raise CorruptBatch("a header has no name")
+        name = data[start : start + size].decode("utf-8", "surrogateescape")
+        size, position = _read_size(data, start + size, end)
         headers.append((name, data[position : position + size] if size >= 0 else None))
         position += max(size, 0)
     return tuple(headers), position
@@ -206,13 +208,12 @@ def encode_batch(
 ) -> bytearray:
     """Encode N keys, values and timestamps (N >= 1) as one batch with offsets base_offset..base_offset+N-1."""
     count = len(values)
-    assert count and len(keys) == len(timestamps_ms) == count, "a batch wants as many keys as values and timestamps, at least one"
+    assert count, "a batch wants at least one record"
+    assert len(keys) == len(timestamps_ms) == count, "a batch wants as many keys as values and timestamps"
     base_timestamp_ms = timestamps_ms[0]
     section = bytearray()
     for i in range(count):
-        write_record(
-            section, timestamps_ms[i] - base_timestamp_ms, i, keys[i], values[i], () if headers is None else headers[i]
-        )
+        write_record(section, timestamps_ms[i] - base_timestamp_ms, i, keys[i], values[i], () if headers is None else headers[i])
     batch = bytearray(HEADER_BYTES)
     batch += compress(codec, section)
     attributes = codec | (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
