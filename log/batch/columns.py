@@ -92,7 +92,8 @@ def decode_fetch(
         columns = _decode_plain(data, sections, from_offset)
     else:
         columns = _decode_compiled(kernels, array, sections, from_offset, total)
-    return Chunk(topic, partition, array, *columns, next_offset=next_offset)
+    fields = [topic, partition, array, *columns, next_offset]
+    return Chunk(*fields)
 
 
 def _unpack(buffer: Buffer, batches: list[tuple[int, BatchHeader]], max_decompressed_bytes: int) -> tuple[Buffer, list[_Section]]:
