@@ -171,7 +171,7 @@ class Engine:
 
     def _task_released(self, task: Task) -> None:
         """Keep the counts of a task that is closed."""
-        self._before.update({"in": task.counts.records_in, "out": task.counts.records_out})
+        self._before.update({"in": task.committed.records_in, "out": task.committed.records_out})
         self._dropped_before.update(task.problems.counts)
 
     # -- looking in ------------------------------------------------------------------------------------------------------

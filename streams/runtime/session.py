@@ -239,7 +239,7 @@ class Session:
                 failpoint("before-store-batch")
                 task.state.commit(dirty, task.checkpoint())
                 failpoint("after-store-batch")
-            task.has_changes = False
+            task.has_committed()
         self._committed.update(offsets)
         repartitions = self._around.topics.repartition_topics
         self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})

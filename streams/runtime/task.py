@@ -6,7 +6,7 @@ Knows no log and no group: the engine hands it chunks and takes its outputs. One
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logflume.log import LogflumeError
 from logflume.log.records import Chunk, TopicPartition
@@ -49,6 +49,7 @@ class Task:
         self.problems = problems
         self.outputs = TaskOutputs(subtopology.outputs)
         self.counts = TaskCounts()
+        self.committed = TaskCounts()
         self.changelogs = dict(checkpoint.changelogs)
         by_partition: dict[TopicPartition, list[str]] = {}
         for node, source in inputs.items():
@@ -143,6 +144,11 @@ class Task:
         taken = self.outputs.take()
         self.counts.records_out += sum(map(len, taken.values()))
         return taken
+
+    def has_committed(self) -> None:
+        """Note that everything up to here is durable."""
+        self.has_changes = False
+        self.committed = replace(self.counts)
 
     # -- commit ----------------------------------------------------------------------------------------------------------
 

@@ -117,7 +117,9 @@ class JoinTable(Base):
         keys, values, times = chunk.keys()[start:stop], chunk.values()[start:stop], chunk.timestamps_ms.tolist()[start:stop]
         store.load(keys)
         found = [store.resident.get(key) for key in keys]
-        out = [(k, v + b" " + e.state[0].encode(), t) for k, v, t, e in zip(keys, values, times, found, strict=True) if e and e.state]
+        out = [
+            (k, v + b" " + e.state[0].encode(), t) for k, v, t, e in zip(keys, values, times, found, strict=True) if e and e.state
+        ]
         self.outputs.send("out", [k for k, _, _ in out], [v for _, v, _ in out], [t for _, _, t in out])
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
@@ -160,6 +162,9 @@ def window_plan(application: str = "windows", *, repartitions: int | None = None
 def join_plan(application: str = "joining") -> Plan:
     """lines joined with the table `names`, which is restored from its own topic."""
     join = SubTopology(
-        "join", Program(JoinTable, {"lines": "lines", "names": "names"}, (TABLE,)), {"out": OutputTopic("joined")}, {"names": "names"}
+        "join",
+        Program(JoinTable, {"lines": "lines", "names": "names"}, (TABLE,)),
+        {"out": OutputTopic("joined")},
+        {"names": "names"},
     )
     return Plan(application, (join,))
