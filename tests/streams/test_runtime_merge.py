@@ -1,4 +1,4 @@
-"""The order in which records are taken and repartitioned: against plain-Python references, over random data and random fetches."""
+"""The order in which records are taken and repartitioned: against plain references, over random data and random fetches."""
 
 from __future__ import annotations
 
