@@ -7,7 +7,6 @@ are read as text and cast column by column: one meaning of a value, whether its 
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -162,6 +161,7 @@ class CsvReader:
             columns=columns,
             ends=position + ends[good],
             lines=lines[good],
+            next_lines=(line + _newlines_before(data, ends))[good],
             broken=broken,
             end=position + len(data),
             end_line=line + data.count(b"\n"),

@@ -27,7 +27,7 @@ class Block:
     Attributes:
         columns: one list of N row values each, aligned with the reader's columns.
         ends: int64[N], position in the file behind each row (bytes; rows for Parquet).
-        lines: int64[N], line (row) number of each row, from 1.
+        lines: int64[N], line (row) number of each row, from 1; next_lines: that of what begins at `ends`.
         broken: in the order of the file.
         end, end_line: position and line number behind the block; line numbers count from 1.
     """
@@ -35,6 +35,7 @@ class Block:
     columns: list[list[Any]]
     ends: I64
     lines: I64
+    next_lines: I64
     broken: tuple[BrokenAt, ...]
     end: int
     end_line: int
