@@ -1,4 +1,4 @@
-"""Connectors move data in and out of topics: connector API, worker, converters, and the built-in file source, Parquet and SQL sinks."""
+"""Connectors move data in and out of topics: the connector API, the worker, converters, a file source, Parquet and SQL sinks."""
 
 from .api import (
     AT_LEAST_ONCE,
@@ -8,6 +8,7 @@ from .api import (
     Idle,
     Offset,
     Partition,
+    Refused,
     RowSchema,
     SinkBatch,
     SinkConnector,
@@ -19,7 +20,7 @@ from .api import (
 )
 from .columns import parse_columns
 from .config import Config
-from .errors import BrokenRow, ConfigErrors, Problem, SourceChanged, TargetRefused, TaskFenced
+from .errors import BrokenRow, ConfigErrors, Problem, SourceChanged, TargetConflict, TargetRefused, TaskFenced
 from .load import ConnectorConfig, connector_spec, load_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
@@ -45,6 +46,7 @@ __all__ = [
     "OptionType",
     "Partition",
     "Problem",
+    "Refused",
     "RowSchema",
     "Secret",
     "SinkBatch",
@@ -57,6 +59,7 @@ __all__ = [
     "SourceContext",
     "Spec",
     "State",
+    "TargetConflict",
     "TargetRefused",
     "TaskFenced",
     "TaskStatus",

@@ -1,8 +1,8 @@
 """The connector API (architecture, D13): a spec, a loop and an offset. Data and protocols only.
 
-A *source* is a generator: it yields batches of rows, each with the offset that follows it, and goes on only after the batch and its
-offset are on disk in the log, in one transaction. A *sink* takes batches and says up to which offset they are safe in the target.
-Neither sees producers, consumers, threads or retries; the worker owns those.
+A *source* is a generator: it yields batches of rows, each with the offset that follows it, and goes on only after the batch
+and its offset are on disk in the log, in one transaction. A *sink* takes batches and says up to which offset they are safe in
+the target. Neither sees producers, consumers, threads or retries; the worker owns those.
 
 A plug-in is a `SourceConnector` or `SinkConnector` object, found by its short name: in the table of built-in ones, or under the
 entry point group `logflume.connectors`.
@@ -136,6 +136,14 @@ class SinkBatch:
         return len(self.offsets)
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record of a batch that the target cannot take, and why; it goes the way of `errors.tolerance`."""
+
+    offset: int
+    reason: str
+
+
 class SinkTask(Protocol):
     """One task of a sink. Called by one thread."""
 
@@ -146,8 +154,8 @@ class SinkTask(Protocol):
         """
         ...
 
-    def put(self, batch: SinkBatch) -> None:
-        """Take a batch; need not be durable yet. Raises TargetRefused when trying again cannot help."""
+    def put(self, batch: SinkBatch) -> Sequence[Refused]:
+        """Take a batch, need not be durable yet; return the records it cannot take. Raises TargetRefused when it takes none."""
         ...
 
     def flush(self, *, is_final: bool) -> Mapping[TopicPartition, int]:

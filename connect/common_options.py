@@ -48,7 +48,7 @@ def _errors(default_topic: str) -> tuple[Option, ...]:
             type=OptionType.STRING,
             default=NONE,
             allowed=(NONE, ALL),
-            doc="none: stop at what cannot be processed, with its place and cause; all: count it, keep it in the dead-letter topic, go on.",
+            doc="none: stop at what cannot be processed, say where and why; all: keep it in the dead-letter topic, go on.",
         ),
         Option(
             name="errors.deadletterqueue.topic.name",
@@ -66,7 +66,7 @@ def _converter(side: str, default: str) -> Option:
         type=OptionType.STRING,
         default=default,
         allowed=CONVERTERS,
-        doc=f"How the {side} is written: json, string (text), delimited (CSV), kafka (a primitive as Kafka's serializers write it), bytes, none.",
+        doc=f"How the {side} is written: json, string (text), delimited (CSV), kafka (as Kafka's serializers do), bytes, none.",
     )
 
 
@@ -75,15 +75,25 @@ def source_spec(connector: str, own: Spec) -> Spec:
     return Spec(
         options=(
             *_head(connector),
-            Option(name="topic", type=OptionType.STRING, check=_valid_topic, doc="Topic to write to; created when it is missing."),
+            Option(
+                name="topic", type=OptionType.STRING, check=_valid_topic, doc="Topic to write to; created when it is missing."
+            ),
             *own.options,
             _converter("key", "kafka"),
             _converter("value", "json"),
             Option(
-                name="delimiter", type=OptionType.STRING, default=",", check=_one_character, doc="Delimiter of the delimited converter."
+                name="delimiter",
+                type=OptionType.STRING,
+                default=",",
+                check=_one_character,
+                doc="Delimiter of the delimited converter.",
             ),
             Option(
-                name="topic.partitions", type=OptionType.INTEGER, default=1, minimum=1, doc="Partitions of the topic when it is created."
+                name="topic.partitions",
+                type=OptionType.INTEGER,
+                default=1,
+                minimum=1,
+                doc="Partitions of the topic when it is created.",
             ),
             Option(
                 name="topic.config.*",
@@ -104,13 +114,24 @@ def sink_spec(connector: str, own: Spec) -> Spec:
             *_head(connector),
             Option(name="topics", type=OptionType.LIST, check=_valid_topics, doc="Topics to read, from their beginning."),
             Option(
-                name="value.columns", type=OptionType.COLUMNS, doc="Columns of the value, in SQL type syntax (`name STRING, mean_delay DOUBLE`)."
+                name="value.columns",
+                type=OptionType.COLUMNS,
+                doc="Columns of the value, in SQL type syntax (`name STRING, mean_delay DOUBLE`).",
             ),
-            Option(name="key.columns", type=OptionType.COLUMNS, default=(), doc="Columns of the key, in SQL type syntax; none: the key is not read."),
+            Option(
+                name="key.columns",
+                type=OptionType.COLUMNS,
+                default=(),
+                doc="Columns of the key, in SQL type syntax; none: the key is not read.",
+            ),
             _converter("key", "kafka"),
             _converter("value", "json"),
             Option(
-                name="delimiter", type=OptionType.STRING, default=",", check=_one_character, doc="Delimiter of the delimited converter."
+                name="delimiter",
+                type=OptionType.STRING,
+                default=",",
+                check=_one_character,
+                doc="Delimiter of the delimited converter.",
             ),
             Option(
                 name="key.windowed",
@@ -125,14 +146,35 @@ def sink_spec(connector: str, own: Spec) -> Spec:
                 minimum=0,
                 doc="Size of the windows; adds a column with the window's end. 0: no such column.",
             ),
-            Option(name="window.start.column", type=OptionType.STRING, default="window_start", doc="Name of the column with the window's start."),
-            Option(name="window.end.column", type=OptionType.STRING, default="window_end", doc="Name of the column with the window's end."),
             Option(
-                name="record.timestamp.column", type=OptionType.STRING, default="", doc="Add the record's timestamp as a column of this name."
+                name="window.start.column",
+                type=OptionType.STRING,
+                default="window_start",
+                doc="Name of the column with the window's start.",
             ),
-            Option(name="record.offset.column", type=OptionType.STRING, default="", doc="Add the record's offset as a column of this name."),
             Option(
-                name="record.partition.column", type=OptionType.STRING, default="", doc="Add the record's partition as a column of this name."
+                name="window.end.column",
+                type=OptionType.STRING,
+                default="window_end",
+                doc="Name of the column with the window's end.",
+            ),
+            Option(
+                name="record.timestamp.column",
+                type=OptionType.STRING,
+                default="",
+                doc="Add the record's timestamp as a column of this name.",
+            ),
+            Option(
+                name="record.offset.column",
+                type=OptionType.STRING,
+                default="",
+                doc="Add the record's offset as a column of this name.",
+            ),
+            Option(
+                name="record.partition.column",
+                type=OptionType.STRING,
+                default="",
+                doc="Add the record's partition as a column of this name.",
             ),
             *own.options,
             Option(
@@ -160,6 +202,9 @@ def _sink_columns(config: Config) -> Iterable[Problem]:
     names = [column.name for side in ("key.columns", "value.columns") for column in config.columns(side)]
     names += [config.text(f"record.{part}.column") for part in ("timestamp", "offset", "partition")]
     if config.flag("key.windowed"):
-        names += [config.text("window.start.column"), config.text("window.end.column") if config.integer("window.size.ms") else ""]
+        names += [
+            config.text("window.start.column"),
+            config.text("window.end.column") if config.integer("window.size.ms") else "",
+        ]
     for name in sorted({name for name in names if name and names.count(name) > 1}):
         yield Problem("value.columns", f"column {name!r} is given twice among key, value, window and record columns")

@@ -1,8 +1,8 @@
 """A connector's typed configuration, and the reader of config files (TOML or JSON, one connector each).
 
-Keys are flat (`errors.tolerance`), as in Kafka Connect; a nested TOML table means the same (`[errors]` `tolerance = ...`). A value may
-take `${env:NAME}` from the environment and `${file:PATH}` from a file (its text without the last newline), so that secrets stay out
-of config files.
+Keys are flat (`errors.tolerance`), as in Kafka Connect; a nested TOML table means the same (`[errors]` `tolerance = ...`). A
+value may take `${env:NAME}` from the environment and `${file:PATH}` from a file (its text without the last newline), so that
+secrets stay out of config files.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def read_config_file(path: str | Path) -> dict[str, object]:
         nested = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(
-            f'{path}: not TOML: {error}; a key below another one (topic and topic.config.x) is written in quotes: "topic.config.x" = ...'
+            f'{path}: not TOML: {error}; write a key below another one in quotes, as in "topic.config.cleanup.policy" = ...'
         ) from error
     except ValueError as error:
         raise InvalidInput(f"{path}: not JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""What cannot be processed, as records of a dead-letter topic: the data as found, where it was and why in headers (Kafka Connect's names)."""
+"""What cannot be processed, as dead-letter records: data as found, place and reason in headers (Kafka Connect's names)."""
 
 from __future__ import annotations
 
@@ -52,5 +52,3 @@ def from_record(record: Record, *, stage: str, error: Exception, connector: str,
 
 def _headers(*pairs: tuple[str, str]) -> Headers:
     return tuple((PREFIX + name, text.encode()) for name, text in pairs)
-
-

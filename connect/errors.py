@@ -1,12 +1,13 @@
 """The errors of connect; all are `LogflumeError`s.
 
-    InvalidInput
-    +-- ConfigErrors       a connector's configuration, every problem in one error
-    +-- BrokenRow          a row of a source that cannot be a record (file, line, column, reason)
-    +-- SourceChanged      a source was truncated, rewritten or rotated under an offset
-    LogflumeError
-    +-- TargetRefused      a target of a sink cannot take the records as they are
-    +-- TaskFenced         another worker runs the same task; this one must not go on
+InvalidInput
++-- ConfigErrors       a connector's configuration, every problem in one error
++-- BrokenRow          a row of a source that cannot be a record (file, line, column, reason)
++-- SourceChanged      a source was truncated, rewritten or rotated under an offset
+LogflumeError
++-- TargetRefused      a target of a sink cannot take the records as they are
++-- TargetConflict     another task wrote to the target; this one goes on from what the target holds
++-- TaskFenced         another worker runs the same task; this one must not go on
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class BrokenRow(InvalidInput):
         at_line = f", line {line}" if line else ""
         at_column = f", column {column}" if column else ""
         super().__init__(
-            f"{file}{at_line}{at_column}: {reason}; correct the row, or set errors.tolerance = \"all\" to keep it in the dead-letter topic and go on"
+            f"{file}{at_line}{at_column}: {reason}; correct the row, or "
+            'set errors.tolerance = "all" to keep such rows in the dead-letter topic and go on'
         )
 
 
@@ -65,6 +67,13 @@ class TargetRefused(LogflumeError):
     """The target cannot take the records as they are; trying again does not help."""
 
     code = "TARGET_REFUSED"
+
+
+class TargetConflict(LogflumeError):
+    """Another task of the same connector wrote to the target; nothing of this one's was, and it begins again from the target."""
+
+    code = "TARGET_CONFLICT"
+    is_retriable = True
 
 
 class TaskFenced(LogflumeError):

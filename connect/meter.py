@@ -1,4 +1,4 @@
-"""Counts what a task has done, its rate over the last seconds, and the time left. Not thread-safe; single writer, torn reads harmless."""
+"""Counts what a task has done, its rate over the last seconds, and the time left. One writer; reads may be a little old."""
 
 from __future__ import annotations
 

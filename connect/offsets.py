@@ -1,7 +1,8 @@
 """Source offsets, kept in the log: the compacted topic `connect-offsets`, written in the same transaction as the records.
 
-A key is JSON `[connector name, source partition]`, a value the JSON offset, as in Kafka Connect. All offsets of a connector are in one
-partition, so that only that partition is read when it starts, and only its own transactions can hold the reader up.
+A key is JSON `[connector name, source partition]`, a value the JSON offset, as in Kafka Connect. All offsets of a connector
+are in one partition, so that only that partition is read when it starts, and only its own transactions can hold the reader
+up.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class OffsetStore:
             give_up_s = clock_s() + _READ_TIMEOUT_S
             while consumer.position(self._partition) < end:
                 if clock_s() > give_up_s:
-                    raise TransportError(f"the offsets of connector {self._connector!r} could not be read within {_READ_TIMEOUT_S:g} s")
+                    raise TransportError(
+                        f"the offsets of connector {self._connector!r} could not be read within {_READ_TIMEOUT_S:g} s"
+                    )
                 for chunk in consumer.poll(timeout_s=0.5):
                     for key, value in zip(chunk.keys(), chunk.values(), strict=True):
                         self._take(key, value)
@@ -69,7 +72,10 @@ class OffsetStore:
     def send(self, producer: Producer, partition: Partition, offset: Offset) -> None:
         """Write an offset in the producer's open transaction."""
         producer.send(
-            OFFSETS_TOPIC, orjson.dumps(offset, option=orjson.OPT_SORT_KEYS), key=self._key(partition), partition=self._partition.partition
+            OFFSETS_TOPIC,
+            orjson.dumps(offset, option=orjson.OPT_SORT_KEYS),
+            key=self._key(partition),
+            partition=self._partition.partition,
         )
 
     def keep(self, partition: Partition, offset: Offset) -> None:

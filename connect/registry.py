@@ -46,7 +46,11 @@ def _load(name: str, load: Callable[[], object]) -> Connector:
     try:
         found = load()
     except ImportError as error:
-        raise InvalidInput(f"connector {name!r} needs a package that is not installed: {error}; try: pip install 'logflume[connect]'") from error
+        raise InvalidInput(
+            f"connector {name!r} needs a package that is not installed: {error}; try: pip install 'logflume[connect]'"
+        ) from error
     if not isinstance(found, SourceConnector | SinkConnector):
-        raise InvalidInput(f"entry point {name!r} of {GROUP} is a {type(found).__name__}, expected a SourceConnector or SinkConnector")
+        raise InvalidInput(
+            f"entry point {name!r} of {GROUP} is a {type(found).__name__}, expected a SourceConnector or SinkConnector"
+        )
     return found

@@ -26,8 +26,9 @@ def run_connectors(
 ) -> list[ConnectorStatus]:
     """Check all files, then run their connectors until all have ended, or `should_stop` says so; returns their last status.
 
-    With `is_once` sinks complete at the end their topics have now, and a failure that lasts through five restarts is final. Bounded
-    sources complete at the end of their files either way. `report` gets the status every interval and once at the end.
+    With `is_once` sinks complete at the end their topics have now, and a failure that lasts through five restarts is final.
+    Bounded sources complete at the end of their files either way. `report` gets the status every interval and once at the
+    end.
 
     Raises:
         ConfigErrors: a file is wrong; nothing was started.

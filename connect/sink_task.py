@@ -1,7 +1,8 @@
 """Runs a sink: polls a consumer group, decodes, puts, flushes, then commits what the target says is safe.
 
-Offsets are committed to the group `connect-<name>` only after the flush, in one transaction with the dead letters that lie below them, so
-dead letters come exactly once. Where the target keeps offsets itself, records below them are never put again: exactly-once.
+Offsets are committed to the group `connect-<name>` only after the flush, in one transaction with the dead letters that lie
+below them, so dead letters come exactly once. Where the target keeps offsets itself, records below them are never put again:
+exactly-once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata, Producer
 from logflume.log.records import Chunk, TopicPartition
 
 from .api import SinkBatch, SinkConnector, SinkContext
-from .converters import ChunkDecoder, Undecodable
+from .converters import ChunkDecoder
 from .dead_letters import DeadLetter, from_record
 from .errors import TargetRefused
 from .load import ConnectorConfig
@@ -29,8 +30,8 @@ _POLL_S = 0.25
 class SinkTask:
     """One task of a sink. `run` returns True when the end was reached (`until_end`), False when it was told to stop.
 
-    Invariants: an offset is committed to the group only when everything below it is safe in the target or in the dead-letter topic;
-    `_positions` are behind everything that was read.
+    Invariants: an offset is committed to the group only when everything below it is safe in the target or in the dead-letter
+    topic; `_positions` are behind everything that was read.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class SinkTask:
         for partition, offset in in_target.items():
             if offset > ends[partition]:
                 raise TargetRefused(
-                    f"the target holds {partition.topic}-{partition.partition} up to offset {offset}, but the topic ends at {ends[partition]}: "
+                    f"the target holds {partition.topic}-{partition.partition} up to offset {offset}, but the topic "
+                    f"ends at {ends[partition]}: "
                     "it was deleted and made again; empty the target, or give the connector another name and target"
                 )
 
@@ -155,34 +157,35 @@ class SinkTask:
         self._target.release(partitions)
         for partition in partitions:
             for kept in (self._positions, self._committed, self._in_target, self._letters, self._unflushed):
-                kept.pop(partition, None)  # type: ignore[attr-defined]
+                kept.pop(partition, None)
 
     def _put(self, chunk: Chunk) -> None:
         batch, failed = self._decoder.decode(chunk)
         partition = batch.partition
-        self._keep(chunk, partition, failed)
+        self._keep(chunk, {int(chunk.offsets[each.index]): (each.stage, each.error) for each in failed})
         in_target = self._in_target.get(partition, 0)
         if chunk.next_offset > in_target:
             batch = _behind(batch, in_target)
-            self._target.put(batch)
+            refused = self._target.put(batch)
+            self._keep(chunk, {each.offset: ("TASK_PUT", TargetRefused(each.reason)) for each in refused})
         self._positions[partition] = chunk.next_offset
         self._unflushed.setdefault(partition, []).append((chunk.next_offset, len(batch) if chunk.next_offset > in_target else 0))
 
-    def _keep(self, chunk: Chunk, partition: TopicPartition, failed: Sequence[Undecodable]) -> None:
-        """Hold dead letters back until their offsets are committed with them."""
+    def _keep(self, chunk: Chunk, failed: Mapping[int, tuple[str, Exception]]) -> None:
+        """Hold dead letters (offset -> stage and error) back until their offsets are committed with them."""
         if not failed:
             return
-        records = list(chunk.records())
-        if self._connector.dead_letter_topic is None:
-            record, first = records[failed[0].index], failed[0]
-            raise InvalidInput(
-                f"{record.topic}-{record.partition}, offset {record.offset}: {first.stage.split('_')[0].lower()} cannot be decoded: "
-                f'{first.error}; set errors.tolerance = "all" to keep such records in the dead-letter topic and go on'
-            )
-        for each in failed:
-            record = records[each.index]
-            letter = from_record(record, stage=each.stage, error=each.error, connector=self._connector.name, task=self._task)
-            self._letters.setdefault(partition, []).append((record.offset, letter))
+        for record in chunk.records():
+            if record.offset not in failed:
+                continue
+            stage, error = failed[record.offset]
+            if self._connector.dead_letter_topic is None:
+                raise InvalidInput(
+                    f"{record.topic}-{record.partition}, offset {record.offset}, {stage}: {error}; "
+                    'set errors.tolerance = "all" to keep such records in the dead-letter topic and go on'
+                )
+            letter = from_record(record, stage=stage, error=error, connector=self._connector.name, task=self._task)
+            self._letters.setdefault(TopicPartition(record.topic, record.partition), []).append((record.offset, letter))
 
     def _flush(self, consumer: Consumer, producer: Producer | None, *, is_final: bool) -> None:
         """Flush the target, then commit what is safe with the dead letters below it."""
@@ -211,7 +214,11 @@ class SinkTask:
         return [letter for partition, offset in offsets.items() for at, letter in self._letters.get(partition, ()) if at < offset]
 
     def _commit_with_letters(
-        self, consumer: Consumer, producer: Producer, offsets: Mapping[TopicPartition, OffsetAndMetadata], letters: Sequence[DeadLetter]
+        self,
+        consumer: Consumer,
+        producer: Producer,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        letters: Sequence[DeadLetter],
     ) -> None:
         topic = self._connector.dead_letter_topic
         assert topic is not None

@@ -1,7 +1,7 @@
-"""Runs the loop of a source: each batch, its dead letters and its offset are one transaction of the log, so every row comes exactly once.
+"""Runs the loop of a source: each batch, its dead letters and its offset are one transaction, so that a row comes exactly once.
 
-A task's transactional id is `connect-<name>-<task>`: starting it fences an older task of the same name, wherever that runs, and aborts
-what it left open; only then are the kept offsets read.
+A task's transactional id is `connect-<name>-<task>`: starting it fences an older task of the same name, wherever that runs,
+and aborts what it left open; only then are the kept offsets read.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from logflume.log import InvalidInput, LogflumeError
+from logflume.log import InvalidInput, KafkaError, LogflumeError
 from logflume.log.interfaces import Log, Producer
 from logflume.log.records import Chunk
 
 from .api import Broken, Idle, RowSchema, SourceBatch, SourceConnector, SourceContext
 from .converters import Encode, make_encoder
 from .dead_letters import DeadLetter, from_broken
-from .errors import BrokenRow
+from .errors import BrokenRow, TaskFenced
 from .load import ConnectorConfig
 from .meter import Meter
 from .offsets import OffsetStore
 from .pause import PauseGate
+
+_FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 class SourceTask:
@@ -62,6 +64,13 @@ class SourceTask:
             finally:
                 getattr(loop, "close", _nothing)()
             return True
+        except KafkaError as error:
+            if error.code in _FENCED:
+                raise TaskFenced(
+                    f"another worker runs task {self._task} of connector {self._connector.name!r} and goes on from its offset; "
+                    "this one has stopped, stop one of the two"
+                ) from error
+            raise
         finally:
             producer.close()
 
@@ -106,7 +115,7 @@ class SourceTask:
             values = [encode_value(row) for row in batch.values]
             times = batch.timestamps_ms
         except InvalidInput:
-            keys, values, kept = [], [], []
+            keys, values, kept = list[bytes | None](), list[bytes | None](), list[int]()
             for index, (key_row, value_row) in enumerate(zip(batch.keys, batch.values, strict=True)):
                 try:
                     key, value = encode_key(key_row) if batch.schema.key else None, encode_value(value_row)

@@ -1,7 +1,7 @@
 """Option specs: one object that is a connector's documentation, its validation and the form in a console (architecture, D13).
 
-A spec is data. `Spec.validate` reports everything that is wrong at once, before anything starts. Values may be given as text (as in
-Kafka Connect's properties) or as TOML/JSON values of the type.
+A spec is data. `Spec.validate` reports everything that is wrong at once, before anything starts. Values may be given as text
+(as in Kafka Connect's properties) or as TOML/JSON values of the type.
 """
 
 from __future__ import annotations

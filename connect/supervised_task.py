@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from logflume.log import InvalidInput, KafkaError, LogflumeError
+from logflume.log import InvalidInput, LogflumeError
 
 from .backoff import HEALTHY_AFTER_S, restart_pause_s
 from .errors import TargetRefused, TaskFenced
@@ -18,7 +18,6 @@ from .secrets import redact
 from .status import State, TaskStatus
 
 _LOGGER = logging.getLogger("logflume.connect")
-_FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID", "TRANSACTIONAL_ID_FENCED")
 _MAX_CAUSE_CHARS = 4000
 
 
@@ -33,8 +32,8 @@ class Runnable(Protocol):
 class SupervisedTask:
     """Runs `make().run()` until it completes, is stopped, or fails for good.
 
-    An error that trying again cannot mend (bad input, a target that refuses, a newer task of the same name) leaves the task FAILED;
-    anything else starts it again after a pause that grows from 0.5 to 30 s. `max_restarts` bounds that.
+    An error that trying again cannot mend (bad input, a target that refuses, a newer task of the same name) leaves the task
+    FAILED; anything else starts it again after a pause that grows from 0.5 to 30 s. `max_restarts` bounds that.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class SupervisedTask:
                 is_complete = self._make(self._meter).run(self._stop, self._pause)
                 self._state = State.COMPLETED if is_complete else State.STOPPED
                 return
-            except Exception as error:  # noqa: BLE001: a plug-in may raise anything, and a task must never vanish in silence
+            except Exception as error:  # noqa: BLE001 a plug-in may raise anything; no task vanishes in silence
                 failures = 1 if self._clock_s() - started_s > HEALTHY_AFTER_S else failures + 1
                 if not self._try_again(error, failures):
                     return
@@ -125,9 +124,7 @@ class SupervisedTask:
 
 def is_final(error: BaseException) -> bool:
     """Return whether starting the task again cannot help."""
-    if isinstance(error, InvalidInput | TargetRefused | TaskFenced):
-        return True
-    return isinstance(error, KafkaError) and error.code in _FENCED
+    return isinstance(error, InvalidInput | TargetRefused | TaskFenced)
 
 
 def _told(error: BaseException) -> str:

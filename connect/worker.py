@@ -34,8 +34,8 @@ class _Running:
 class Worker:
     """Runs connectors over one log. Context manager: entering starts them, leaving stops them gracefully.
 
-    Invariant: a connector name runs at most once in a worker; across processes, a source task fences the older one of its name, and
-    sink tasks share partitions through the consumer group.
+    Invariant: a connector name runs at most once in a worker; across processes, a source task fences the older one of its
+    name, and sink tasks share partitions through the consumer group.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Between Arrow arrays and row values: casts from text that name each value that does not fit, and lists in the form of `log.schemas`."""
+"""Between Arrow arrays and row values: casts from text that name what does not fit, lists in the form of `log.schemas`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def column_type(arrow: Any) -> DataType:
     types = pa.types
     simple: tuple[tuple[Callable[[Any], bool], DataType], ...] = (
         (types.is_boolean, BOOLEAN),
-        (lambda t: types.is_integer(t) and t.bit_width < 32 or types.is_int32(t), INTEGER),
+        (lambda t: (types.is_integer(t) and t.bit_width < 32) or types.is_int32(t), INTEGER),
         (types.is_integer, BIGINT),
         (types.is_floating, DOUBLE),
         (lambda t: types.is_string(t) or types.is_large_string(t) or types.is_null(t), STRING),

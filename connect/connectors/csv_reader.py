@@ -1,7 +1,7 @@
 """Reads CSV (RFC 4180, UTF-8) in blocks of bytes from any row on; a row that does not fit is named with its line and column.
 
-pyarrow parses each block; where rows end is found by `row_ends`, so that every row has an exact position to resume from. All fields
-are read as text and cast column by column: one meaning of a value, whether its neighbours are broken or not.
+pyarrow parses each block; where rows end is found by `row_ends`, so that every row has an exact position to resume from. All
+fields are read as text and cast column by column: one meaning of a value, whether its neighbours are broken or not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class CsvDialect:
 class CsvReader:
     """A CSV file. `columns` are those that are read; the file may have more, named by its header."""
 
-    def __init__(self, path: str, dialect: CsvDialect, *, declared: tuple[Column, ...], block_bytes: int, is_followed: bool) -> None:
+    def __init__(
+        self, path: str, dialect: CsvDialect, *, declared: tuple[Column, ...], block_bytes: int, is_followed: bool
+    ) -> None:
         self._path = path
         self._dialect = dialect
         self._file = LineFile(path, block_bytes=block_bytes, is_followed=is_followed)
@@ -83,7 +85,9 @@ class CsvReader:
         skip = len(_BOM) if head.startswith(_BOM) else 0
         if not self._dialect.has_header:
             if not declared:
-                raise InvalidInput(f"{self._path}: without a header (csv.header = false) the option value.columns must name the columns")
+                raise InvalidInput(
+                    f"{self._path}: without a header (csv.header = false) the option value.columns must name the columns"
+                )
             return [column.name for column in declared], skip, 1
         ends = quoted_row_ends(head[skip:], delimiter=self._dialect.delimiter.encode())
         end = skip + int(ends[0]) if len(ends) else len(head)
@@ -99,7 +103,9 @@ class CsvReader:
     def _parse_texts(self, data: bytes, names: list[str] | None) -> list[Any]:
         """Parse the header row: one Arrow array that holds its fields."""
         table = pa_csv.read_csv(
-            io.BytesIO(data), read_options=pa_csv.ReadOptions(use_threads=False, column_names=names), parse_options=self._parse_options()
+            io.BytesIO(data),
+            read_options=pa_csv.ReadOptions(use_threads=False, column_names=names),
+            parse_options=self._parse_options(),
         )
         return [pa.array(table.column_names)]
 
@@ -207,7 +213,9 @@ class CsvReader:
         table = pa_csv.read_csv(
             io.BytesIO(data),
             read_options=pa_csv.ReadOptions(column_names=self._names, use_threads=False, block_size=len(data) + 1),
-            parse_options=pa_csv.ParseOptions(delimiter=self._dialect.delimiter, newlines_in_values=True, invalid_row_handler=note),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=self._dialect.delimiter, newlines_in_values=True, invalid_row_handler=note
+            ),
             convert_options=pa_csv.ConvertOptions(
                 column_types=dict.fromkeys(self._names, pa.binary()),
                 strings_can_be_null=True,
@@ -219,7 +227,13 @@ class CsvReader:
 
 
 def _one_array(column: Any) -> Any:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.binary())
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks)
+        if column.num_chunks
+        else pa.array([], pa.binary())
+    )
 
 
 def _without_blank_rows(data: bytes, starts: I64, ends: I64) -> tuple[I64, I64]:

@@ -26,7 +26,8 @@ class EventTime:
 
     Attributes:
         columns: the texts of several are joined by one blank before `format` is applied.
-        format: auto (TIMESTAMP or a number: epoch_ms; DATE: its midnight; text: iso8601), epoch_ms, epoch_s, iso8601, or a strptime
+        format: auto (TIMESTAMP or a number: epoch_ms; DATE: its midnight; text: iso8601), epoch_ms, epoch_s, iso8601, or a
+        strptime
             pattern such as `%d.%m.%Y %H:%M`.
         zone: IANA name, for texts without an offset.
     """
@@ -42,7 +43,11 @@ class EventTime:
         if len(places) == 1 and self.format in (AUTO, EPOCH_MS, EPOCH_S) and kind is not Kind.STRING:
             factor = 86_400_000 if kind is Kind.DATE else 1000 if self.format == EPOCH_S else 1
             return _numbers(values[places[0]], factor)
-        texts = values[places[0]] if len(places) == 1 else [_joined(parts) for parts in zip(*(values[i] for i in places), strict=True)]
+        texts = (
+            values[places[0]]
+            if len(places) == 1
+            else [_joined(parts) for parts in zip(*(values[i] for i in places), strict=True)]
+        )
         return self._texts([None if text is None else str(text) for text in texts])
 
     def _texts(self, texts: list[str | None]) -> tuple[I64, list[BadValue]]:
@@ -91,5 +96,8 @@ def _checked(times: Any) -> tuple[I64, list[BadValue]]:
     filled = pc.fill_null(times, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     wrong = np.flatnonzero((filled < 0) | (filled > _MAX_MS)).tolist()
     nulls = times.is_null().to_pylist() if wrong else []
-    bad = [(i, "the event time is null" if nulls[i] else f"event time {filled[i]} ms is outside the years 1970 to 9999") for i in wrong]
+    bad = [
+        (i, "the event time is null" if nulls[i] else f"event time {filled[i]} ms is outside the years 1970 to 9999")
+        for i in wrong
+    ]
     return np.where((filled < 0) | (filled > _MAX_MS), 0, filled), bad

@@ -1,4 +1,4 @@
-"""A run of rows read from a file: typed columns, where each row ends, and the rows that are broken. Data, shared by the file formats."""
+"""A run of rows read from a file: typed columns, where each row ends, which are broken. Data, shared by the formats."""
 
 from __future__ import annotations
 

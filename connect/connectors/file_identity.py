@@ -1,6 +1,7 @@
-"""Tells whether a file is still the one an offset was taken in: by size and by hashes of its first bytes and of those before the position.
+"""Tells whether a file is still the one an offset was taken in: by size, by hashes of its first bytes and those before it.
 
-A file that only grew is unchanged. Truncated, rewritten and rotated files are found, so that nothing is skipped or read twice in silence.
+A file that only grew is unchanged. Truncated, rewritten and rotated files are found, so that nothing is skipped or read twice
+in silence.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _HEAD_BYTES = 4096
 _TAIL_BYTES = 1024
 _EDGE_BYTES = 65_536
 _ADVICE = (
-    "to read it from the beginning set on.change = \"restart\" (records that were already produced come again), "
+    'to read it from the beginning set on.change = "restart" (records that were already produced come again), '
     "or give the connector a new name"
 )
 
@@ -44,11 +45,13 @@ def check_grown_only(fd: int, path: str, position: int, kept: Mapping[str, Any])
         raise SourceChanged(f"{path} was truncated: {position} bytes of it have been read, but it has only {size}; {_ADVICE}")
     now = fingerprint(fd, position)
     if now != {name: kept.get(name) for name in now}:
-        raise SourceChanged(f"{path} was rewritten or rotated: the bytes before position {position} are not those that were read; {_ADVICE}")
+        raise SourceChanged(
+            f"{path} was rewritten or rotated: the bytes before position {position} are not those that were read; {_ADVICE}"
+        )
 
 
 def fingerprint_whole(fd: int, *, is_exact: bool) -> dict[str, Any]:
-    """Return what identifies a file that must not change at all: its size and a hash of its ends, or of all of it (`is_exact`)."""
+    """Return what identifies a file that must not change: its size and a hash of its ends, or of all of it (`is_exact`)."""
     size = os.fstat(fd).st_size
     digest = hashlib.sha256()
     if is_exact:

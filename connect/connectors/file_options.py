@@ -15,7 +15,9 @@ SORT_MAX_BYTES = 256 << 20
 
 
 def _one_character(value: str) -> str | None:
-    return None if len(value) == 1 and value.isascii() and value not in '"\r\n' else f"expected one ASCII character, found {value!r}"
+    return (
+        None if len(value) == 1 and value.isascii() and value not in '"\r\n' else f"expected one ASCII character, found {value!r}"
+    )
 
 
 def _known_zone(value: str) -> str | None:
@@ -49,7 +51,11 @@ def _no_conflict(config: Config) -> Iterable[Problem]:
 
 FILE_SPEC = Spec(
     options=(
-        Option(name="file", type=OptionType.STRING, doc="Path of the file, or a pattern (`data/*.csv`); files are read in order of name."),
+        Option(
+            name="file",
+            type=OptionType.STRING,
+            doc="Path of the file, or a pattern (`data/*.csv`); files are read in order of name.",
+        ),
         Option(
             name="format",
             type=OptionType.STRING,
@@ -61,11 +67,14 @@ FILE_SPEC = Spec(
             name="value.columns",
             type=OptionType.COLUMNS,
             default=(),
-            doc="Columns to read, in SQL type syntax (`carrier STRING, dep_delay DOUBLE`); all of the file, types inferred, when not given.",
+            doc="Columns to read, in SQL type syntax (`carrier STRING, dep_delay DOUBLE`); not given: all, types inferred.",
         ),
         Option(name="key.columns", type=OptionType.LIST, default=(), doc="Columns that make the key; none: null keys."),
         Option(
-            name="key.in.value", type=OptionType.BOOLEAN, default=True, doc="Whether the key columns are written in the value as well."
+            name="key.in.value",
+            type=OptionType.BOOLEAN,
+            default=True,
+            doc="Whether the key columns are written in the value as well.",
         ),
         Option(
             name="timestamp.columns",
@@ -96,7 +105,7 @@ FILE_SPEC = Spec(
             name="sort.by",
             type=OptionType.LIST,
             default=(),
-            doc=f"Columns to sort each file by before it is read, nulls first; for files of up to {SORT_MAX_BYTES >> 20} MB, held in memory.",
+            doc=f"Columns to sort each file by before it is read, nulls first; in memory, up to {SORT_MAX_BYTES >> 20} MB.",
         ),
         Option(
             name="follow",
@@ -112,7 +121,11 @@ FILE_SPEC = Spec(
             doc="When a file was truncated, rewritten or rotated: stop with an error, or read the new file from its beginning.",
         ),
         Option(
-            name="rate.records.per.second", type=OptionType.DOUBLE, default=0.0, minimum=0, doc="Read no faster than this; 0: as fast as it goes."
+            name="rate.records.per.second",
+            type=OptionType.DOUBLE,
+            default=0.0,
+            minimum=0,
+            doc="Read no faster than this; 0: as fast as it goes.",
         ),
         Option(
             name="replay.speed",
@@ -121,9 +134,15 @@ FILE_SPEC = Spec(
             minimum=0,
             doc="Replay at this many seconds of event time per second (3600: an hour a second); 0: as fast as it goes.",
         ),
-        Option(name="batch.max.records", type=OptionType.INTEGER, default=10_000, minimum=1, doc="Most records in one transaction."),
         Option(
-            name="block.bytes", type=OptionType.INTEGER, default=2 << 20, minimum=256, doc="How much of a text file is read at a time."
+            name="batch.max.records", type=OptionType.INTEGER, default=10_000, minimum=1, doc="Most records in one transaction."
+        ),
+        Option(
+            name="block.bytes",
+            type=OptionType.INTEGER,
+            default=2 << 20,
+            minimum=256,
+            doc="How much of a text file is read at a time.",
         ),
         Option(name="csv.delimiter", type=OptionType.STRING, default=",", check=_one_character, doc="Delimiter of CSV."),
         Option(name="csv.header", type=OptionType.BOOLEAN, default=True, doc="Whether the first row of CSV names the columns."),

@@ -1,7 +1,7 @@
 """The file source: CSV, JSON lines and Parquet into a topic, resumed exactly where it stopped.
 
-An offset is a position in a file (bytes behind a row; a row number for Parquet and for sorted files) with a fingerprint of the file, so
-that a file that was truncated, rewritten or rotated is found and never read again, or skipped, in silence.
+An offset is a position in a file (bytes behind a row; a row number for Parquet and for sorted files) with a fingerprint of
+the file, so that a file that was truncated, rewritten or rotated is found and never read again, or skipped, in silence.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def read_files(config: Config, context: SourceContext) -> Iterator[SourceBatch |
 
 def _paths(config: Config) -> list[str]:
     pattern = config.text("file")
-    found = sorted(os.path.realpath(path) for path in glob.glob(os.path.expanduser(pattern), recursive=True) if os.path.isfile(path))
+    found = sorted(
+        os.path.realpath(path) for path in glob.glob(os.path.expanduser(pattern), recursive=True) if os.path.isfile(path)
+    )
     if not found and not config.flag("follow"):
         raise InvalidInput(f"file: no file matches {pattern!r} (in {os.getcwd()})")
     return found
@@ -108,8 +110,8 @@ class _Rows:
 class _FileLoop:
     """Reads one file from its kept offset on.
 
-    Invariant: while a reader is open, `_at` is the position behind all that it gave out; a file that was replaced is read to its end
-    through the open reader before the new one is looked at.
+    Invariant: while a reader is open, `_at` is the position behind all that it gave out; a file that was replaced is read to
+    its end through the open reader before the new one is looked at.
     """
 
     def __init__(self, config: Config, context: SourceContext, path: str, pacer: Pacer, progress: _Progress) -> None:
@@ -186,7 +188,10 @@ class _FileLoop:
             if is_late.any():
                 reason = "the event time is before that of an earlier row; sort the file, or set sort.by"
                 late = np.flatnonzero(is_late).tolist()
-                broken += tuple(Broken(json.dumps(values[i], default=str).encode(), self._path, int(lines[i]), shape.time_name, reason) for i in late)
+                broken += tuple(
+                    Broken(json.dumps(values[i], default=str).encode(), self._path, int(lines[i]), shape.time_name, reason)
+                    for i in late
+                )
                 keep = np.flatnonzero(~is_late)
                 times, lines = times[keep], lines[keep]
                 keys, values = [keys[i] for i in keep], [values[i] for i in keep]
@@ -299,13 +304,17 @@ def open_reader(path: str, config: Config, declared: tuple[Column, ...]) -> File
     if format == "auto":
         ending = os.path.splitext(path)[1].lower()
         if ending not in _ENDINGS:
-            raise InvalidInput(f"{path}: the format cannot be told from the ending {ending!r}; set format to csv, jsonl or parquet")
+            raise InvalidInput(
+                f"{path}: the format cannot be told from the ending {ending!r}; set format to csv, jsonl or parquet"
+            )
         format = _ENDINGS[ending]
     reader: FileReader
     if format == "parquet":
         reader = ParquetReader(path, declared=declared)
     elif format == "jsonl":
-        reader = JsonLinesReader(path, declared=declared, block_bytes=config.integer("block.bytes"), is_followed=config.flag("follow"))
+        reader = JsonLinesReader(
+            path, declared=declared, block_bytes=config.integer("block.bytes"), is_followed=config.flag("follow")
+        )
     else:
         delimiter = config.text("csv.delimiter")
         dialect = CsvDialect(

@@ -1,4 +1,4 @@
-"""Reads JSON lines (one object a line, UTF-8) in blocks of bytes from any line on; values are taken as the JSON serde takes them."""
+"""Reads JSON lines (one object a line, UTF-8) in blocks from any line on; values are taken as the JSON serde takes them."""
 
 from __future__ import annotations
 

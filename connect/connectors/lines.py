@@ -30,7 +30,9 @@ class LineFile:
         for magic, name in _COMPRESSED.items():
             if head.startswith(magic):
                 os.close(self.fd)
-                raise InvalidInput(f"{path} is {name}-compressed; unpack it first, a compressed file has no positions to resume from")
+                raise InvalidInput(
+                    f"{path} is {name}-compressed; unpack it first, a compressed file has no positions to resume from"
+                )
 
     def first_bytes(self, count: int) -> bytes:
         return os.pread(self.fd, count, 0)
@@ -73,7 +75,7 @@ class LineFile:
         return min(wanted * 2, MAX_ROW_BYTES)
 
     def check_row_start(self, position: int) -> None:
-        """Check that a row begins at the position. Raises SourceChanged when the line before it was continued after it was read."""
+        """Check that a row begins at the position. Raises SourceChanged when the line before it was continued later."""
         if not position or position >= self.size():
             return
         around = os.pread(self.fd, 2, position - 1)

@@ -89,7 +89,9 @@ class ParquetReader:
         for column in declared:
             found = column_type(schema.field(column.name).type)
             if found != column.type and not _is_widening(found, column):
-                raise InvalidInput(f"{self._path}, column {column.name}: value.columns says {column.type}, the file holds {found}")
+                raise InvalidInput(
+                    f"{self._path}, column {column.name}: value.columns says {column.type}, the file holds {found}"
+                )
         return declared
 
 

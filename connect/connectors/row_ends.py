@@ -1,4 +1,4 @@
-"""Finds where the rows of CSV text end: at newlines outside quoted fields (RFC 4180; a quote counts only at the start of a field). Pure."""
+"""Finds where rows of CSV end: at newlines outside quoted fields (RFC 4180; a quote counts at the start of a field). Pure."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _BLOCK_ROWS = 16_384
 
 
 class SortedReader:
-    """The rows of another reader in order of some columns, stable, nulls first; broken rows come first. The file must not change."""
+    """The rows of another reader in order of some columns, stable, nulls and broken rows first. The file must not change."""
 
     def __init__(self, path: str, reader: FileReader, by: tuple[str, ...]) -> None:
         self._path = path
