@@ -54,14 +54,15 @@ class LineFile:
                 raise SourceChanged(f"{self._path} was truncated to {self.size()} bytes while it was read at {position}")
             if not data:
                 return
-            ends = row_ends(data)
-            if len(ends):
+            is_rest = len(data) < wanted
+            if self._is_followed or not is_rest:
+                ends = row_ends(data)
+                if not len(ends) and is_rest:
+                    return
+                if not len(ends):
+                    wanted = self._longer(wanted, line)
+                    continue
                 data = data[: int(ends[-1])]
-            elif len(data) == wanted:
-                wanted = self._longer(wanted, line)
-                continue
-            elif self._is_followed:
-                return
             yield data, position, line
             position += len(data)
             line += data.count(b"\n")
