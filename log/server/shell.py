@@ -33,7 +33,7 @@ class BrokerShell:
         self.data_dir, self.core = data_dir, core
         self._loop, self._flusher = loop, flusher
         self.coordinators = Coordinators(core)
-        self.handlers = Handlers(core, coordinators=self.coordinators.handlers(), verifier=self.coordinators.verifier)
+        self.handlers = Handlers(core, coordinators=self.coordinators.handlers(), admission=self.coordinators.admission)
         self.addresses: list[Address] = []
         """What is listened on, with bound ports, in the order asked for."""
         self._listener: Listener | None = None
@@ -149,7 +149,7 @@ class BrokerShell:
 
 
 def unix_socket_path(data_dir: str) -> str:
-    """Return where the broker of a data directory has its Unix socket: in it, or in the temporary directory if that is too long."""
+    """Return where the broker of a data directory has its Unix socket: in it, or among temporary files if that is too long."""
     path = os.path.join(os.path.abspath(data_dir), "broker.sock")
     if len(path.encode()) <= MAX_UNIX_PATH_BYTES:
         return path
