@@ -91,7 +91,8 @@ def test_windowed_keys_go_where_their_inner_key_goes() -> None:
 
 def _partitions(chunk: Chunk, partitions: int) -> list[tuple[int, Chunk]]:
     """Partition by the whole key, by padding it so that the inner key is what was the key."""
-    padded = Chunk.from_columns("t", [(key or b"") + b"\0" * 8 for key in chunk.keys()], chunk.values(), chunk.timestamps_ms)
+    keys = [(key or b"") + bytes(8) for key in chunk.keys()]  # noqa: SIM118 - a chunk is no dict
+    padded = Chunk.from_columns("t", keys, chunk.values(), chunk.timestamps_ms)
     return by_inner_key(padded, partitions)
 
 
