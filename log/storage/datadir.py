@@ -106,7 +106,9 @@ class DataDir:
 
     def open_partition(self, topic: str, partition: int, *, topic_id: str | None, config: LogConfig, now_ms: int) -> PartitionLog:
         """Open the log of a partition, made durably (directory fsync) if missing; raises as `PartitionLog.open`."""
-        return PartitionLog.open(f"{self.path}/{topic}-{partition}", disk=self._disk, config=config, now_ms=now_ms, topic_id=topic_id)
+        return PartitionLog.open(
+            f"{self.path}/{topic}-{partition}", disk=self._disk, config=config, now_ms=now_ms, topic_id=topic_id
+        )
 
     def delete_partition(self, log: PartitionLog) -> None:
         """Close the log without a checkpoint, rename its directory to `...-delete` durably, then remove it."""
