@@ -129,7 +129,7 @@ class TaskFunction(Protocol):
         ...
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
-        """Take records of a TABLE source into its store only: no outputs, no other stores, nothing reported, not dirty."""
+        """Take records of a TABLE source into its store only, marking entries dirty: no outputs, no other stores, no reports."""
         ...
 
 

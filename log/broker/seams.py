@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
-    """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS."""
+class RequestContext(NamedTuple):
+    """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS.
+
+    A named tuple, as one is made for every request.
+    """
 
     api_key: int
     api_version: int
@@ -23,6 +25,23 @@ class RequestContext:
     connection_id: int
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
+
+
+NO_RESPONSE = None
+"""What a handler returns when nothing is to be sent (acks=0)."""
+
+
+class _CloseConnection:
+    """What a handler returns when the only way to report an error is to close the connection (acks=0)."""
+
+
+CLOSE_CONNECTION = _CloseConnection()
+
+Handler = Callable[[RequestContext, Any], Any]
+"""Handles one API: takes the decoded request; returns a response message, a `Reply`, NO_RESPONSE or CLOSE_CONNECTION.
+
+Byte fields of a request are copies, but `records` are views of a buffer that is used again once the handler has returned.
+"""
 
 
 class Reply:
@@ -129,4 +148,18 @@ class TxnPartitions(Protocol):
         is_commit: bool,
     ) -> Reply:
         """Append a control batch; the reply is set to error code 0 once it is on disk."""
+        ...
+
+
+class TxnVerifier(Protocol):
+    """What Produce asks the transaction coordinator about a transactional producer (KIP-890)."""
+
+    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int) -> int:
+        """Return 0 if the partition belongs to the ongoing transaction of this producer, else the error code."""
+        ...
+
+    def add_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
+    ) -> Reply:
+        """Add partitions as AddPartitionsToTxn does; the reply is set to 0 once that is on disk, or to an error code."""
         ...
