@@ -68,12 +68,17 @@ class Connection(asyncio.BufferedProtocol):
         return self._send(message, version, timeout_s)
 
     async def negotiate(self, *, timeout_s: float) -> None:
-        """Learn the broker's versions and features (ApiVersions, KIP-35, KIP-511)."""
+        """Learn the broker's versions and features (ApiVersions, KIP-35, KIP-511).
+
+        A broker that does not know version 3 says so in version 0; some write even that in a form of their own.
+        """
         request = messages.ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE, client_software_version="0.1")
-        response = await self._send(request, 3, timeout_s)
+        try:
+            response = await self._send(request, 3, timeout_s)
+        except DecodeError:
+            response = await self._send(request, 0, timeout_s)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            offered = {api.api_key: api.max_version for api in response.api_keys}
-            response = await self._send(request, min(offered.get(_API_VERSIONS_KEY, 0), 2), timeout_s)
+            response = await self._send(request, 0, timeout_s)
         if response.error_code:
             raise KafkaError(response.error_code, f"{self.address} refused ApiVersions")
         self.ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
@@ -177,10 +182,12 @@ class Connection(asyncio.BufferedProtocol):
         if entry is None:
             raise DecodeError(f"{self.address} answered a request that was not sent; is it a Kafka broker?")
         try:
-            response = frames.decode_response(frame, entry.api_key, entry.version)
+            response = frames.decode_response(frame, entry.api_key, entry.version, is_exact=False)
         except LogflumeError as error:
             if not entry.future.done():
                 entry.future.set_exception(error)
+            if entry.api_key == _API_VERSIONS_KEY:
+                return
             raise
         if not entry.future.done():
             entry.future.set_result(response)

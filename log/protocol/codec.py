@@ -30,9 +30,12 @@ def decode_request(api_key: int, version: int, body: memoryview) -> Any:
     return _decode(_request_decoder(api_key, version), body, api_key, version)
 
 
-def decode_response(api_key: int, version: int, body: memoryview) -> Any:
-    """Decode the body of a response (after its header); raises as `decode_request`."""
-    return _decode(_response_decoder(api_key, version), body, api_key, version)
+def decode_response(api_key: int, version: int, body: memoryview, *, is_exact: bool = True) -> Any:
+    """Decode the body of a response (after its header); raises as `decode_request`.
+
+    `is_exact` False takes bytes after the message as well, which some brokers send and other clients ignore.
+    """
+    return _decode(_response_decoder(api_key, version), body, api_key, version, is_exact=is_exact)
 
 
 def decode_data(name: str, version: int, body: Buffer) -> Any:
@@ -106,11 +109,11 @@ def _check_version(message: tables.Message, version: int) -> None:
         )
 
 
-def _decode(decoder: Decoder, body: memoryview, api_key: int, version: int) -> Any:
+def _decode(decoder: Decoder, body: memoryview, api_key: int, version: int, *, is_exact: bool = True) -> Any:
     try:
         message, pos = decoder(body, 0)
     except (Malformed, struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"malformed message of API key {api_key} version {version}: {error}") from error
-    if pos != len(body):
+    if is_exact and pos != len(body):
         raise DecodeError(f"malformed message of API key {api_key} version {version}: expected {pos} bytes, found {len(body)}")
     return message
