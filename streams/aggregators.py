@@ -45,7 +45,9 @@ def mean(type: DataType) -> Aggregator:
     columns = (Column("sum", sums), Column("count", BIGINT))
     kernel = "mean" if type.kind in (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE) else None
     undo = SubtractMean(sums)
-    return Aggregator("mean", DOUBLE, columns, (_zero(sums), 0), AddMean(sums), mean_of, merge=MergeMean(sums), undo=undo, kernel=kernel)
+    return Aggregator(
+        "mean", DOUBLE, columns, (_zero(sums), 0), AddMean(sums), mean_of, merge=MergeMean(sums), undo=undo, kernel=kernel
+    )
 
 
 def least(type: DataType) -> Aggregator:

@@ -10,11 +10,15 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from logflume.log.schemas import Column, DataType, FormatSpec
 
 from .expr import Expr
+
+if TYPE_CHECKING:
+    from .describe import Description
 
 
 WINDOW_START = struct.Struct(">q")
@@ -235,7 +239,29 @@ class Sink(Node):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A named graph: nodes by name, in an order where inputs come first."""
+    """A named graph: nodes by name, in an order where inputs come first. Pickles when its callables do."""
 
     name: str
     nodes: Mapping[str, Node]
+
+    def __reduce__(self) -> tuple[Callable[..., Topology], tuple[str, dict[str, Node]]]:
+        return _topology, (self.name, dict(self.nodes))
+
+    def source(self) -> str:
+        """Return the Python that the reference tier runs, one module per sub-topology."""
+        from .planner import plan
+
+        return "\n".join(f"# {part.name}\n{part.program.source_code}" for part in plan(self).subtopologies)
+
+    def describe(self) -> Description:
+        """Return what will run, as data that prints as text, Mermaid or SVG."""
+        from .describe import describe
+
+        return describe(self)
+
+    def _repr_svg_(self) -> str:
+        return self.describe().svg()
+
+
+def _topology(name: str, nodes: dict[str, Node]) -> Topology:
+    return Topology(name, MappingProxyType(nodes))

@@ -1,7 +1,7 @@
 """Topology -> Plan: checks the graph, puts repartition topics where a changed key meets a keyed operator, and splits it.
 
-The rewrite is a tuple of functions from topology to topology, each independent of the others' code. Names never depend on a node's
-position: a repartition is named after the node that changed the key, a sub-topology after its first source.
+The rewrite is a tuple of functions from topology to topology, each independent of the others' code. Names never depend on a
+node's position: a repartition is named after the node that changed the key, a sub-topology after its first source.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def check(topology: g.Topology) -> g.Topology:
             if not _NAME.match(store):
                 raise InvalidInput(f"store name {store!r} of {name!r}: use letters, digits, '.', '_' and '-'")
             if store in stores:
-                raise InvalidInput(f"two nodes, {stores[store]!r} and {name!r}, keep a store {store!r}: give one of them store='...'")
+                raise InvalidInput(
+                    f"two nodes, {stores[store]!r} and {name!r}, keep a store {store!r}: give one of them store='...'"
+                )
             stores[store] = name
         _check_node(node, [seen[source] for source in node.inputs])
         seen[name] = node
@@ -83,7 +85,9 @@ def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
     elif isinstance(node, g.Merge):
         shapes = {(i.schema.key, i.schema.value, i.schema.window) for i in inputs}
         if len(shapes) > 1:
-            raise InvalidInput(f"{node.name!r} merges streams of different columns: {', '.join(_describe(i.schema) for i in inputs)}")
+            raise InvalidInput(
+                f"{node.name!r} merges streams of different columns: {', '.join(_describe(i.schema) for i in inputs)}"
+            )
 
 
 def _check_window(name: str, window: g.TimeWindow) -> None:
@@ -194,17 +198,16 @@ def default_key_format(key: tuple[Column, ...]) -> FormatSpec:
 def narrow_repartitions(topology: g.Topology) -> g.Topology:
     """Write only those value columns to a repartition topic that something behind it reads."""
     nodes = dict(topology.nodes)
-    sources = [n.name for n in nodes.values() if isinstance(n, g.Source | g.Repartition)]
-    outputs = [n.name for n in nodes.values() if isinstance(n, g.Sink | g.Repartition)]
-    needs = wire(nodes, sources, outputs).needs
-    for node in topology.nodes.values():
-        if not isinstance(node, g.Repartition) or node.value_format.name != "JSON" or not node.value_format.is_wrapped:
-            continue
-        read = {name for side, name in needs[node.name] if side is Side.VALUE}
-        if "*" in read:
+    for name in reversed([n.name for n in nodes.values() if isinstance(n, g.Repartition)]):
+        node = nodes[name]
+        assert isinstance(node, g.Repartition)
+        sources = [n.name for n in nodes.values() if isinstance(n, g.Source | g.Repartition)]
+        outputs = [n.name for n in nodes.values() if isinstance(n, g.Sink | g.Repartition)]
+        read = {column for side, column in wire(nodes, sources, outputs).needs[name] if side is Side.VALUE}
+        if node.value_format.name != "JSON" or not node.value_format.is_wrapped or "*" in read:
             continue
         kept = tuple(column for column in node.schema.value if column.name in read)
-        nodes[node.name] = replace(node, schema=replace(node.schema, value=kept))
+        nodes[name] = replace(node, schema=replace(node.schema, value=kept))
     return replace(topology, nodes=MappingProxyType(nodes))
 
 
@@ -276,5 +279,3 @@ def _copartitioned(topology: g.Topology, node: g.Repartition) -> tuple[str, ...]
 def changelog_topic(application: str, store: str) -> str:
     """Return the name of a store's changelog topic."""
     return f"{application}-{store}-changelog"
-
-

@@ -96,7 +96,7 @@ def decimal_operator(symbol: str, type: DataType) -> Callable[[Any, Any], Decima
     context = _context(type.precision)
     wide = Context(prec=2 * type.precision + 40, Emax=999_999, Emin=-999_999)
     unit = Decimal(1).scaleb(-type.scale)
-    compute = {
+    compute: Callable[[Decimal, Decimal], Decimal] = {
         "+": wide.add,
         "-": wide.subtract,
         "*": wide.multiply,

@@ -72,9 +72,10 @@ def _saturate(value: float, bits: int) -> int:
     """Return the integer part, the nearest of the range beyond it, 0 for NaN (as Java converts)."""
     if value != value:
         return 0
-    if value >= 2.0**bits:
-        return 2**bits - 1
-    return max(int(value), -(2**bits)) if value > -(2.0**bits) else -(2**bits)
+    limit: int = 1 << bits
+    if value >= limit:
+        return limit - 1
+    return int(value) if value > -limit else -limit
 
 
 def _from_text(target: DataType) -> Convert | None:
@@ -162,7 +163,9 @@ def _to_text(source: DataType) -> Convert:
             return lambda items: "{" + ", ".join(f"{key}={item_text(item)}" for key, item in items.items()) + "}"
         case Kind.STRUCT:
             texts = {field.name: _nullable_text(field.type) for field in source.fields}
-            return lambda value: "Struct{" + ",".join(f"{n}={t(value[n])}" for n, t in texts.items() if value[n] is not None) + "}"
+            return lambda value: (
+                "Struct{" + ",".join(f"{n}={t(value[n])}" for n, t in texts.items() if value[n] is not None) + "}"
+            )
         case _:
             return str
 

@@ -1,7 +1,7 @@
 """Bytes <-> locals: the text that decodes the columns that are used, and the expressions that encode results.
 
-JSON rows of scalars are decoded straight into a msgspec Struct that has only the used fields; anything that does not fit it as it is
-goes to the serde, which decides. So both ways give the same rows. All other formats and types take the serde.
+JSON rows of scalars are decoded straight into a msgspec Struct that has only the used fields; anything that does not fit it as
+it is goes to the serde, which decides. So both ways give the same rows. All other formats and types take the serde.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _FAST: dict[Kind, Any] = {
     Kind.TIMESTAMP: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
     Kind.TIME: Annotated[int, msgspec.Meta(ge=0, le=86_399_999)],
 }
-_WRITTEN_AS_IS = frozenset({Kind.BOOLEAN, Kind.DOUBLE, Kind.STRING, Kind.INTEGER, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_WRITTEN_AS_IS = frozenset(
+    {Kind.BOOLEAN, Kind.DOUBLE, Kind.STRING, Kind.INTEGER, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
+)
 
 
 def write_decode(

@@ -270,9 +270,7 @@ class _Expression:
             return self._guard([left, right], build, "None", can_fail=False)
         if kind in _INTEGERS and op in _INTEGER_HELPERS:
             helper = self._helper(_INTEGER_HELPERS[op])
-            return self._guard(
-                [left, right], lambda n: self._wrapped(f"{helper}({n[0]}, {n[1]})", kind), "None", can_fail=True
-            )
+            return self._guard([left, right], lambda n: self._wrapped(f"{helper}({n[0]}, {n[1]})", kind), "None", can_fail=True)
         can_fail = kind is Kind.ANY or op not in (e.BinaryOp.ADD, e.BinaryOp.SUB, e.BinaryOp.MUL)
         return self._guard([left, right], lambda n: self._wrapped(f"{n[0]} {symbol} {n[1]}", kind), "None", can_fail=can_fail)
 
@@ -351,7 +349,9 @@ class _Expression:
         return Fragment(code, is_nullable=False, can_fail=any(p.can_fail for p in parts))
 
     def _python(self, expr: e.PyCall) -> Fragment:
-        function = self._namespace.add(getattr(expr.function, "__name__", "function").replace("<lambda>", "function"), expr.function)
+        function = self._namespace.add(
+            getattr(expr.function, "__name__", "function").replace("<lambda>", "function"), expr.function
+        )
         args = expr.args or (e.ColumnRef(e.Side.VALUE, e.WHOLE, expr.type),)
         return Fragment(f"{function}({', '.join(self.value(a).code for a in args)})", can_fail=True)
 

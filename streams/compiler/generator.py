@@ -112,7 +112,9 @@ class Generator:
                 self.fallible(target, fragment, node.name)
         return found
 
-    def null_after(self, node: g.Node, columns: Sequence[tuple[str, Expr]], flow: Flow, found: Mapping[ColumnId, Fragment]) -> str | None:
+    def null_after(
+        self, node: g.Node, columns: Sequence[tuple[str, Expr]], flow: Flow, found: Mapping[ColumnId, Fragment]
+    ) -> str | None:
         """Return the flag for a null value after a projection: a bare result decides by itself, else null stays null."""
         if not is_bare(node.schema):
             return flow.null
@@ -191,11 +193,11 @@ class Generator:
 _FIXED_GLOBALS = frozenset(
     ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of")
 )
-_LOOP = (
-    "chunk start stop i key data time keys values times error report send view row entry state before stores make_view".split()
+_LOOP = frozenset(
+    ("chunk", "start", "stop", "i", "key", "data", "time", "keys", "values", "times", "error", "report", "send", "view", "row")
 )
-_RESERVED = frozenset(dir(builtins)) | _FIXED_GLOBALS | frozenset(_LOOP)
-
+_OUTSIDE = frozenset(("entry", "state", "before", "stores", "make_view"))
+_RESERVED = frozenset(dir(builtins)) | _FIXED_GLOBALS | _LOOP | _OUTSIDE
 
 
 def row_class(names: tuple[str, ...]) -> Any:
@@ -206,4 +208,5 @@ def row_class(names: tuple[str, ...]) -> Any:
 def _object_maker(schema: g.Schema) -> Callable[[tuple[Any, ...]], Any]:
     if schema.value_class is not None and is_object_class(schema.value_class):
         return object_codec(schema.value_class).from_row
-    return row_class(tuple(column.name for column in schema.value))._make
+    make: Callable[[tuple[Any, ...]], Any] = row_class(tuple(column.name for column in schema.value))._make
+    return make

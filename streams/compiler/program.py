@@ -1,7 +1,8 @@
 """A sub-topology as Python: the generated module, and its binding to one task.
 
-Per source there is `process_<source>(chunk, start, stop)`, one loop with everything from decoding to encoding in it; per aggregate
-that emits at commit `flush_<node>()`; per table `restore_<source>`. `bind` makes them closures over the stores of a task.
+Per source there is `process_<source>(chunk, start, stop)`, one loop with everything from decoding to encoding in it; per
+aggregate that emits at commit `flush_<node>()`; per table `restore_<source>`. `bind` makes them closures over the stores of a
+task.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 from .. import graph as g
-
 from ..seams import Outputs, Problems, StateStore, StoreSpec
 from .expressions import Compiler, Namespace, identifier
 from .flow import Writer
@@ -45,32 +45,24 @@ class ChunkView:
 
     def __init__(self) -> None:
         self._chunk: Any = None
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._times: list[int] = []
 
-    def look(self, chunk: Any) -> None:
-        """Turn to a chunk."""
+    def take(self, chunk: Any, start: int, stop: int) -> tuple[list[bytes | None], list[bytes | None], list[int]]:
+        """Return keys, values and timestamps of records start..stop of a chunk."""
         if chunk is not self._chunk:
             self._chunk = chunk
-            self._keys = self._values = self._times = None
-
-    def keys(self, start: int, stop: int) -> list[bytes | None]:
-        if self._keys is None:
-            self._keys = self._chunk.keys()
-        return self._keys if stop - start == len(self._keys) else self._keys[start:stop]
-
-    def values(self, start: int, stop: int) -> list[bytes | None]:
-        if self._values is None:
-            self._values = self._chunk.values()
-        return self._values if stop - start == len(self._values) else self._values[start:stop]
-
-    def times(self, start: int, stop: int) -> list[int]:
-        if self._times is None:
-            self._times = self._chunk.timestamps_ms.tolist()
-        return self._times if stop - start == len(self._times) else self._times[start:stop]
+            self._keys, self._values, self._times = chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist()
+        if stop - start == len(self._keys):
+            return self._keys, self._values, self._times
+        return self._keys[start:stop], self._values[start:stop], self._times[start:stop]
 
     def release(self, stop: int) -> None:
         """Let go of a chunk that was taken to its end."""
-        if self._chunk is not None and stop == len(self._chunk):
-            self._chunk = self._keys = self._values = self._times = None
+        if stop >= len(self._keys):
+            self._chunk = None
+            self._keys, self._values, self._times = [], [], []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,8 +214,7 @@ def _write_head(generator: Generator, role: str, node: g.Node) -> None:
     if role == "flush":
         return
     writer.line(f"view = view_{identifier(node.name)}")
-    writer.line("view.look(chunk)")
-    writer.line("keys, values, times = view.keys(start, stop), view.values(start, stop), view.times(start, stop)")
+    writer.line("keys, values, times = view.take(chunk, start, stop)")
     if role == "restore":
         return
     for store, window in generator.loads.items():
@@ -263,5 +254,3 @@ def _module(bodies: Mapping[str, Mapping[str, str]], stores: Sequence[str]) -> s
         writer.line(f"    {role!r}: {{{entries}}},")
     writer.line("}")
     return "".join([*parts, "\n", writer.text()])
-
-

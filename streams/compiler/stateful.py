@@ -42,7 +42,7 @@ def emit_source(generator: Generator, node: g.Source | g.Repartition) -> None:
     )  # fmt: skip
     kept = [column for column in node.schema.value if column.name in value_names]
     columns |= {(Side.VALUE, c.name): Fragment(name, is_atom=True) for c, name in zip(kept, names, strict=True)}
-    columns |= _meta(generator, needs | ({c for c in _timestamp_reads(timestamp)}))
+    columns |= _meta(generator, needs | _timestamp_reads(timestamp))
     flow = Flow(columns, "time", "key", null, None, is_loaded=True)
     if timestamp is not None:
         flow = _take_time(generator, node, flow, timestamp)
@@ -98,7 +98,11 @@ def decode_key(
 
 def window_columns(start: Fragment, window: g.TimeWindow) -> dict[tuple[Side, str], Fragment]:
     """Return the bounds of a window as META columns."""
-    end = f"({start.code} + {window.size_ms})" if not start.is_nullable else f"(None if {start.code} is None else {start.code} + {window.size_ms})"
+    end = (
+        f"({start.code} + {window.size_ms})"
+        if not start.is_nullable
+        else f"(None if {start.code} is None else {start.code} + {window.size_ms})"
+    )
     return {
         (Side.META, "WINDOWSTART"): start,
         (Side.META, "WINDOWEND"): Fragment(end, is_nullable=start.is_nullable),
@@ -190,9 +194,7 @@ def emit_aggregate(generator: Generator, node: g.Node, flow: Flow, source: str) 
         with writer.block(f"elif {flow.null}:"):
             writer.line(generator.report("null_value", node.name, "None"))
     with writer.block("else:"):
-        args = [
-            [generator.evaluate(x, flow, node.name, f"{a.name}_argument") for x in a.args] for a in node.aggregations
-        ]
+        args = [[generator.evaluate(x, flow, node.name, f"{a.name}_argument") for x in a.args] for a in node.aggregations]
         if node.window is None:
             _update(generator, node, flow, args, str(flow.key))
         else:
@@ -326,9 +328,7 @@ def emit_flush(generator: Generator, node: g.Aggregate) -> None:
         generator.forward(node.name, Flow(columns, "time", "key", null, old))
 
 
-def _flush_key(
-    generator: Generator, node: g.Aggregate, needs: frozenset[tuple[Side, str]]
-) -> dict[tuple[Side, str], Fragment]:
+def _flush_key(generator: Generator, node: g.Aggregate, needs: frozenset[tuple[Side, str]]) -> dict[tuple[Side, str], Fragment]:
     names = [column.name for column in node.schema.key if (Side.KEY, column.name) in needs or (Side.KEY, WHOLE) in needs]
     bounds = {(Side.META, "WINDOWSTART"), (Side.META, "WINDOWEND"), (Side.KEY, WHOLE)} & needs
     if not names and not (bounds and node.window is not None):
@@ -422,16 +422,12 @@ def _look_up(generator: Generator, name: str, key: str, flow: Flow, join: g.Stre
 def _table_refs(join: g.StreamTableJoin) -> list[ColumnRef]:
     from ..expr import walk
 
-    return [
-        x for _, expr in join.columns for x in walk(expr) if isinstance(x, ColumnRef) and x.name.startswith(TABLE_PREFIX)
-    ]
+    return [x for _, expr in join.columns for x in walk(expr) if isinstance(x, ColumnRef) and x.name.startswith(TABLE_PREFIX)]
 
 
 def _stored_columns(generator: Generator, node: g.Source | g.Aggregate, row: str, gone: str) -> dict[tuple[Side, str], Fragment]:
     if isinstance(node, g.Source):
-        return {
-            (Side.VALUE, c.name): Fragment(f"(None if {gone} else {row}[{i}])") for i, c in enumerate(node.schema.value)
-        }
+        return {(Side.VALUE, c.name): Fragment(f"(None if {gone} else {row}[{i}])") for i, c in enumerate(node.schema.value)}
     writer = generator.writer
     states = [[writer.local(f"{identifier(a.name)}_{c.name}") for c in a.aggregator.state_columns] for a in node.aggregations]
     flat = [name for names in states for name in names]

@@ -68,9 +68,7 @@ def is_bare(schema: g.Schema) -> bool:
     return len(schema.value) == 1 and schema.value[0].type.kind is Kind.ANY
 
 
-def _raw_keys(
-    nodes: Mapping[str, g.Node], sources: Sequence[str]
-) -> dict[str, tuple[FormatSpec, tuple[Column, ...]] | None]:
+def _raw_keys(nodes: Mapping[str, g.Node], sources: Sequence[str]) -> dict[str, tuple[FormatSpec, tuple[Column, ...]] | None]:
     found: dict[str, tuple[FormatSpec, tuple[Column, ...]] | None] = {}
     for node in nodes.values():
         if isinstance(node, _KEYED_BYTES) and node.name in sources:
@@ -119,7 +117,9 @@ def _reads(
             return _written(node, source, raw_keys[source.name])
         case g.Aggregate():
             arguments = {c for a in node.aggregations for x in a.args for c in columns_used(x)}
-            return arguments | (beside - {(Side.META, "WINDOWSTART"), (Side.META, "WINDOWEND")} if node.emit is g.Emit.UPDATE else set())
+            return arguments | (
+                beside - {(Side.META, "WINDOWSTART"), (Side.META, "WINDOWEND")} if node.emit is g.Emit.UPDATE else set()
+            )
         case g.StreamTableJoin():
             used = {c for name, x in node.columns if is_needed(below, name) for c in columns_used(x)}
             return beside | {c for c in used if not c[1].startswith(TABLE_PREFIX)}

@@ -1,4 +1,4 @@
-"""Aggregates as a user writes them: `lf.count()`, `lf.mean(col.dep_delay)`; bound to a schema they are the compilers' aggregators."""
+"""Aggregates as a user writes them: `lf.count()`, `lf.mean(col.dep_delay)`; `bind_aggregate` makes the compilers' of them."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def max(value: Any) -> AggregateCall:
 def aggregate(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any], Any] | None = None) -> FoldCall:
     """An aggregate of your own: `add(aggregate, value)` or `add(aggregate, value, key)` returns the next one.
 
-    `init`: the aggregate of nothing, or a callable that makes it (`list`). None as a result deletes it. `merge(a, b)` combines two
-    partial ones; with it a Spark backfill can aggregate in parallel.
+    `init`: the aggregate of nothing, or a callable that makes it (`list`). None as a result deletes it. `merge(a, b)` combines
+    two partial ones; with it a Spark backfill can aggregate in parallel.
     """
     takes_key = expect_arguments(add, (2, 3), 2, "aggregate()") == 3
     return FoldCall(aggregators.fold(init, add, merge=merge), takes_key)
@@ -84,7 +84,9 @@ def bind_aggregate(name: str, call: Any, scope: Scope) -> Aggregation:
         whole: tuple[Expr, ...] = (ColumnRef(Side.VALUE, WHOLE, ANY),)
         return Aggregation(name, call.aggregator, (*whole, ColumnRef(Side.KEY, WHOLE, ANY)) if call.takes_key else whole)
     if not isinstance(call, AggregateCall):
-        raise InvalidInput(f"{name}={call!r} is not an aggregate: use lf.count(), lf.sum(col.x), lf.mean(col.x), lf.aggregate(...)")
+        raise InvalidInput(
+            f"{name}={call!r} is not an aggregate: use lf.count(), lf.sum(col.x), lf.mean(col.x), lf.aggregate(...)"
+        )
     if call.argument is None:
         return Aggregation(name, call.make(ANY))
     argument = bind(call.argument, scope)

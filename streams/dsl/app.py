@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logflume.log.errors import InvalidInput
@@ -18,6 +18,9 @@ from .table import Table
 if TYPE_CHECKING:
     from logflume.log.interfaces import Log
 
+    from ..runtime import EngineStatus
+    from ..seams import Plan
+
 
 class App:
     """A topology under construction, with a name: its consumer group, and the prefix of its internal topics.
@@ -25,8 +28,8 @@ class App:
     Args:
         name: letters, digits, `.`, `_` and `-`. Instances with one name share the work.
         log: a directory (the log is opened in this process), the address of a broker ("host:9092"), or an open log.
-        state_dir: where state is kept on disk; by default `state` beside the data directory.
-        options: of the engine, by name.
+        state_dir: where state is kept on disk; by default `<data directory>-state`, or `./state` for a broker.
+        options: of the engine, by name (see `EngineOptions`).
 
     >>> import logflume.streams as lf
     >>> from logflume.streams import col
@@ -37,7 +40,8 @@ class App:
     """
 
     def __init__(self, name: str, *, log: str | Log = "./data", state_dir: str | None = None, **options: Any) -> None:
-        self.name, self.log, self.state_dir, self.options = name, log, state_dir, options
+        self.name, self.log, self.options = name, log, options
+        self.state_dir = state_dir or _default_state_dir(log)
         self._graph = Graph(name)
 
     def stream(
@@ -103,7 +107,9 @@ class App:
         )  # fmt: skip
         for other in self._graph.nodes.values():
             if isinstance(other, g.Source) and other.topic == topic and other != node:
-                raise InvalidInput(f"topic {topic!r} is read already, in another way, as {other.name!r}: read it once and reuse the result")
+                raise InvalidInput(
+                    f"topic {topic!r} is read already, in another way, as {other.name!r}: read it once and reuse the result"
+                )
         added = self._graph.add(node, fix="pass name='...'")
         assert isinstance(added, g.Source)
         return added
@@ -118,16 +124,32 @@ class App:
         """Return the topology as text."""
         return str(self.topology().describe())
 
-    def run(self, **options: Any) -> None:
-        """Run until interrupted; blocks. State and positions survive, so that the next run goes on where this one ended."""
+    def plan(self) -> Plan:
+        """Return what will run: checked, split at repartition topics, compiled."""
         from ..planner import plan
 
-        topology = self.topology()
-        plan(topology)
-        from ..engine import run_app
+        return plan(self.topology())
 
-        state_dir = self.state_dir or (os.path.join(self.log, "state") if isinstance(self.log, str) and ":" not in self.log else "state")
-        run_app(topology, self.log, state_dir=state_dir, **{**self.options, **options})
+    def run(self, **options: Any) -> EngineStatus:
+        """Run until interrupted; blocks. State and positions survive, so that the next run goes on where this one ended.
+
+        Options are those of `EngineOptions`; they come before the application's own.
+        """
+        from logflume.log import connect
+
+        from ..runtime import EngineOptions, run_app
+
+        plan = self.plan()
+        settings = EngineOptions(**{"state_dir": Path(self.state_dir), **self.options, **options})
+        if not isinstance(self.log, str):
+            return run_app(plan, self.log, settings)
+        with connect(self.log) as log:
+            return run_app(plan, log, settings)
 
     def _repr_svg_(self) -> str:
         return str(self.topology().describe().svg())
+
+
+def _default_state_dir(log: str | Log) -> str:
+    where = log if isinstance(log, str) else log.where
+    return "state" if ":" in where else f"{where.rstrip('/')}-state"

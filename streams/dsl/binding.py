@@ -67,7 +67,9 @@ class Scope:
         if is_bare(schema):
             return self._member(schema, prefix, name)
         known = [c.name for c in (*schema.value, *schema.key)]
-        raise UnknownName(f"column of {self.what}", name, known) if not near_none(name, known) else _unknown(self.what, name, known)
+        raise (
+            UnknownName(f"column of {self.what}", name, known) if not near_none(name, known) else _unknown(self.what, name, known)
+        )
 
     def _member(self, schema: Schema, prefix: str, name: str) -> e.Expr:
         """A member of a bare object: of its class where that is known, else of whatever it is at run time."""
@@ -224,7 +226,9 @@ def _arithmetic_type(value: f.Binary, left: DataType, right: DataType) -> DataTy
         return left
     if op is e.BinaryOp.SUB and left.kind is right.kind and left.kind in _INSTANTS:
         return BIGINT
-    raise InvalidInput(f"`{value!r}` has no meaning for {left.kind} and {right.kind} ({left} {op.value} {right}): cast one of them")
+    raise InvalidInput(
+        f"`{value!r}` has no meaning for {left.kind} and {right.kind} ({left} {op.value} {right}): cast one of them"
+    )
 
 
 def decimal_result(op: e.BinaryOp, left: DataType, right: DataType) -> DataType:

@@ -1,7 +1,7 @@
-"""What a user writes for an expression: `col.delay > 15`. Deferred objects that know no schema; `bind` makes the typed tree of them.
+"""What a user writes for an expression: `col.delay > 15`. Deferred objects without a schema; `bind` makes the typed tree of them.
 
-Operators have Python's meaning with nulls: a comparison with null is False, arithmetic with null is null. `&`, `|` and `~` are AND, OR
-and NOT (Python gives no way to overload the words).
+Operators have Python's meaning with nulls: a comparison with null is False, arithmetic with null is null. `&`, `|` and `~` are
+AND, OR and NOT (Python gives no way to overload the words).
 """
 
 from __future__ import annotations
@@ -118,15 +118,15 @@ class Value:
 
     def isin(self, values: Iterable[Any]) -> Value:
         """Whether it equals one of the values; null is in nothing."""
-        found: Value | None = None
-        for value in values:
-            test = self == value
-            found = test if found is None else found | test
-        return Constant(False) if found is None else found
+        found: Value = Constant(False)
+        for i, value in enumerate(values):
+            test = Binary(BinaryOp.EQ, self, lift(value))
+            found = test if i == 0 else Binary(BinaryOp.OR, found, test)
+        return found
 
     def between(self, low: Any, high: Any) -> Value:
         """Whether low <= it <= high."""
-        return (self >= low) & (self <= high)
+        return Binary(BinaryOp.AND, self >= lift(low), self <= lift(high))
 
     def cast(self, type: Any) -> Value:
         """Convert to a column type or to int, float, str or bool; what cannot be converted is null and counted."""

@@ -1,7 +1,7 @@
 """The graph while it grows, and the names of its nodes.
 
-A name that something lasting hangs on (a store, an internal topic) is given by the user or derived from what the node does; a clash is
-an error. Other names may be numbered: nothing outside this process sees them.
+A name that something lasting hangs on (a store, an internal topic) is given by the user or derived from what the node does; a
+clash is an error. Other names may be numbered: nothing outside this process sees them.
 """
 
 from __future__ import annotations

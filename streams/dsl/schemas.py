@@ -56,7 +56,9 @@ def value_schema(value: Any) -> tuple[tuple[Column, ...], type[Any] | None]:
         return columns_of(value), value
     if value in PRIMITIVES:
         return (Column("value", PRIMITIVES[value]),), value
-    raise InvalidInput(f"values are a class with typed fields, str, int, float, bool, bytes or nothing (any JSON); found {value!r}")
+    raise InvalidInput(
+        f"values are a class with typed fields, str, int, float, bool, bytes or nothing (any JSON); found {value!r}"
+    )
 
 
 def is_single(schema: Schema) -> bool:

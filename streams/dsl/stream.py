@@ -54,7 +54,9 @@ class Stream:
 
     def _filter(self, predicate: Expr) -> Stream:
         name = self.graph.free(f"{self.node.name}-filter")
-        return self._then(g.Filter(name=name, schema=self.schema, kind=self.node.kind, inputs=(self.node.name,), predicate=predicate))
+        return self._then(
+            g.Filter(name=name, schema=self.schema, kind=self.node.kind, inputs=(self.node.name,), predicate=predicate)
+        )
 
     def select(self, *columns: Value, **named: Any) -> Stream:
         """Make the value of these columns: `select(col.id, price=col.price * 1.2)`."""
@@ -182,10 +184,18 @@ class Stream:
 
     def _is_key(self, columns: tuple[tuple[str, Expr], ...]) -> bool:
         """Return whether these are the key columns as they are."""
-        return [x for _, x in columns] == [ColumnRef(Side.KEY, c.name, c.type) for c in self.schema.key] and not self.schema.window
+        return [x for _, x in columns] == [
+            ColumnRef(Side.KEY, c.name, c.type) for c in self.schema.key
+        ] and not self.schema.window
 
     def join(
-        self, table: Table, joiner: Function | None = None, *, on: Value | Function | None = None, prefix: str = "", name: str | None = None
+        self,
+        table: Table,
+        joiner: Function | None = None,
+        *,
+        on: Value | Function | None = None,
+        prefix: str = "",
+        name: str | None = None,
     ) -> Stream:
         """Join each record with the table's row of its key, now; records without one are dropped.
 
@@ -198,7 +208,13 @@ class Stream:
         return self._join(g.JoinKind.INNER, table, joiner, on, prefix, name)
 
     def left_join(
-        self, table: Table, joiner: Function | None = None, *, on: Value | Function | None = None, prefix: str = "", name: str | None = None
+        self,
+        table: Table,
+        joiner: Function | None = None,
+        *,
+        on: Value | Function | None = None,
+        prefix: str = "",
+        name: str | None = None,
     ) -> Stream:
         """Join as in `join`, with nulls for a row that is not there."""
         return self._join(g.JoinKind.LEFT, table, joiner, on, prefix, name)
@@ -250,7 +266,13 @@ class Stream:
         return Stream(self.graph, self.graph.add(node, fix="give this repartition another name"), name)
 
     def to(
-        self, topic: str, *, format: str | None = None, key_format: str | None = None, partitions: int | None = None, **configs: str
+        self,
+        topic: str,
+        *,
+        format: str | None = None,
+        key_format: str | None = None,
+        partitions: int | None = None,
+        **configs: str,
     ) -> None:
         """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (KAFKA, DELIMITED)."""
         sink(self.graph, self.node, topic, format, key_format, partitions, configs)
@@ -333,13 +355,20 @@ _ADAPT: dict[int, Callable[[Function], Function]] = {1: OfValue, 2: OfKeyValue, 
 
 
 def sink(
-    graph: Graph, node: g.Node, topic: str, format: str | None, key_format_name: str | None, partitions: int | None, configs: dict[str, str]
+    graph: Graph,
+    node: g.Node,
+    topic: str,
+    format: str | None,
+    key_format_name: str | None,
+    partitions: int | None,
+    configs: dict[str, str],
 ) -> None:
     """Add a sink. Config names may use `_` for `.`."""
     schema = node.schema
     graph.add(
         g.Sink(
-            name=graph.free(f"{topic}-sink" if topic in graph.nodes else topic), schema=schema, kind=node.kind, inputs=(node.name,), topic=topic,
+            name=graph.free(f"{topic}-sink" if topic in graph.nodes else topic), schema=schema, kind=node.kind,
+            inputs=(node.name,), topic=topic,
             key_format=key_format(schema.key, key_format_name), value_format=value_format(schema, format), partitions=partitions,
             topic_configs={name.replace("_", "."): value for name, value in configs.items()},
         ),
@@ -358,5 +387,3 @@ def _typed(expr: Expr, type: Any) -> Expr:
 def _label(function: Any) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     return "key" if name == "<lambda>" else slug(name)
-
-

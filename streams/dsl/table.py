@@ -12,11 +12,11 @@ from logflume.log.schemas import Column
 from .. import graph as g
 from . import aggregates as a
 from .binding import Scope, bind
+from .callables import returned_type
 from .fields import Value
 from .naming import Graph, duration, slug
-from .stream import Function, Stream, bind_columns, call, condition, foreach_node, object_class, sink
-from .callables import returned_type
 from .schemas import PRIMITIVES
+from .stream import Function, Stream, bind_columns, call, condition, foreach_node, object_class, sink
 
 _FIX = "pass name='...'"
 
@@ -162,9 +162,15 @@ class Table:
         self.graph.add(foreach_node(self.graph, self.node, function, "foreach()"), fix=_FIX)
 
     def to(
-        self, topic: str, *, format: str | None = None, key_format: str | None = None, partitions: int | None = None, **configs: str
+        self,
+        topic: str,
+        *,
+        format: str | None = None,
+        key_format: str | None = None,
+        partitions: int | None = None,
+        **configs: str,
     ) -> None:
-        """Write the changes to a topic: created compacted if missing, unless `cleanup_policy` says otherwise or rows are windowed."""
+        """Write the changes to a topic, created if missing: compacted, unless `cleanup_policy` differs or rows are windowed."""
         defaults = {} if self.schema.window else {"cleanup.policy": "compact"}
         sink(self.graph, self.node, topic, format, key_format, partitions, defaults | configs)
 
@@ -173,5 +179,3 @@ class Table:
 
     def _then(self, node: g.Node) -> Table:
         return Table(self.graph, self.graph.add(node, fix=_FIX), self.base)
-
-

@@ -37,7 +37,14 @@ def days(value: float) -> int:
 
 
 def tumbling(
-    size: int = 0, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, grace: int = 0, retention: int = 0
+    size: int = 0,
+    *,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    grace: int = 0,
+    retention: int = 0,
 ) -> TimeWindow:
     """Windows of one size that follow each other, aligned to the epoch.
 
@@ -75,7 +82,9 @@ def hopping(
 
 
 def _length(size: int, days: float, hours: float, minutes: float, seconds: float) -> int:
-    length = _whole(size, 1) + _whole(days, 86_400_000) + _whole(hours, 3_600_000) + _whole(minutes, 60_000) + _whole(seconds, 1_000)
+    length = (
+        _whole(size, 1) + _whole(days, 86_400_000) + _whole(hours, 3_600_000) + _whole(minutes, 60_000) + _whole(seconds, 1_000)
+    )
     if length <= 0:
         raise InvalidInput("a window needs a size: tumbling(hours=1) or tumbling(lf.minutes(5))")
     return length
