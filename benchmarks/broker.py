@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import psutil
-from logflume.log.batch import encode_batch
-from logflume.log.protocol import frames, messages
 
 from benchmarks._report import Figure, main
+from logflume.log.batch import encode_batch
+from logflume.log.protocol import frames, messages
 
 
 @contextlib.contextmanager

@@ -56,9 +56,7 @@ def read(consumer: Consumer, count: int, *, timeout_s: float = 15) -> list[Any]:
 @pytest.mark.parametrize("is_idempotent", [False, True])
 def test_every_codec_comes_back(server: ServerProcess, topic: str, codec: str, is_idempotent: bool) -> None:
     values = [f"{i:03}-{'x' * (i % 50)}".encode() for i in range(300)]
-    placed = produce(
-        server, topic, values, **{"compression.type": codec, "enable.idempotence": is_idempotent, "acks": "all"}
-    )
+    placed = produce(server, topic, values, **{"compression.type": codec, "enable.idempotence": is_idempotent, "acks": "all"})
     assert [offset for _, offset in placed] == list(range(300))
     consumer = Consumer({"bootstrap.servers": server.address, "group.id": topic, "check.crcs": True})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -80,7 +78,12 @@ def test_a_group_shares_partitions_and_goes_on_from_its_commit(server: ServerPro
     admin.create_topics([NewTopic(topic, 4, 1)])[topic].result()
     values = [f"{i:03}".encode() for i in range(200)]
     produce(server, topic, values)
-    config = {"bootstrap.servers": server.address, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    config = {
+        "bootstrap.servers": server.address,
+        "group.id": topic,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
     first, second = Consumer(config), Consumer(config)
     first.subscribe([topic])
     second.subscribe([topic])
@@ -95,10 +98,11 @@ def test_a_group_shares_partitions_and_goes_on_from_its_commit(server: ServerPro
         first.poll(0.05)
         second.poll(0.05)
     assert len(first.assignment()) == len(second.assignment()) == 2
-    first.commit(asynchronous=False)
-    second.commit(asynchronous=False)
-    first.close()
-    second.close()
+    ends = {index: first.get_watermark_offsets(TopicPartition(topic, index), timeout=5)[1] for index in range(4)}
+    for consumer in (first, second):
+        owned = [TopicPartition(topic, each.partition, ends[each.partition]) for each in consumer.assignment()]
+        consumer.commit(offsets=owned, asynchronous=False)
+        consumer.close()
     produce(server, topic, [b"new"])
     third = Consumer(config)
     third.subscribe([topic])
@@ -159,7 +163,9 @@ def test_topics_partitions_and_configs(server: ServerProcess, topic: str, admin:
     configs = admin.describe_configs([resource])[resource].result()
     assert (configs["retention.ms"].value, configs["cleanup.policy"].value) == ("99", "compact,delete")
     bad = ConfigResource(
-        ResourceType.TOPIC, topic, incremental_configs=[ConfigEntry("retention.mss", "1", incremental_operation=AlterConfigOpType.SET)]
+        ResourceType.TOPIC,
+        topic,
+        incremental_configs=[ConfigEntry("retention.mss", "1", incremental_operation=AlterConfigOpType.SET)],
     )
     with pytest.raises(Exception, match=r"retention\.ms"):
         admin.incremental_alter_configs([bad])[bad].result()

@@ -6,6 +6,7 @@ import struct
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from logflume.log.protocol import ErrorCode, frames, messages
 
 from ._server_process import ServerProcess

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from logflume.log import InvalidInput
 from logflume.log.protocol import messages
 from logflume.log.server import Address, parse_address, start_embedded
@@ -142,5 +143,5 @@ def test_addresses(text: str, expected: Address) -> None:
 
 @pytest.mark.parametrize("text", ["localhost", "host:port", "h:70000", "unix:", "unix:" + "x" * 200])
 def test_addresses_that_cannot_be(text: str) -> None:
-    with pytest.raises(InvalidInput, match="expected HOST:PORT|107 bytes"):
+    with pytest.raises(InvalidInput, match=r"expected HOST:PORT|107 bytes"):
         parse_address(text)
