@@ -10,12 +10,15 @@ from .errors import (
     TransportError,
     UnknownName,
 )
+from .protocol.errors import ErrorCode, KafkaError
 
 __all__ = [
     "CorruptLog",
     "DataDirLocked",
     "DecodeError",
+    "ErrorCode",
     "InvalidInput",
+    "KafkaError",
     "LogflumeError",
     "StorageError",
     "TransportError",
