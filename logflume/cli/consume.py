@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,7 +48,7 @@ def consume(
     print(f"{count} record{'' if count == 1 else 's'}", file=sys.stderr)
 
 
-def read(log: Log, topic: str, start: str, only: list[int] | None, group: str | None, follow: bool, committed: bool):  # type: ignore[no-untyped-def]
+def read(log: Log, topic: str, start: str, only: list[int] | None, group: str | None, follow: bool, committed: bool) -> Iterator[Record]:
     """Yield records: up to the end offsets of this moment, or for ever with `follow`."""
     admin = log.admin()
     count = admin.describe_topics([topic])[topic].partitions
