@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from logflume.log.batch.records import Headers as Headers
+from logflume.log.batch.records import header_list_bytes, read_header_list
 from logflume.log.errors import DecodeError, InvalidInput
 
-Headers = tuple[tuple[str, bytes | None], ...]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
@@ -118,6 +119,23 @@ class Chunk:
             int(self.offsets[stop]) if stop < len(self) else self.next_offset,
         )
 
+    def take(self, rows: I64) -> Chunk:
+        """Return the given rows, in that order, as a chunk over the same buffer with the same `next_offset`."""
+        return Chunk(
+            self.topic,
+            self.partition,
+            self.buffer,
+            self.offsets[rows],
+            self.timestamps_ms[rows],
+            self.key_starts[rows],
+            self.key_sizes[rows],
+            self.value_starts[rows],
+            self.value_sizes[rows],
+            self.header_starts[rows],
+            self.header_counts[rows],
+            self.next_offset,
+        )
+
     def to_arrow(self) -> Any:
         """Return a pyarrow.RecordBatch: offset, timestamp_ms, key (binary), value (binary). Needs the `arrow` extra."""
         import pyarrow as pa
@@ -173,60 +191,19 @@ class Chunk:
 
 def encode_headers(headers: Headers) -> bytes:
     """Return headers in Kafka's record encoding, without their count."""
-    parts: list[bytes] = []
-    for name, value in headers:
-        encoded = name.encode()
-        parts += [_varint(len(encoded)), encoded, _varint(-1 if value is None else len(value)), value or b""]
-    return b"".join(parts)
+    return bytes(header_list_bytes(headers)) if headers else b""
 
 
 def decode_headers(data: bytes, position: int, count: int) -> Headers:
-    """Return `count` headers from `position` on.
+    """Return `count` headers from `position` on; names that are not UTF-8 are kept by surrogate escapes.
 
     Raises:
-        DecodeError: a length that cannot be, or a name that is not UTF-8.
+        DecodeError: a length that cannot be.
     """
-    out = []
     try:
-        for _ in range(count):
-            size, position = _read_varint(data, position)
-            name = str(_take(data, position, size), "utf-8")
-            size_of_value, position = _read_varint(data, position + size)
-            value = None if size_of_value < 0 else _take(data, position, size_of_value)
-            position += max(size_of_value, 0)
-            out.append((name, value))
-    except (IndexError, ValueError) as error:
-        raise DecodeError(f"malformed record headers at byte {position}: {error}") from None
-    return tuple(out)
-
-
-def _take(data: bytes, position: int, size: int) -> bytes:
-    if size < 0 or position + size > len(data):
-        raise ValueError(f"a length of {size} bytes, {len(data) - position} are left")
-    return data[position : position + size]
-
-
-def _varint(value: int) -> bytes:
-    rest = (value << 1) ^ (value >> 31)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-        if shift > 28:
-            raise ValueError("a varint longer than 5 bytes")
+        return read_header_list(data, position, count, len(data))[0]
+    except IndexError:
+        raise DecodeError(f"malformed record headers at byte {position}: they end early") from None
 
 
 def _layout(items: Sequence[bytes | None], start: int) -> tuple[I64, I32, int]:
