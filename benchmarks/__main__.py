@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME...] [--json]`: run every benchmark, or those named, one after another, each in a process of its own."""
+"""`python -m benchmarks [NAME...] [--json]`: run all benchmarks, or those named, each in a process of its own."""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ import logflume
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-NAMED_FILE = re.compile(r"`((?:logflume|log|streams|sql|connect|examples|tests|benchmarks|scripts)/[\w./-]+\.(?:py|sh|toml|sql|lark|md))`")
+NAMED_FILE = re.compile(
+    r"`((?:logflume|log|streams|sql|connect|examples|tests|benchmarks|scripts)/[\w./-]+\.(?:py|sh|toml|sql|lark|md))`"
+)
 
 
 def module_names() -> Iterator[str]:

@@ -16,7 +16,9 @@ from logflume.log import InvalidInput, LogflumeError
 if TYPE_CHECKING:
     from logflume.log import Log
 
-Data = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Data directory: opened here, or joined if it is in use.")]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help="Data directory: opened here, or joined if it is in use.")
+]
 Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="A logflume broker or an Apache Kafka cluster.")
 ]

@@ -48,7 +48,9 @@ def consume(
     print(f"{count} record{'' if count == 1 else 's'}", file=sys.stderr)
 
 
-def read(log: Log, topic: str, start: str, only: list[int] | None, group: str | None, follow: bool, committed: bool) -> Iterator[Record]:
+def read(
+    log: Log, topic: str, start: str, only: list[int] | None, group: str | None, follow: bool, committed: bool
+) -> Iterator[Record]:
     """Yield records: up to the end offsets of this moment, or for ever with `follow`."""
     admin = log.admin()
     count = admin.describe_topics([topic])[topic].partitions
@@ -90,9 +92,7 @@ def read(log: Log, topic: str, start: str, only: list[int] | None, group: str | 
         consumer.close()
 
 
-def start_offsets(
-    first: dict[TopicPartition, int], ends: dict[TopicPartition, int], start: str
-) -> dict[TopicPartition, int]:
+def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, int], start: str) -> dict[TopicPartition, int]:
     """Return the offset to start from in each partition.
 
     >>> tp = TopicPartition("t", 0)
@@ -114,7 +114,7 @@ def start_offsets(
 
 def json_line(record: Record) -> str:
     """Return a record as one JSON object."""
-    fields = {
+    fields: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -123,7 +123,7 @@ def json_line(record: Record) -> str:
         "value": text_of(record.value),
     }
     if record.headers:
-        fields["headers"] = [[name, text_of(value)] for name, value in record.headers]  # type: ignore[assignment]
+        fields["headers"] = [[name, text_of(value)] for name, value in record.headers]
     return json.dumps(fields)
 
 

@@ -58,12 +58,16 @@ def machine() -> Iterator[Finding]:
     yield Finding("cores", "ok", str(os.cpu_count()))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = soft < 4096
-    yield Finding("open files", "warning" if few else "ok", str(soft), "ulimit -n 65536 before a server with many partitions" if few else "")
+    yield Finding(
+        "open files", "warning" if few else "ok", str(soft), "ulimit -n 65536 before a server with many partitions" if few else ""
+    )
     java = java_major()
     if java is None:
         yield Finding("java", "warning", "none", "Spark backfills need Java 17: apt-get install openjdk-17-jre-headless")
     else:
-        yield Finding("java", "ok" if java >= 17 else "warning", str(java), "" if java >= 17 else "Spark 4 needs Java 17 or newer")
+        yield Finding(
+            "java", "ok" if java >= 17 else "warning", str(java), "" if java >= 17 else "Spark 4 needs Java 17 or newer"
+        )
 
 
 def java_major() -> int | None:
@@ -102,7 +106,12 @@ def disk(directory: Path) -> Iterator[Finding]:
         directory = directory.parent
     free = shutil.disk_usage(directory).free
     low = free < FREE_BYTES_MIN
-    yield Finding("free space", "warning" if low else "ok", f"{free / 1e9:.1f} GB in {directory}", "make room: less than 1 GiB" if low else "")
+    yield Finding(
+        "free space",
+        "warning" if low else "ok",
+        f"{free / 1e9:.1f} GB in {directory}",
+        "make room: less than 1 GiB" if low else "",
+    )
     times_ms = sorted(fsync_times_ms(directory))
     median = times_ms[len(times_ms) // 2]
     slow = median > FSYNC_MS_MAX
@@ -126,7 +135,7 @@ def fsync_times_ms(directory: Path) -> list[float]:
 def log(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
     """Whether the log opens and answers."""
     address = where(data, bootstrap)
-    if not bootstrap and not Path(address).exists():
+    if os.path.isabs(address) and not Path(address).exists():
         yield Finding("log", "ok", f"no data directory {address} yet", "it is made at the first start")
         return
     started = time.perf_counter()

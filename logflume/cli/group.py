@@ -74,9 +74,7 @@ def reset(
     print_rows(("partition", "before", "would be" if dry_run else "after"), rows, as_json=as_json)
 
 
-def target_offsets(
-    starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], to: str
-) -> dict[TopicPartition, int]:
+def target_offsets(starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], to: str) -> dict[TopicPartition, int]:
     """Return the offset of each partition that `--to` names; refused outside of what the log holds."""
     if to == "beginning":
         return dict(starts)

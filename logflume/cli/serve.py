@@ -44,8 +44,8 @@ def serve(
         if not path.is_file():
             raise InvalidInput(f"--connector {path}: no such file")
     supervisor = Supervisor(lambda line: print(line, file=sys.stderr, flush=True))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: supervisor.stop())
+    for stop_signal in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop_signal, lambda *_: supervisor.stop())
     python = [sys.executable, "-m"]
     configs = [part for pair in config or [] for part in ("--config", pair)]
     broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), "--listen", listen, *configs])
@@ -85,7 +85,9 @@ def check_free(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise InvalidInput(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --listen") from error
+            raise InvalidInput(
+                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --listen"
+            ) from error
 
 
 def wait_ready(broker: Child, host: str, port: int) -> None:

@@ -1,8 +1,8 @@
 """Keeps child processes running (architecture, D14): starts them, restarts what dies with a growing pause and shows the cause.
 
-A child that ends with exit code 0 or on our signal is done; any other end is a death. The supervisor's own end takes the children with
-it: they are stopped in reverse order of their start, first by SIGTERM, then, after `stop_timeout_s`, by SIGKILL, and each asks the kernel
-to be told (PR_SET_PDEATHSIG) so that a supervisor killed by SIGKILL leaves no orphans.
+A child that ends before `stop` is started again. The supervisor's own end takes the children with it: they are stopped in
+reverse order of their start, first by SIGTERM, then, after `stop_timeout_s`, by SIGKILL, and each asks the kernel to be told
+(PR_SET_PDEATHSIG), so that a supervisor killed by SIGKILL leaves no orphans.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Child:
 
 
 class Supervisor:
-    """Starts children in order and keeps them running until `stop`. One thread calls `run`; `stop` may come from a signal handler."""
+    """Starts children in order and keeps them running. One thread calls `run`; `stop` may come from a signal handler."""
 
     def __init__(self, say: Callable[[str], None], *, stop_timeout_s: float = 20.0) -> None:
         self._say = say
