@@ -1,8 +1,9 @@
 """The seams inside streams: what a compiled sub-topology asks of its task, and what a state store offers to it.
 
-planner  -> SubTopology      nodes between topics; one task = one sub-topology x one partition number
+planner  -> Plan             the application as sub-topologies (nodes between topics); one task = one of them x one partition
 compiler -> Program          a sub-topology as fused functions, compiled once per process, no state
 task     -> Program.bind     gives it stores and outputs; then `process` per run of one input, `flush` per task commit
+engine   -> task             topics, assignment, restore, transactions, from a Plan alone
 
 A task commit is: `flush` (results due at commit leave), then one log transaction (outputs, changelog of dirty entries, input
 offsets), then one write batch of each store (entries, changelog position, input offsets, stream times). Nothing of a
@@ -12,7 +13,7 @@ transaction that failed reaches a store on disk.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from logflume.log.schemas import Column
@@ -81,7 +82,8 @@ class StateStore(Protocol):
 class Outputs(Protocol):
     """Where a program puts records for sinks and repartition topics; written by the task in its next transaction.
 
-    `positions`: for repartition topics, the (running maximum of time, source partition, offset) of the record that caused each;
+    `causes`: index in the chunk being processed of the record that caused each output (ascending; several may share one);
+    None in `flush`. From it the task knows (running maximum of time, source partition, offset); the repartition outputs of the
     tasks of one process are merged in that order, so that a repartition topic does not depend on which task ran first.
     """
 
@@ -93,7 +95,7 @@ class Outputs(Protocol):
         timestamps_ms: Sequence[int],
         *,
         headers: Sequence[Any] | None = None,
-        positions: Sequence[tuple[int, int, int]] | None = None,
+        causes: Sequence[int] | None = None,
     ) -> None: ...
 
 
@@ -117,6 +119,10 @@ class TaskFunction(Protocol):
         """Put out what leaves at task commit (Emit.COMMIT)."""
         ...
 
+    def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        """Take records of a TABLE source into its store only: no outputs, no other stores, nothing reported, not dirty."""
+        ...
+
 
 class Program(Protocol):
     """A sub-topology, compiled."""
@@ -135,3 +141,45 @@ class Program(Protocol):
         ...
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> TaskFunction: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTopic:
+    """Where a Sink or Repartition node writes.
+
+    Attributes:
+        partitions: for creating it; None: as many as the largest source topic of the sub-topology that writes it.
+        configs: for creating it (a repartition topic gets its own from the engine).
+        is_repartition: internal; merged by time between tasks, purged after commit.
+        is_windowed: the key bytes end in a window start of 8 bytes, which the partitioner leaves out.
+    """
+
+    topic: str
+    partitions: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    is_repartition: bool = False
+    is_windowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubTopology:
+    """The nodes between topics that one task runs. `name` is stable and names the state directory: letters, digits, - _ .
+
+    Attributes:
+        outputs: Sink and Repartition node name -> topic.
+        table_sources: store name -> node name of the Source whose topic is the store's changelog; all other stores get
+            the compacted topic `<application>-<store>-changelog`.
+    """
+
+    name: str
+    program: Program
+    outputs: Mapping[str, OutputTopic]
+    table_sources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An application, ready to run. `application` is its group id and the prefix of its internal topics and transactional ids."""
+
+    application: str
+    subtopologies: tuple[SubTopology, ...]

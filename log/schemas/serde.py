@@ -34,7 +34,7 @@ class Serde(Protocol):
     @property
     def columns(self) -> tuple[Column, ...]: ...
 
-    def decode(self, data: bytes | None) -> Row | None:
+    def decode(self, data: bytes | None, /) -> Row | None:
         """Return the row (aligned with `columns`), None for null bytes.
 
         Raises:
@@ -42,6 +42,6 @@ class Serde(Protocol):
         """
         ...
 
-    def encode(self, row: Row | None) -> bytes | None:
+    def encode(self, row: Row | None, /) -> bytes | None:
         """Return the bytes of a row, None for None. Raises InvalidInput when a value cannot be written."""
         ...

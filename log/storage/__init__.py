@@ -1,1 +1,28 @@
+"""Storage: segments with indexes, producer state, group-commit durability, the data directory."""
 
+from .config import LogConfig
+from .datadir import DataDir, Holder
+from .disk import Disk, OsDisk
+from .errors import AppendRefused, DiskFull, OffsetOutOfRange, PartitionFailed
+from .flush import FlushScheduler
+from .partition import PartitionLog
+from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
+
+__all__ = [
+    "AbortedTransaction",
+    "AppendInfo",
+    "AppendRefused",
+    "DataDir",
+    "Disk",
+    "DiskFull",
+    "FlushScheduler",
+    "Holder",
+    "LogConfig",
+    "LogSlice",
+    "OffsetOutOfRange",
+    "OsDisk",
+    "PartitionFailed",
+    "PartitionLog",
+    "RecoveryReport",
+    "TimeOffset",
+]

@@ -1,0 +1,44 @@
+# `make` lists the commands. Every target does its own set-up: a virtual environment in .venv with pinned versions.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup java demo test check format bench clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(READY) ## make .venv with everything needed
+
+$(READY): pyproject.toml constraints.txt scripts/setup.sh
+	@scripts/setup.sh "$(PYTHON)" "$(VENV)"
+
+java: ## install Java 17 for the Spark parts, where that is possible
+	@scripts/java.sh
+
+demo: $(READY) java ## the main job: flights of New York 2013 through log, streams, SQL, connectors and Spark
+	@$(BIN)/python -m examples.demo
+
+test: $(READY) java ## every test
+	@$(PYTEST) $(ARGS)
+
+check: $(READY) ## what to run before each commit: format, lint, types, imports, fast tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy -p logflume
+	@$(BIN)/lint-imports --no-logo
+	@$(PYTEST) -q -m "not slow and not spark" $(ARGS)
+
+format: $(READY) ## rewrite the sources in the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY) java ## every benchmark, each figure beside its budget
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove what the other commands made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-data

@@ -1,0 +1,259 @@
+"""The JSON serde: msgspec for what fits as it is, `coerce` for the rest; both give the same rows (a property test).
+
+Decoding: a msgspec Struct is made from the columns, so that only their fields are looked at. Each column whose name has no
+lower-case letter has a second field with its lower-case name, because unquoted SQL names are upper-case and JSON rarely is. A
+record goes through the exact path when a field has another type than its column, is missing, or is spelled in mixed case.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta
+
+from logflume.log.errors import DecodeError, InvalidInput
+
+from . import coerce
+from .serde import FormatSpec, Row
+from .types import Column, DataType, Kind
+
+Decode = Callable[[bytes | None], Row | None]
+Encode = Callable[[Row | None], bytes | None]
+
+_SCALARS: dict[Kind, Any] = {
+    Kind.BOOLEAN: bool,
+    Kind.DOUBLE: float,
+    Kind.STRING: str,
+    Kind.BYTES: bytes,
+    Kind.DECIMAL: Decimal,
+    **{kind: Annotated[int, Meta(ge=low, le=high)] for kind, (low, high) in coerce.INT_RANGES.items()},
+}
+
+
+def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Decode:
+    """Return the decoder of rows of these columns."""
+    exact = _exact_decoder(spec, columns)
+    if not spec.is_wrapped and len(columns) == 1:
+        return _bare_decoder(columns[0], exact)
+    return _object_decoder(columns, exact)
+
+
+def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
+    """Return the encoder of rows of these columns: nulls explicit, bytes as base64, decimals as exact plain numbers."""
+    prepare = [_preparer(column.type) for column in columns]
+    dumps = msgspec.json.Encoder(decimal_format="number").encode
+    needs_preparation = [(i, f) for i, f in enumerate(prepare) if f is not None]
+
+    def prepared(row: Row) -> list[Any]:
+        values = list(row)
+        for i, function in needs_preparation:
+            if values[i] is not None:
+                values[i] = function(values[i])
+        return values
+
+    if not spec.is_wrapped and len(columns) == 1:
+
+        def encode_bare(row: Row | None) -> bytes | None:
+            if row is None or row[0] is None:
+                return None
+            return _dumps(dumps, prepared(row)[0])
+
+        return encode_bare
+
+    fields = [(f"f{i}", object) for i in range(len(columns))]
+    names = {f"f{i}": column.name for i, column in enumerate(columns)}
+    holder: Any = msgspec.defstruct("Row", fields, rename=names, gc=False)
+
+    def encode(row: Row | None) -> bytes | None:
+        if row is None:
+            return None
+        try:
+            return dumps(holder(*(prepared(row) if needs_preparation else row)))
+        except (TypeError, ValueError, msgspec.MsgspecError, OverflowError) as error:
+            raise InvalidInput(f"the row cannot be written as JSON with columns {[c.name for c in columns]}: {error}") from None
+
+    return encode
+
+
+def parse_exactly(data: bytes) -> Any:
+    """Return JSON as Python objects, numbers with a fraction or exponent as Decimal.
+
+    Raises:
+        DecodeError: not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(data, parse_float=Decimal, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"not JSON: {error} (starts with {bytes(data[:40])!r})") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _dumps(dumps: Callable[[Any], bytes], value: Any) -> bytes:
+    try:
+        return dumps(value)
+    except (TypeError, ValueError, msgspec.MsgspecError, OverflowError) as error:
+        raise InvalidInput(f"the value cannot be written as JSON: {error}") from None
+
+
+def _exact_decoder(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes], Row | None]:
+    def decode_bare(data: bytes) -> Row | None:
+        value = parse_exactly(data)
+        return None if value is None else (coerce.from_json(value, columns[0].type, "$"),)
+
+    def decode_object(data: bytes) -> Row | None:
+        value = parse_exactly(data)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise DecodeError(f"expected a JSON object with {[c.name for c in columns]}, found {bytes(data[:40])!r}")
+        return tuple(coerce.struct_from_json(value, columns, "$").values())
+
+    return decode_bare if not spec.is_wrapped and len(columns) == 1 else decode_object
+
+
+def _bare_decoder(column: Column, exact: Callable[[bytes], Row | None]) -> Decode:
+    if column.type.kind is Kind.ANY:
+        return _any_decoder
+    annotation = _annotation(column.type)
+    if annotation is None or _fitter(column.type) is not None:
+        return lambda data: None if data is None else exact(data)
+    loads = msgspec.json.Decoder(annotation).decode
+
+    def decode(data: bytes | None) -> Row | None:
+        if data is None:
+            return None
+        try:
+            value = loads(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return exact(data)
+        return None if value is None else (value,)
+
+    return decode
+
+
+def _any_decoder(data: bytes | None) -> Row | None:
+    if data is None:
+        return None
+    try:
+        return (msgspec.json.decode(data),)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return (coerce.plain(parse_exactly(data)),)
+
+
+def _object_decoder(columns: tuple[Column, ...], exact: Callable[[bytes], Row | None]) -> Decode:
+    annotations = [_annotation(column.type) for column in columns]
+    if any(annotation is None for annotation in annotations):
+        return lambda data: None if data is None else exact(data)
+    count = len(columns)
+    names = [column.name for column in columns]
+    folded = [(i, name.lower()) for i, name in enumerate(names) if name == name.upper() and name.lower() not in names]
+    fields: list[Any] = [(f"f{i}", annotation | msgspec.UnsetType, UNSET) for i, annotation in enumerate(annotations)]
+    fields += [(f"g{i}", annotations[i] | msgspec.UnsetType, UNSET) for i, _ in folded]
+    rename = {f"f{i}": name for i, name in enumerate(names)} | {f"g{i}": name for i, name in folded}
+    loads = msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=rename, gc=False)).decode
+    astuple = msgspec.structs.astuple
+    lower_slots = [-1] * count
+    for slot, (i, _) in enumerate(folded):
+        lower_slots[i] = count + slot
+    is_all_folded = len(folded) == count
+    fitters = [(i, f) for i, f in ((i, _fitter(column.type)) for i, column in enumerate(columns)) if f is not None]
+
+    def complete(data: bytes, values: tuple[Any, ...]) -> Row | None:
+        """Take the lower-case spelling where the exact one is missing; a name that cannot be spelled otherwise is null."""
+        row = list(values[:count])
+        for i in range(count):
+            if row[i] is UNSET:
+                slot = lower_slots[i]
+                if slot >= 0:
+                    row[i] = values[slot]
+                    if row[i] is UNSET:
+                        return exact(data)
+                else:
+                    if names[i] == names[i].upper():
+                        return exact(data)
+                    row[i] = None
+        return tuple(row)
+
+    def decode(data: bytes | None) -> Row | None:
+        if data is None:
+            return None
+        try:
+            values = astuple(loads(data))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return exact(data)
+        row: Row | None = values[:count]
+        if UNSET in values[:count]:
+            if is_all_folded and UNSET not in values[count:] and values[:count].count(UNSET) == count:
+                row = values[count:]
+            else:
+                row = complete(data, values)
+        if fitters and row is not None:
+            row = _fit(row, fitters)
+        return row
+
+    return decode
+
+
+def _fit(row: Row, fitters: list[tuple[int, Callable[[Any], Any]]]) -> Row:
+    values = list(row)
+    for i, fit in fitters:
+        if values[i] is not None:
+            values[i] = fit(values[i])
+    return tuple(values)
+
+
+def _annotation(type: DataType) -> Any:
+    """Return what msgspec decodes to exactly our value, or None when only the exact path can."""
+    if type.kind in _SCALARS:
+        return _SCALARS[type.kind] | None
+    if type.kind is Kind.ANY:
+        return Any
+    if type.kind is Kind.ARRAY and type.element is not None and type.element.kind in _SCALARS:
+        return None if type.element.kind is Kind.DECIMAL else list[_annotation(type.element)] | None  # type: ignore[misc]
+    if type.kind is Kind.MAP and type.element is not None and type.element.kind in _SCALARS:
+        return None if type.element.kind is Kind.DECIMAL else dict[str, _annotation(type.element)] | None  # type: ignore[misc]
+    return None
+
+
+def _fitter(type: DataType) -> Callable[[Any], Any] | None:
+    """DECIMAL arrives exactly but with its own scale."""
+    if type.kind is not Kind.DECIMAL:
+        return None
+    return lambda value: coerce.fit_decimal(value, type, "$")
+
+
+def _preparer(type: DataType) -> Callable[[Any], Any] | None:
+    """Return what must be done to a value of `type` before msgspec writes it; None: nothing."""
+    match type.kind:
+        case Kind.DOUBLE:
+            return _finite_or_text
+        case Kind.DECIMAL:
+            return _plain_decimal
+        case Kind.ARRAY if type.element is not None and (f := _preparer(type.element)) is not None:
+            each = f
+            return lambda value: [None if item is None else each(item) for item in value]
+        case Kind.MAP if type.element is not None and (f := _preparer(type.element)) is not None:
+            each = f
+            return lambda value: {key: None if item is None else each(item) for key, item in value.items()}
+        case Kind.STRUCT:
+            by_name = {field.name: _preparer(field.type) for field in type.fields}
+            return lambda value: {
+                name: item if (item := value.get(name)) is None or f is None else f(item) for name, f in by_name.items()
+            }
+    return None
+
+
+def _finite_or_text(value: float) -> Any:
+    """JSON has no NaN or infinity: they are written as text, which reads back as DOUBLE."""
+    return value if value - value == 0 else coerce.java_double_text(value)
+
+
+def _plain_decimal(value: Decimal) -> Any:
+    return msgspec.Raw(format(value, "f").encode())

@@ -1,0 +1,301 @@
+"""Typed objects as rows: columns from a msgspec.Struct, dataclass, TypedDict or NamedTuple class, and back.
+
+| Python | column |
+|---|---|
+| bool, int, float, str, bytes | BOOLEAN, BIGINT, DOUBLE, STRING, BYTES |
+| decimal.Decimal | DECIMAL(38, 9); another one by `Annotated[Decimal, decimal(10, 2)]` |
+| datetime, date, time | TIMESTAMP (naive is taken as UTC, read back aware), DATE, TIME |
+| list[T], dict[str, T] | ARRAY, MAP |
+| another such class | STRUCT |
+| X or None, Optional[X] | the type of X: every column may be null |
+| Literal of strings | STRING |
+| Any, and unions | ANY |
+
+`Annotated[T, <DataType>]` names the column type itself, e.g. `Annotated[int, INTEGER]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal as decimal_module
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from logflume.log.errors import InvalidInput
+
+from .serde import Row
+from .types import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Column,
+    DataType,
+    Kind,
+    array,
+    decimal,
+    map_of,
+    struct,
+)
+
+Convert = Callable[[Any], Any]
+
+_PLAIN: dict[Any, DataType] = {
+    bool: BOOLEAN,
+    int: BIGINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    decimal_module.Decimal: decimal(38, 9),
+    datetime.datetime: TIMESTAMP,
+    datetime.date: DATE,
+    datetime.time: TIME,
+    Any: ANY,
+    object: ANY,
+    list: ANY,
+    dict: ANY,
+}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    type: DataType
+    to_column: Convert | None
+    from_column: Convert | None
+    is_nullable: bool
+    has_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCodec:
+    """Objects of one class as rows. `to_row` and `from_row` map None to None.
+
+    In `from_row` a null goes to the field's default when the field has one and does not allow None.
+    """
+
+    type: type[Any]
+    columns: tuple[Column, ...]
+    to_row: Callable[[Any], Row | None]
+    from_row: Callable[[Row | None], Any]
+
+
+def columns_of(cls: type[Any]) -> tuple[Column, ...]:
+    """Return the columns of a class, in the order of its fields.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Flight:
+    ...     carrier: str
+    ...     dep_delay: float | None = None
+    >>> [f"{c.name} {c.type}" for c in columns_of(Flight)]
+    ['carrier STRING', 'dep_delay DOUBLE']
+    """
+    return tuple(Column(field.name, field.type) for field in _fields(cls))
+
+
+def object_codec(cls: type[Any]) -> ObjectCodec:
+    """Return the conversion between objects of the class and rows of `columns_of(cls)`.
+
+    >>> import msgspec
+    >>> class Airline(msgspec.Struct):
+    ...     carrier: str
+    ...     name: str
+    >>> codec = object_codec(Airline)
+    >>> codec.to_row(Airline("AA", "American"))
+    ('AA', 'American')
+    >>> codec.from_row(("AA", None))
+    Airline(carrier='AA', name=None)
+    """
+    fields = _fields(cls)
+    return ObjectCodec(cls, columns_of(cls), _row_maker(cls, fields), _object_maker(cls, fields))
+
+
+def is_object_class(cls: Any) -> bool:
+    """Return whether the class has named, typed fields: Struct, dataclass, TypedDict or NamedTuple."""
+    return isinstance(cls, type) and (
+        issubclass(cls, msgspec.Struct) or dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or hasattr(cls, "_fields")
+    )
+
+
+def _fields(cls: type[Any]) -> tuple[_Field, ...]:
+    if not is_object_class(cls):
+        raise InvalidInput(f"expected a msgspec.Struct, dataclass, TypedDict or NamedTuple class, found {cls!r}")
+    try:
+        hints = typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise InvalidInput(f"{cls.__name__}: a field's type cannot be resolved: {error}; define it at module level") from None
+    with_default = _names_with_default(cls)
+    names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else tuple(hints)
+    if not names:
+        raise InvalidInput(f"{cls.__name__} has no fields")
+    return tuple(_field(name, hints[name], name in with_default, f"{cls.__name__}.{name}") for name in names)
+
+
+def _names_with_default(cls: type[Any]) -> set[str]:
+    if issubclass(cls, msgspec.Struct):
+        return {f.name for f in msgspec.structs.fields(cls) if not f.required}
+    if dataclasses.is_dataclass(cls):
+        missing = dataclasses.MISSING
+        return {f.name for f in dataclasses.fields(cls) if f.default is not missing or f.default_factory is not missing}
+    return set(getattr(cls, "_field_defaults", ()))
+
+
+def _field(name: str, hint: Any, has_default: bool, where: str) -> _Field:
+    type, to_column, from_column = _convert(hint, where)
+    return _Field(name, type, to_column, from_column, _is_nullable(hint), has_default)
+
+
+def _is_nullable(hint: Any) -> bool:
+    return hint is Any or hint is None or types.NoneType in typing.get_args(hint)
+
+
+def _convert(hint: Any, where: str) -> tuple[DataType, Convert | None, Convert | None]:
+    """Return the column type of a type hint and the two conversions (None: the value is the column value)."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Required, typing.NotRequired):
+        return _convert(args[0], where)
+    if origin is typing.Annotated:
+        named = next((a for a in args[1:] if isinstance(a, DataType)), None)
+        inferred = _convert(args[0], where)
+        return inferred if named is None else _named(named, inferred)
+    if origin in (typing.Union, types.UnionType):
+        rest = [a for a in args if a is not types.NoneType]
+        return _convert(rest[0], where) if len(rest) == 1 else (ANY, None, None)
+    if origin is typing.Literal and all(isinstance(a, str) for a in args):
+        return STRING, None, None
+    if origin is list:
+        element, to, back = _convert(args[0], f"{where}[]")
+        return array(element), _each(to), _each(back)
+    if origin is dict:
+        if args[0] is not str:
+            raise InvalidInput(f"{where}: keys of a map must be str, found {args[0]!r}")
+        element, to, back = _convert(args[1], f"{where}{{}}")
+        return map_of(STRING, element), _each_value(to), _each_value(back)
+    if hint in (datetime.datetime, datetime.date, datetime.time):
+        return _PLAIN[hint], *_TIMES[hint]
+    if hint is decimal_module.Decimal:
+        return _named(_PLAIN[hint], (ANY, None, None))
+    if hint in _PLAIN:
+        return _PLAIN[hint], None, None
+    if is_object_class(hint):
+        return _nested(hint)
+    raise InvalidInput(f"{where}: no column type for {hint!r}; use Any, or Annotated[..., <column type>]")
+
+
+def _named(
+    type: DataType, inferred: tuple[DataType, Convert | None, Convert | None]
+) -> tuple[DataType, Convert | None, Convert | None]:
+    if type.kind is not Kind.DECIMAL:
+        return type, inferred[1], inferred[2]
+    from .coerce import fit_decimal
+
+    return type, (lambda value: fit_decimal(decimal_module.Decimal(value), type, str(type))), None
+
+
+def _nested(cls: type[Any]) -> tuple[DataType, Convert, Convert]:
+    codec = object_codec(cls)
+    names = [column.name for column in codec.columns]
+
+    def to(value: Any) -> Any:
+        row = codec.to_row(value)
+        return None if row is None else dict(zip(names, row, strict=True))
+
+    return struct(*codec.columns), to, lambda value: codec.from_row(tuple(value.get(name) for name in names))
+
+
+def _each(convert: Convert | None) -> Convert | None:
+    if convert is None:
+        return None
+    return lambda items: [None if item is None else convert(item) for item in items]
+
+
+def _each_value(convert: Convert | None) -> Convert | None:
+    if convert is None:
+        return None
+    return lambda items: {key: None if item is None else convert(item) for key, item in items.items()}
+
+
+def _timestamp_ms(value: datetime.datetime) -> int:
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+    return (aware - _EPOCH) // _MILLISECOND
+
+
+def _time_ms(value: datetime.time) -> int:
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
+
+
+def _time_of(ms: int) -> datetime.time:
+    return (datetime.datetime.min + ms * _MILLISECOND).time()
+
+
+_TIMES: dict[Any, tuple[Convert, Convert]] = {
+    datetime.datetime: (_timestamp_ms, lambda ms: _EPOCH + ms * _MILLISECOND),
+    datetime.date: (lambda day: day.toordinal() - _EPOCH_DAY, lambda days: datetime.date.fromordinal(days + _EPOCH_DAY)),
+    datetime.time: (_time_ms, _time_of),
+}
+
+
+def _row_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Any], Row | None]:
+    names = [field.name for field in fields]
+    converts = [(i, field.to_column) for i, field in enumerate(fields) if field.to_column is not None]
+    take: Callable[[Any], Row]
+    if typing.is_typeddict(cls):
+        take = lambda value: tuple([value.get(name) for name in names])  # noqa: E731
+    elif issubclass(cls, msgspec.Struct):
+        take = msgspec.structs.astuple
+    else:
+        take = lambda value: tuple([getattr(value, name) for name in names])  # noqa: E731
+
+    def to_row(value: Any) -> Row | None:
+        if value is None:
+            return None
+        row = take(value)
+        if not converts:
+            return row
+        out = list(row)
+        for i, convert in converts:
+            if out[i] is not None:
+                out[i] = convert(out[i])
+        return tuple(out)
+
+    return to_row
+
+
+def _object_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Row | None], Any]:
+    names = [field.name for field in fields]
+    converts = [(i, field.from_column) for i, field in enumerate(fields) if field.from_column is not None]
+    optional = [i for i, field in enumerate(fields) if field.has_default and not field.is_nullable]
+    is_by_name = typing.is_typeddict(cls) or bool(getattr(cls, "__match_args__", names) != tuple(names))
+
+    def converted(row: Row) -> list[Any]:
+        out = list(row)
+        for i, convert in converts:
+            if out[i] is not None:
+                out[i] = convert(out[i])
+        return out
+
+    def from_row(row: Row | None) -> Any:
+        if row is None:
+            return None
+        values = converted(row) if converts else row
+        if is_by_name or (optional and any(values[i] is None for i in optional)):
+            skip = {i for i in optional if values[i] is None}
+            return cls(**{name: value for i, (name, value) in enumerate(zip(names, values, strict=True)) if i not in skip})
+        return cls(*values)
+
+    return from_row
