@@ -9,6 +9,7 @@ from .errors import (
     StorageError,
     TransportError,
     UnknownName,
+    near_matches,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "StorageError",
     "TransportError",
     "UnknownName",
+    "near_matches",
 ]

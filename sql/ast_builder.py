@@ -120,7 +120,10 @@ class AstBuilder(Transformer[Token, Any]):
         return ast.DecimalLiteral(str(children[0]), span=_span(meta))
 
     def double(self, meta: Any, children: list[Any]) -> ast.DoubleLiteral:
-        return ast.DoubleLiteral(float(children[0]), span=_span(meta))
+        value = float(children[0])
+        if value in (float("inf"), float("-inf")):
+            raise SyntaxFault(f"Number overflows DOUBLE: {children[0]}", _span(meta))
+        return ast.DoubleLiteral(value, span=_span(meta))
 
     def true(self, meta: Any, children: list[Any]) -> ast.BooleanLiteral:
         return ast.BooleanLiteral(True, span=_span(meta))
