@@ -93,7 +93,7 @@ class AstBuilder(Transformer[Token, Any]):
             return _ident(unquote(token), span)
         upper = str(token).upper()
         if upper in RESERVED and token.type == "NAME":
-            raise SyntaxFault(f"{upper} is a reserved word; write \"{token}\" or `{token}` to use it as a name", span)
+            raise SyntaxFault(f'{upper} is a reserved word; write "{token}" or `{token}` to use it as a name', span)
         return _ident(upper, span)
 
     alias = identifier
@@ -180,7 +180,8 @@ class AstBuilder(Transformer[Token, Any]):
         return ast.Between(*children, span=_span(meta))
 
     def not_between(self, meta: Any, children: list[Any]) -> ast.Between:
-        return ast.Between(*children, is_negated=True, span=_span(meta))
+        operand, low, high = children
+        return ast.Between(operand, low, high, True, span=_span(meta))
 
     def in_(self, meta: Any, children: list[Any]) -> ast.InList:
         return ast.InList(children[0], tuple(children[1:]), span=_span(meta))
@@ -575,4 +576,3 @@ class AstBuilder(Transformer[Token, Any]):
         kind, name, elements, properties = children
         is_table = str(kind).upper() == "TABLE"
         return ast.AssertSource(str(name), is_table, elements or (), properties or (), span=_span(meta))
-

@@ -1,10 +1,10 @@
 """What can be wrong with a statement. The tree follows who is to blame and when it shows:
 
-    SqlError                    anything about SQL
-    +-- StatementError          a statement that cannot be run: position, cause and fix; nothing has changed
-    |   +-- SyntaxFault         the text is not of the dialect (ksqlDB's parse error)
-    |   +-- NotSupported        of the dialect, but without meaning here yet
-    +-- QueryFailed             a running query stopped
+SqlError                    anything about SQL
++-- StatementError          a statement that cannot be run: position, cause and fix; nothing has changed
+|   +-- SyntaxFault         the text is not of the dialect (ksqlDB's parse error)
+|   +-- NotSupported        of the dialect, but without meaning here yet
++-- QueryFailed             a running query stopped
 """
 
 from __future__ import annotations

@@ -51,7 +51,13 @@ def expression_text(e: ast.Expression) -> str:
         case ast.NullLiteral():
             return "null"
         case ast.Unary(op, operand):
-            return f"({text(operand)} {op})" if op.startswith("IS") else f"({op} {text(operand)})" if op == "NOT" else f"{op}{text(operand)}"
+            return (
+                f"({text(operand)} {op})"
+                if op.startswith("IS")
+                else f"({op} {text(operand)})"
+                if op == "NOT"
+                else f"{op}{text(operand)}"
+            )
         case ast.Binary(op, left, right):
             return f"({text(left)} {op} {text(right)})"
         case ast.Between(operand, low, high, negated):
@@ -222,7 +228,9 @@ def statement_text(s: ast.Statement) -> str:
             tail = " DELETE TOPIC" if delete_topic else ""
             return f"DROP {_kind(is_table)} {'IF EXISTS ' if if_exists else ''}{name_text(name)}{tail}"
         case ast.AlterSource(name, is_table, columns):
-            return f"ALTER {_kind(is_table)} {name_text(name)} " + ", ".join(f"ADD COLUMN {name_text(c)} {type_text(t)}" for c, t in columns)
+            return f"ALTER {_kind(is_table)} {name_text(name)} " + ", ".join(
+                f"ADD COLUMN {name_text(c)} {type_text(t)}" for c, t in columns
+            )
         case ast.CreateType(name, type, if_not_exists):
             return f"CREATE TYPE {'IF NOT EXISTS ' if if_not_exists else ''}{name_text(name)} AS {type_text(type)}"
         case ast.DropType(name, if_exists):

@@ -1,7 +1,8 @@
-"""Text -> syntax tree with lark (LALR(1), contextual lexer); every failure is a SyntaxFault with position, cause and near match."""
+"""Text -> syntax tree with lark (LALR(1), contextual lexer); a failure is a SyntaxFault with position, cause and near match."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -92,10 +93,11 @@ def _build(text: str) -> Any:
 
 def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
     if isinstance(error, UnexpectedCharacters):
-        found = text[error.pos_in_stream : error.pos_in_stream + 1]
+        position = error.pos_in_stream or 0
+        found = text[position : position + 1]
         if found in "'\"`":
-            return SyntaxFault(f"this {found} is never closed", Span(error.pos_in_stream, len(text)))
-        return SyntaxFault(f"unexpected character {found!r}", Span(error.pos_in_stream, error.pos_in_stream + 1))
+            return SyntaxFault(f"this {found} is never closed", Span(position, len(text)))
+        return SyntaxFault(f"unexpected character {found!r}", Span(position, position + 1))
     if not isinstance(error, UnexpectedToken):
         return SyntaxFault("Syntax error: unexpected end of the statement", Span(len(text), len(text)))
     token: Token = error.token
@@ -117,7 +119,7 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
     return SyntaxFault(f"Syntax error: unexpected '{word}'; expected {_list(expected)}{hint}", span)
 
 
-def _near(word: str, known: list[str]) -> str:
+def _near(word: str, known: Sequence[str]) -> str:
     near = near_matches(word, known)
     return f"; did you mean {' or '.join(near)}?" if near and word.upper() not in known else ""
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .errors import SyntaxFault
 from .ast import Span
+from .errors import SyntaxFault
 
 # What a ';' may hide in. An open quote or comment runs to the end of the text.
 _OPAQUE = re.compile(r"'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z)|`(?:[^`]|``)*(?:`|\Z)|--[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|;")

@@ -11,13 +11,13 @@ from . import ast
 
 
 @lru_cache(maxsize=128)
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if f.name != "span")
 
 
 def children(e: ast.Expression) -> Iterator[ast.Expression]:
     """Yield the direct sub-expressions in order of the text."""
-    for name in _field_names(type(e)):
+    for name in _field_names(e.__class__):
         yield from _expressions(getattr(e, name))
 
 
@@ -45,7 +45,7 @@ def rewrite(e: ast.Expression, change: Callable[[ast.Expression], ast.Expression
     if changed is not None:
         return changed
     updates: dict[str, Any] = {}
-    for name in _field_names(type(e)):
+    for name in _field_names(e.__class__):
         old = getattr(e, name)
         new = _rewritten(old, change)
         if new is not old:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from logflume.log import near_matches
 from logflume.log.schemas import (
-    ANY,
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -73,7 +72,11 @@ def resolve_type(name: ast.TypeName, custom: Mapping[str, DataType]) -> DataType
     found = known.get(name.name)
     if found is None:
         near = near_matches(name.name, [*known, "ARRAY", "MAP", "STRUCT", "DECIMAL"])
-        hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(NAMED_TYPES)}, DECIMAL, ARRAY, MAP, STRUCT"
+        hint = (
+            f"; did you mean {' or '.join(near)}?"
+            if near
+            else f"; known are {', '.join(NAMED_TYPES)}, DECIMAL, ARRAY, MAP, STRUCT"
+        )
         raise StatementError(f"Cannot resolve unknown type: {name.name}{hint}", name.span)
     if name.parameters and found is not STRING:
         raise StatementError(f"{name.name} takes no parameters", name.span)
@@ -143,7 +146,10 @@ def arithmetic_type(op: str, left: DataType, right: DataType) -> DataType:
 
 
 def can_cast_implicitly(source: DataType, target: DataType) -> bool:
-    """Tell whether a value may be given where `target` is wanted: equal, NULL, or numerically wider; time types and BYTES from STRING."""
+    """Tell whether a value may be given where `target` is wanted.
+
+    Equal, NULL, or numerically wider; time types and BYTES also from STRING.
+    """
     if source == target or source.kind is Kind.ANY:
         return True
     if is_numeric(source) and is_numeric(target):
@@ -198,8 +204,6 @@ def has_map(type: DataType) -> bool:
     """Tell whether a type is or holds a MAP (which no key may)."""
     inner = [t for t in (type.key, type.element) if t is not None] + [f.type for f in type.fields]
     return type.kind is Kind.MAP or any(has_map(t) for t in inner)
-
-
 
 
 def show_type(type: DataType) -> str:

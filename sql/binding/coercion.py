@@ -5,15 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.schemas import Kind
-from logflume.log.schemas import DataType
+from logflume.log.schemas import DataType, Kind
+from logflume.sql import ast
+from logflume.sql.errors import StatementError
+from logflume.sql.format import expression_text
+from logflume.sql.functions.casts import convert, to_text
+from logflume.sql.types import can_cast_implicitly, common_type, is_numeric, show_type
 from logflume.streams import expr as x
-
-from .. import ast
-from ..errors import StatementError
-from ..format import expression_text
-from ..functions.casts import convert, to_text
-from ..types import can_cast_implicitly, common_type, is_numeric, show_type
 
 _EXACT_CASTS = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 
@@ -111,7 +109,7 @@ def operator_mismatch(common: DataType, bound: x.Expr, e: ast.Expression) -> Dat
 
 def _numeric_text(common: DataType, literal: x.Literal) -> DataType:
     """Numeric text widens the type as the number it stands for would."""
-    from ..types import literal_decimal
+    from logflume.sql.types import literal_decimal
 
     text = literal.value.strip()
     try:

@@ -5,26 +5,25 @@ The result is the tree of `streams.expr`, which the compilers take. Faults point
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from logflume.log import near_matches
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, DataType, Kind, array, map_of, struct
 from logflume.log.schemas import Column as Col
+from logflume.sql import ast
+from logflume.sql.errors import NotSupported, StatementError
+from logflume.sql.format import expression_text
+from logflume.sql.functions.casts import can_convert
+from logflume.sql.functions.java_time import parse_iso
+from logflume.sql.functions.library import Library, choose
+from logflume.sql.functions.regexes import like_or_false
+from logflume.sql.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Pattern, fill, match_pattern
+from logflume.sql.functions.strings import concat, concat_text
+from logflume.sql.types import TIME_KINDS, arithmetic_type, common_type, is_numeric, literal_decimal, resolve_type, show_type
+from logflume.sql.words import UNITS_MS
 from logflume.streams import expr as x
 
-from .. import ast
-from ..errors import NotSupported, StatementError
-from ..format import expression_text
-from ..functions.casts import can_convert
-from ..functions.java_time import parse_iso
-from ..functions.library import Library, choose
-from ..functions.regexes import like_or_false
-from ..functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Pattern, fill, match_pattern
-from ..functions.strings import concat, concat_text
-from ..types import TIME_KINDS, arithmetic_type, common_type, is_numeric, literal_decimal, resolve_type, show_type
-from ..words import UNITS_MS
 from .coercion import convert_literal, implicit_cast, operator_mismatch
 from .scope import Scope
 
@@ -107,7 +106,9 @@ class Binder:
                     return x.Binary(logical, self.condition(e.left), self.condition(e.right), BOOLEAN)
                 return self._arithmetic(e) if op in _ARITHMETIC else self._concat(e) if op == "||" else self._comparison(e)
             case ast.Between(operand, low, high, is_negated):
-                inside = ast.Binary("AND", ast.Binary(">=", operand, low, span=e.span), ast.Binary("<=", operand, high, span=e.span))
+                inside = ast.Binary(
+                    "AND", ast.Binary(">=", operand, low, span=e.span), ast.Binary("<=", operand, high, span=e.span)
+                )
                 bound = self.bind(inside)
                 return x.Unary(x.UnaryOp.NOT, bound, BOOLEAN) if is_negated else bound
             case ast.InList():
@@ -115,7 +116,9 @@ class Binder:
             case ast.Like():
                 return self._like(e)
             case ast.SimpleCase(operand, whens, default):
-                searched = tuple(ast.When(ast.Binary("=", operand, w.condition, span=w.span), w.result, span=w.span) for w in whens)
+                searched = tuple(
+                    ast.When(ast.Binary("=", operand, w.condition, span=w.span), w.result, span=w.span) for w in whens
+                )
                 return self._case(ast.SearchedCase(searched, default, span=e.span))
             case ast.SearchedCase():
                 return self._case(e)
@@ -123,9 +126,11 @@ class Binder:
                 return self._cast(self.bind(operand), resolve_type(type_name, self.types))
             case ast.MakeArray(items):
                 if not items:
-                    raise StatementError("Array constructor cannot be empty. Please supply at least one element; ARRAY[1, 2] works.")
-                bound = self.coerced(items)
-                return x.MakeArray(tuple(bound), array(bound[0].type))
+                    raise StatementError(
+                        "Array constructor cannot be empty. Please supply at least one element; ARRAY[1, 2] works."
+                    )
+                made = self.coerced(items)
+                return x.MakeArray(tuple(made), array(made[0].type))
             case ast.MakeMap(entries):
                 if not entries:
                     raise StatementError("Map constructor cannot be empty. Please supply at least one key value pair.")
@@ -157,7 +162,8 @@ class Binder:
         bound = self.bind(e)
         if bound.type.kind not in (Kind.BOOLEAN, Kind.ANY):
             raise StatementError(
-                f"Type error in {self.clause} expression: Should evaluate to boolean but is {_described(e, bound)} instead.", e.span
+                f"Type error in {self.clause} expression: Should evaluate to boolean but is {_described(e, bound)} instead.",
+                e.span,
             )
         return bound
 
@@ -170,7 +176,9 @@ class Binder:
         if e.op == "IS NOT NULL":
             return x.Unary(x.UnaryOp.IS_NOT_NULL, operand, BOOLEAN)
         if not is_numeric(operand.type):
-            raise StatementError(f"{self._context()}expected a number after '{e.op}', found {_described(e.operand, operand)}", e.span)
+            raise StatementError(
+                f"{self._context()}expected a number after '{e.op}', found {_described(e.operand, operand)}", e.span
+            )
         return operand if e.op == "+" else x.Unary(x.UnaryOp.NEG, operand, operand.type)
 
     def _context(self) -> str:
@@ -261,7 +269,9 @@ class Binder:
         operand, pattern = self.bind(e.operand), self.bind(e.pattern)
         for side, bound in ((e.operand, operand), (e.pattern, pattern)):
             if bound.type.kind not in (Kind.STRING, Kind.ANY):
-                raise StatementError(f"{self._context()}Like condition must be between strings, found {_described(side, bound)}", side.span)
+                raise StatementError(
+                    f"{self._context()}Like condition must be between strings, found {_described(side, bound)}", side.span
+                )
         matched = x.Call(_LIKE, (operand, pattern, x.Literal(e.escape, STRING)), BOOLEAN)
         return x.Unary(x.UnaryOp.NOT, matched, BOOLEAN) if e.is_negated else matched
 
@@ -345,7 +355,8 @@ class Binder:
                 given = {n: (i, v) for (n, v), (_, i) in zip(fields, item.entries, strict=True)}
                 return x.MakeStruct(
                     tuple(
-                        (f.name, self._as_type(*given[f.name], f.type) if f.name in given else x.Literal(None, f.type)) for f in type.fields
+                        (f.name, self._as_type(*given[f.name], f.type) if f.name in given else x.Literal(None, f.type))
+                        for f in type.fields
                     ),
                     type,
                 )
@@ -357,7 +368,9 @@ class Binder:
         operand, index = self.bind(e.operand), self.bind(e.index)
         if operand.type.kind is Kind.ARRAY and operand.type.element is not None:
             if index.type.kind not in (Kind.INTEGER, Kind.BIGINT):
-                raise StatementError(f"{self._context()}an ARRAY is indexed by a whole number, found {_described(e.index, index)}", e.index.span)
+                raise StatementError(
+                    f"{self._context()}an ARRAY is indexed by a whole number, found {_described(e.index, index)}", e.index.span
+                )
             return x.Index(operand, index, operand.type.element)
         if operand.type.kind is Kind.MAP and operand.type.element is not None and operand.type.key is not None:
             if index.type != operand.type.key:
@@ -393,14 +406,19 @@ class Binder:
             if kind == "aggregate":
                 raise StatementError(f"{self._context()}the aggregate function {e.name} is not allowed here", e.span)
             if kind == "table":
-                raise StatementError(f"{self._context()}the table function {e.name} is only allowed as a SELECT expression of its own", e.span)
+                raise StatementError(
+                    f"{self._context()}the table function {e.name} is only allowed as a SELECT expression of its own", e.span
+                )
             raise self.library.unknown(e.name)
         if e.is_star:
             raise StatementError(f"{e.name}(*) has no meaning; only COUNT takes *")
         if e.name == "AS_VALUE" and len(e.args) == 1:
             return self.bind(e.args[0])
         if not e.args and self.fixed_now_ms is not None and e.name in ("UNIX_TIMESTAMP", "UNIX_DATE"):
-            return x.Literal(self.fixed_now_ms if e.name == "UNIX_TIMESTAMP" else self.fixed_now_ms // 86_400_000, overloads[0].signature.result.type or BIGINT)
+            return x.Literal(
+                self.fixed_now_ms if e.name == "UNIX_TIMESTAMP" else self.fixed_now_ms // 86_400_000,
+                overloads[0].signature.result.type or BIGINT,
+            )
         bound: list[x.Expr | None] = []
         types: list[DataType] = []
         for arg in e.args:
@@ -422,7 +440,7 @@ class Binder:
             elif value is None:
                 assert isinstance(arg, ast.Name)
                 args.append(x.Literal(arg.name, STRING))
-            elif pattern.kind in ("any", "struct") or value.type.kind is Kind.ANY and pattern.kind == "any":
+            elif pattern.kind in ("any", "struct") or (value.type.kind is Kind.ANY and pattern.kind == "any"):
                 args.append(value)
             else:
                 args.append(implicit_cast(value, fill(pattern, variables, [value.type])))
@@ -447,7 +465,8 @@ class Binder:
         result = pattern.parts[-1]
         if match_pattern(result, body.type, variables) is None:
             raise StatementError(
-                f"{self._context()}the lambda gives {show_type(body.type)}, expected {show_type(fill(result, variables, ()))}", e.body.span
+                f"{self._context()}the lambda gives {show_type(body.type)}, expected {show_type(fill(result, variables, ()))}",
+                e.body.span,
             )
         return x.Lambda(e.params, implicit_cast(body, fill(result, variables, ())))
 
@@ -488,5 +507,3 @@ def _can_compare(left: DataType, right: DataType, *, is_equality: bool) -> bool:
     if {left.kind, right.kind} == {Kind.DATE, Kind.TIMESTAMP}:
         return True
     return left.kind is right.kind
-
-

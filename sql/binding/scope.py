@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from logflume.log import near_matches
 from logflume.log.schemas import BIGINT, INTEGER, DataType
+from logflume.sql import ast
+from logflume.sql.errors import StatementError
+from logflume.sql.format import expression_text, name_text
 from logflume.streams.expr import ColumnRef, Expr, Meta, Side
-
-from .. import ast
-from ..errors import StatementError
-from ..format import expression_text, name_text
 
 PSEUDO_COLUMNS = {Meta.ROWTIME: BIGINT, Meta.ROWPARTITION: INTEGER, Meta.ROWOFFSET: BIGINT}
 WINDOW_COLUMNS = {Meta.WINDOWSTART: BIGINT, Meta.WINDOWEND: BIGINT}
@@ -87,7 +86,9 @@ class Scope:
     def of_source(self, alias: str, span: ast.Span) -> list[Visible]:
         """Return the columns that `alias.*` stands for."""
         if alias not in self.aliases:
-            raise StatementError(f"'{alias}' is not a valid stream/table name or alias. This query reads {', '.join(self.aliases)}.", span)
+            raise StatementError(
+                f"'{alias}' is not a valid stream/table name or alias. This query reads {', '.join(self.aliases)}.", span
+            )
         return [c for c in self.columns if c.source == alias and not c.is_pseudo]
 
     def plain(self) -> list[Visible]:

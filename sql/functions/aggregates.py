@@ -76,7 +76,8 @@ def sum_bigint_merge(left: State, right: State) -> State:
 
 def _exact(value: int, bits: int) -> int:
     """Wrap at 32 or 64 bits, as addition does everywhere else in the dialect."""
-    return (value + 2**bits) % 2 ** (bits + 1) - 2**bits
+    span = 1 << bits
+    return (value + span) % (2 * span) - span
 
 
 def sum_list_add(state: State, items: list[Any]) -> State:
@@ -255,7 +256,9 @@ def collect_set_add(limit: int, state: State, value: Any) -> State:
 def _collect_list(types: Sequence[DataType], constants: Sequence[Any], limit: int = LIST_MAX_ITEMS) -> Aggregator:
     type = array(types[0])
     add = partial(collect_list_add, limit)
-    return Aggregator("COLLECT_LIST", type, (Column("ITEMS", type),), ([],), add, first, None, collect_list_undo, skips_null=False)
+    return Aggregator(
+        "COLLECT_LIST", type, (Column("ITEMS", type),), ([],), add, first, None, collect_list_undo, skips_null=False
+    )
 
 
 def _collect_set(types: Sequence[DataType], constants: Sequence[Any], limit: int = LIST_MAX_ITEMS) -> Aggregator:
@@ -351,9 +354,7 @@ def _ignores_nulls(constants: Sequence[Any]) -> bool:
 
 def _latest(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     columns = (Column("VALUE", types[0]),)
-    return Aggregator(
-        "LATEST_BY_OFFSET", types[0], columns, (None,), latest_add, first, skips_null=_ignores_nulls(constants)
-    )
+    return Aggregator("LATEST_BY_OFFSET", types[0], columns, (None,), latest_add, first, skips_null=_ignores_nulls(constants))
 
 
 def _earliest(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
@@ -435,14 +436,18 @@ AGGREGATES: tuple[AggregateOverload, ...] = (
     *(aggregate("MIN", f"({t}) -> {t}", _min, doc="The smallest value.") for t in _ORDERED),
     *(aggregate("MAX", f"({t}) -> {t}", _max, doc="The largest value.") for t in _ORDERED),
     *(
-        aggregate("STDDEV_SAMP", f"({t}) -> DOUBLE", _spread("STDDEV_SAMP", variance_result), has_undo=True, doc="The sample variance.")
+        aggregate(
+            "STDDEV_SAMP", f"({t}) -> DOUBLE", _spread("STDDEV_SAMP", variance_result), has_undo=True, doc="The sample variance."
+        )
         for t in _SUMMABLE
     ),
     *(
         aggregate("STDDEV_SAMPLE", f"({t}) -> DOUBLE", _spread("STDDEV_SAMPLE", deviation_result), has_undo=True, doc="Its root.")
         for t in _SUMMABLE
     ),
-    aggregate("CORRELATION", "(DOUBLE, DOUBLE) -> DOUBLE", _correlation, has_undo=True, doc="Pearson's correlation of two values."),
+    aggregate(
+        "CORRELATION", "(DOUBLE, DOUBLE) -> DOUBLE", _correlation, has_undo=True, doc="Pearson's correlation of two values."
+    ),
     *(
         aggregate("SUM_LIST", f"(ARRAY<{t}>) -> {t}", _sum_list, has_undo=True, doc="The sum of all items.")
         for t in ("INTEGER", "BIGINT", "DECIMAL", "DOUBLE")
@@ -455,15 +460,28 @@ AGGREGATES: tuple[AggregateOverload, ...] = (
     aggregate("LATEST_BY_OFFSET", "(T) -> T", _latest, doc="The last value that came; with N the last N."),
     aggregate("LATEST_BY_OFFSET", "(T, BOOLEAN) -> T", _latest, constants=1),
     aggregate("LATEST_BY_OFFSET", "(T, INTEGER) -> ARRAY<T>", _by_offset_n("LATEST_BY_OFFSET", latest_n_add), constants=1),
-    aggregate("LATEST_BY_OFFSET", "(T, INTEGER, BOOLEAN) -> ARRAY<T>", _by_offset_n("LATEST_BY_OFFSET", latest_n_add), constants=2),
+    aggregate(
+        "LATEST_BY_OFFSET", "(T, INTEGER, BOOLEAN) -> ARRAY<T>", _by_offset_n("LATEST_BY_OFFSET", latest_n_add), constants=2
+    ),
     aggregate("EARLIEST_BY_OFFSET", "(T) -> T", _earliest, doc="The first value that came; with N the first N."),
     aggregate("EARLIEST_BY_OFFSET", "(T, BOOLEAN) -> T", _earliest, constants=1),
     aggregate("EARLIEST_BY_OFFSET", "(T, INTEGER) -> ARRAY<T>", _by_offset_n("EARLIEST_BY_OFFSET", earliest_n_add), constants=1),
-    aggregate("EARLIEST_BY_OFFSET", "(T, INTEGER, BOOLEAN) -> ARRAY<T>", _by_offset_n("EARLIEST_BY_OFFSET", earliest_n_add), constants=2),
+    aggregate(
+        "EARLIEST_BY_OFFSET", "(T, INTEGER, BOOLEAN) -> ARRAY<T>", _by_offset_n("EARLIEST_BY_OFFSET", earliest_n_add), constants=2
+    ),
     *(aggregate("TOPK", f"({t}, INTEGER) -> ARRAY<{t}>", _topk, constants=1, doc="The K largest values.") for t in _ORDERED),
     *(
-        aggregate("TOPK", f"({t}, ANY, ANY..., INTEGER) -> ARRAY<STRUCT>", _topk_rows, constants=1, doc="Rows with the K largest values.")
+        aggregate(
+            "TOPK",
+            f"({t}, ANY, ANY..., INTEGER) -> ARRAY<STRUCT>",
+            _topk_rows,
+            constants=1,
+            doc="Rows with the K largest values.",
+        )
         for t in _ORDERED
     ),
-    *(aggregate("TOPKDISTINCT", f"({t}, INTEGER) -> ARRAY<{t}>", _topk_distinct, constants=1, doc="The K largest.") for t in _ORDERED),
+    *(
+        aggregate("TOPKDISTINCT", f"({t}, INTEGER) -> ARRAY<{t}>", _topk_distinct, constants=1, doc="The K largest.")
+        for t in _ORDERED
+    ),
 )

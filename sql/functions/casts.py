@@ -42,7 +42,9 @@ def convert(value: Any, source: DataType, target: DataType) -> Any:
             return {convert(k, source.key, target.key): convert(v, source.element, target.element) for k, v in value.items()}
         case Kind.STRUCT, Kind.STRUCT:
             theirs = {f.name: f.type for f in source.fields}
-            return {f.name: convert(value.get(f.name), theirs[f.name], f.type) if f.name in theirs else None for f in target.fields}
+            return {
+                f.name: convert(value.get(f.name), theirs[f.name], f.type) if f.name in theirs else None for f in target.fields
+            }
     if source.kind is Kind.ANY:
         return value
     return _scalar(value, source, target)
@@ -128,25 +130,29 @@ def text_to_date(text: str) -> int:
     """ISO, possibly partial; a time of day must be zero."""
     ms = parse_iso(text)
     if ms % DAY_MS:
-        raise CastError(f"Required format is: \"yyyy-MM-dd\", found {text!r}")
+        raise CastError(f'Required format is: "yyyy-MM-dd", found {text!r}')
     return ms // DAY_MS
 
 
 def text_to_time(text: str) -> int:
     """ISO, possibly partial: 10, 10:15, 10:15:30.5."""
     if not re.match(r"\d{1,2}(:|$)", text.strip()):
-        raise CastError(f"Required format is: \"HH:mm:ss.SSS\", found {text!r}")
+        raise CastError(f'Required format is: "HH:mm:ss.SSS", found {text!r}')
     return parse_iso(f"1970-01-01T{text.strip()}")
 
 
 def to_decimal(value: Any, precision: int, scale: int) -> Decimal:
     """Round half up to `scale`. Raises CastError when the digits before the point do not fit."""
     try:
-        exact = value if isinstance(value, Decimal) else Decimal(java_double_text(value) if isinstance(value, float) else str(value).strip())
+        exact = (
+            value
+            if isinstance(value, Decimal)
+            else Decimal(java_double_text(value) if isinstance(value, float) else str(value).strip())
+        )
         rounded = exact.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP, context=_WIDE)
     except InvalidOperation:
         raise CastError(f"Cannot convert {value!r} to DECIMAL({precision}, {scale})") from None
-    if not rounded.is_finite() or rounded.adjusted() >= precision - scale and rounded != 0:
+    if not rounded.is_finite() or (rounded.adjusted() >= precision - scale and rounded != 0):
         raise CastError(f"Numeric field overflow: {value} does not fit DECIMAL({precision}, {scale})")
     return rounded
 
@@ -179,7 +185,11 @@ def to_text(value: Any, type: DataType) -> str:
             assert type.element is not None and type.key is not None
             return "{" + ", ".join(f"{to_text(k, type.key)}={to_text(v, type.element)}" for k, v in value.items()) + "}"
         case Kind.STRUCT:
-            return "Struct{" + ",".join(f"{f.name}={to_text(value[f.name], f.type)}" for f in type.fields if value[f.name] is not None) + "}"
+            return (
+                "Struct{"
+                + ",".join(f"{f.name}={to_text(value[f.name], f.type)}" for f in type.fields if value[f.name] is not None)
+                + "}"
+            )
     return str(value)
 
 

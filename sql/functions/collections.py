@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from logflume.log.schemas import DataType, array, java_double_text, struct
 from logflume.log.schemas import Column as Col
+from logflume.log.schemas import DataType, array, java_double_text, struct
 
 from .signature import Overload, overload
 
@@ -97,7 +97,9 @@ def _item_text(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return java_double_text(value) if isinstance(value, float) else format(value, "f") if hasattr(value, "quantize") else str(value)
+    return (
+        java_double_text(value) if isinstance(value, float) else format(value, "f") if hasattr(value, "quantize") else str(value)
+    )
 
 
 def slice_array(items: list[Any], first: int | None, last: int | None) -> list[Any] | None:
@@ -154,7 +156,9 @@ def transform_array(items: list[Any], change: Callable[[Any], Any]) -> list[Any]
     return [change(item) for item in items]
 
 
-def transform_map(pairs: dict[str, Any], new_key: Callable[[Any, Any], Any], new_value: Callable[[Any, Any], Any]) -> dict[str, Any]:
+def transform_map(
+    pairs: dict[str, Any], new_key: Callable[[Any, Any], Any], new_value: Callable[[Any, Any], Any]
+) -> dict[str, Any]:
     """Both lambdas see the old key and value. Raises ValueError when two entries get one key."""
     out: dict[str, Any] = {}
     for key, value in pairs.items():
@@ -189,9 +193,13 @@ def _entries_type(types: Sequence[DataType]) -> DataType:
 
 OVERLOADS: tuple[Overload, ...] = (
     overload("ARRAY_CONCAT", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_concat, handles_null=True, doc="Both arrays in a row."),
-    overload("ARRAY_CONTAINS", "(ARRAY<T>, T) -> BOOLEAN", array_contains, handles_null=True, doc="Whether an item is in an array."),
+    overload(
+        "ARRAY_CONTAINS", "(ARRAY<T>, T) -> BOOLEAN", array_contains, handles_null=True, doc="Whether an item is in an array."
+    ),
     overload("ARRAY_DISTINCT", "(ARRAY<T>) -> ARRAY<T>", array_distinct, doc="Each item once."),
-    overload("ARRAY_EXCEPT", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_except, doc="Distinct items of the first not in the second."),
+    overload(
+        "ARRAY_EXCEPT", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_except, doc="Distinct items of the first not in the second."
+    ),
     overload("ARRAY_INTERSECT", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_intersect, doc="Distinct items of both."),
     overload("ARRAY_UNION", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_union, doc="Distinct items of either."),
     overload("ARRAY_REMOVE", "(ARRAY<T>, T) -> ARRAY<T>", array_remove, handles_null=True, doc="Without every equal item."),
@@ -206,13 +214,23 @@ OVERLOADS: tuple[Overload, ...] = (
     overload("AS_MAP", "(ARRAY<STRING>, ARRAY<T>) -> MAP<STRING, T>", as_map, doc="A map of keys and values."),
     overload("MAP_KEYS", "(MAP<STRING, T>) -> ARRAY<STRING>", map_keys, doc="The keys of a map."),
     overload("MAP_VALUES", "(MAP<STRING, T>) -> ARRAY<T>", map_values, doc="The values of a map."),
-    overload("MAP_UNION", "(MAP<STRING, T>, MAP<STRING, T>) -> MAP<STRING, T>", map_union, handles_null=True, doc="The second map wins."),
-    overload("ENTRIES", "(MAP<STRING, T>, BOOLEAN) -> ARRAY<STRUCT>", entries, result_type=_entries_type, doc="Entries, sorted or not."),
+    overload(
+        "MAP_UNION",
+        "(MAP<STRING, T>, MAP<STRING, T>) -> MAP<STRING, T>",
+        map_union,
+        handles_null=True,
+        doc="The second map wins.",
+    ),
+    overload(
+        "ENTRIES", "(MAP<STRING, T>, BOOLEAN) -> ARRAY<STRUCT>", entries, result_type=_entries_type, doc="Entries, sorted or not."
+    ),
     overload("GENERATE_SERIES", "(INTEGER, INTEGER) -> ARRAY<INTEGER>", generate_series, doc="The numbers from first to last."),
     overload("GENERATE_SERIES", "(INTEGER, INTEGER, INTEGER) -> ARRAY<INTEGER>", generate_series),
     overload("GENERATE_SERIES", "(BIGINT, BIGINT) -> ARRAY<BIGINT>", generate_series),
     overload("GENERATE_SERIES", "(BIGINT, BIGINT, INTEGER) -> ARRAY<BIGINT>", generate_series),
-    overload("FILTER", "(ARRAY<T>, (T) => BOOLEAN) -> ARRAY<T>", filter_array, doc="Items or entries for which a lambda is true."),
+    overload(
+        "FILTER", "(ARRAY<T>, (T) => BOOLEAN) -> ARRAY<T>", filter_array, doc="Items or entries for which a lambda is true."
+    ),
     overload("FILTER", "(MAP<K, V>, (K, V) => BOOLEAN) -> MAP<K, V>", filter_map),
     overload("TRANSFORM", "(ARRAY<T>, (T) => R) -> ARRAY<R>", transform_array, doc="Each item or entry changed by lambdas."),
     overload("TRANSFORM", "(MAP<K, V>, (K, V) => R, (K, V) => S) -> MAP<R, S>", transform_map),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ..words import UNITS_MS
+from logflume.sql.words import UNITS_MS
+
 from .java_time import (
     DAY_MS,
     format_date,
@@ -16,7 +17,6 @@ from .java_time import (
     zone_of,
 )
 from .signature import Overload, overload
-
 
 
 def unix_timestamp() -> int:
@@ -88,8 +88,12 @@ OVERLOADS: tuple[Overload, ...] = (
     overload("DATESUB", "(UNIT, INTEGER, DATE) -> DATE", date_subtract, doc="A DATE earlier by an amount of a unit."),
     overload("TIMEADD", "(UNIT, INTEGER, TIME) -> TIME", time_add, doc="A TIME later by an amount of a unit, around midnight."),
     overload("TIMESUB", "(UNIT, INTEGER, TIME) -> TIME", time_subtract, doc="A TIME earlier by an amount of a unit."),
-    overload("TIMESTAMPADD", "(UNIT, INTEGER, TIMESTAMP) -> TIMESTAMP", timestamp_add, doc="A TIMESTAMP later by an amount of a unit."),
-    overload("TIMESTAMPSUB", "(UNIT, INTEGER, TIMESTAMP) -> TIMESTAMP", timestamp_subtract, doc="A TIMESTAMP earlier by an amount."),
+    overload(
+        "TIMESTAMPADD", "(UNIT, INTEGER, TIMESTAMP) -> TIMESTAMP", timestamp_add, doc="A TIMESTAMP later by an amount of a unit."
+    ),
+    overload(
+        "TIMESTAMPSUB", "(UNIT, INTEGER, TIMESTAMP) -> TIMESTAMP", timestamp_subtract, doc="A TIMESTAMP earlier by an amount."
+    ),
     overload("FORMAT_DATE", "(DATE, STRING) -> STRING", format_date, doc="A DATE as text by a pattern."),
     overload("FORMAT_TIME", "(TIME, STRING) -> STRING", format_time, doc="A TIME as text by a pattern."),
     overload("FORMAT_TIMESTAMP", "(TIMESTAMP, STRING) -> STRING", format_timestamp, doc="A TIMESTAMP as text by a pattern."),

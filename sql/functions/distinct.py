@@ -48,4 +48,4 @@ def distinct_count(state: tuple[Any, ...]) -> int:
     zeros = sketch.count(0)
     if estimate <= 2.5 * _REGISTERS and zeros:
         estimate = _REGISTERS * math.log(_REGISTERS / zeros)
-    return round(estimate)
+    return int(round(estimate))

@@ -23,6 +23,11 @@ def geo_distance(lat1: float, lon1: float, lat2: float, lon2: float, unit: str =
 
 
 OVERLOADS: tuple[Overload, ...] = (
-    overload("GEO_DISTANCE", "(DOUBLE, DOUBLE, DOUBLE, DOUBLE) -> DOUBLE", geo_distance, doc="Kilometres (or MILES) between two points."),
+    overload(
+        "GEO_DISTANCE",
+        "(DOUBLE, DOUBLE, DOUBLE, DOUBLE) -> DOUBLE",
+        geo_distance,
+        doc="Kilometres (or MILES) between two points.",
+    ),
     overload("GEO_DISTANCE", "(DOUBLE, DOUBLE, DOUBLE, DOUBLE, STRING) -> DOUBLE", geo_distance),
 )

@@ -16,8 +16,21 @@ DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
-_MONTHS = "January February March April May June July August September October November December".split()
-_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 # Names that people write for zones, as Java reads them.
 _ZONE_NAMES = {
     "PST": "America/Los_Angeles",
@@ -283,7 +296,9 @@ class _Reader:
                 text = self._digits(2 if count == 2 else count, 2 if count == 2 else (4 if is_packed else 9 if count != 4 else 4))
                 fields.year = int(text) + (2000 if count == 2 else 0)
             case "M" | "L":
-                fields.month = self._name(_MONTHS) + 1 if count > 2 else int(self._digits(count, max(widest, 2) if count == 1 else 2))
+                fields.month = (
+                    self._name(_MONTHS) + 1 if count > 2 else int(self._digits(count, max(widest, 2) if count == 1 else 2))
+                )
             case "d":
                 fields.day = int(self._digits(count, 2))
             case "D":
@@ -350,7 +365,9 @@ def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int:
     """Return milliseconds since the epoch; a zone in the text wins over `zone`. Raises ValueError."""
     fields = _Reader(text, pattern).read()
     day = _date_of(fields, text)
-    local = datetime(day.year, day.month, day.day, tzinfo=fields.zone or zone_of(zone)) + timedelta(microseconds=_micros_of(fields, text))
+    local = datetime(day.year, day.month, day.day, tzinfo=fields.zone or zone_of(zone)) + timedelta(
+        microseconds=_micros_of(fields, text)
+    )
     return (local - _EPOCH) // timedelta(milliseconds=1)
 
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from logflume.log import near_matches
 from logflume.log.schemas import ANY, DataType
+from logflume.sql.errors import StatementError
 
-from ..errors import StatementError
 from . import binary, casts, collections, dates, geo, json, nulls, numeric, regexes, strings, table_functions, urls
 from .aggregate_spec import AggregateOverload
 from .aggregates import AGGREGATES
@@ -113,10 +113,10 @@ _O = TypeVar("_O", Overload, AggregateOverload)
 
 
 def _by_name(overloads: Iterable[_O]) -> dict[str, tuple[_O, ...]]:
-    found: dict[str, tuple[_O, ...]] = {}
+    found: dict[str, list[_O]] = {}
     for each in overloads:
-        found[each.name] = (*found.get(each.name, ()), each)
-    return found
+        found.setdefault(each.name, []).append(each)
+    return {name: tuple(listed) for name, listed in found.items()}
 
 
 @lru_cache(maxsize=1)

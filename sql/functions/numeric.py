@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random as _random
 from collections.abc import Callable, Sequence
-from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, Decimal
 from typing import Any
 
 from logflume.log.schemas import DataType, decimal
@@ -139,7 +139,7 @@ def random() -> float:
 
 
 def sign(x: Any) -> int:
-    return (x > 0) - (x < 0)
+    return int(x > 0) - int(x < 0)
 
 
 def absolute(x: Any) -> Any:
@@ -202,7 +202,11 @@ def _double_places(x: float, places: int, *, is_truncated: bool) -> float:
 def _places(value: Decimal, places: int, *, is_truncated: bool) -> Decimal:
     """Negative numbers round half towards positive infinity, as `floor(x + 0.5)` does."""
     scaled = value.scaleb(places)
-    whole = scaled.to_integral_value(rounding=ROUND_DOWN) if is_truncated else (scaled + Decimal("0.5")).to_integral_value(ROUND_FLOOR)
+    whole = (
+        scaled.to_integral_value(rounding=ROUND_DOWN)
+        if is_truncated
+        else (scaled + Decimal("0.5")).to_integral_value(ROUND_FLOOR)
+    )
     return whole.scaleb(-places)
 
 
@@ -289,7 +293,9 @@ OVERLOADS: tuple[Overload, ...] = (
     overload("ROUND", "(DOUBLE, INTEGER) -> DOUBLE", round_double_places),
     overload("ROUND", "(DECIMAL) -> DECIMAL", round_decimal, result_type=_whole),
     overload("ROUND", "(DECIMAL, INTEGER) -> DECIMAL", round_decimal_places),
-    overload("TRUNC", "(INTEGER) -> BIGINT", same, doc="Cuts the fraction off; with two arguments after that many decimal places."),
+    overload(
+        "TRUNC", "(INTEGER) -> BIGINT", same, doc="Cuts the fraction off; with two arguments after that many decimal places."
+    ),
     overload("TRUNC", "(BIGINT) -> BIGINT", same),
     overload("TRUNC", "(DOUBLE) -> BIGINT", trunc_double),
     overload("TRUNC", "(DOUBLE, INTEGER) -> DOUBLE", trunc_double_places),

@@ -73,10 +73,14 @@ def like_or_false(text: str | None, pattern: str | None, escape: str | None = No
 
 
 OVERLOADS: tuple[Overload, ...] = (
-    overload("REGEXP_EXTRACT", "(STRING, STRING) -> STRING", regexp_extract, doc="The first match of a pattern, or a group of it."),
+    overload(
+        "REGEXP_EXTRACT", "(STRING, STRING) -> STRING", regexp_extract, doc="The first match of a pattern, or a group of it."
+    ),
     overload("REGEXP_EXTRACT", "(STRING, STRING, INTEGER) -> STRING", regexp_extract),
     overload("REGEXP_EXTRACT_ALL", "(STRING, STRING) -> ARRAY<STRING>", regexp_extract_all, doc="All matches of a pattern."),
     overload("REGEXP_EXTRACT_ALL", "(STRING, STRING, INTEGER) -> ARRAY<STRING>", regexp_extract_all),
-    overload("REGEXP_REPLACE", "(STRING, STRING, STRING) -> STRING", regexp_replace, doc="Every match of the second by the third."),
+    overload(
+        "REGEXP_REPLACE", "(STRING, STRING, STRING) -> STRING", regexp_replace, doc="Every match of the second by the third."
+    ),
     overload("REGEXP_SPLIT_TO_ARRAY", "(STRING, STRING) -> ARRAY<STRING>", regexp_split_to_array, doc="Cut at each match."),
 )

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logflume.log.schemas import ANY, DataType, Kind, array, decimal, map_of
-
-from ..types import NAMED_TYPES, NUMERIC, TIME_KINDS, as_decimal, can_cast_implicitly, common_type
+from logflume.sql.types import NAMED_TYPES, NUMERIC, TIME_KINDS, as_decimal, can_cast_implicitly, common_type
 
 # What an argument is while its type is not known by itself.
 LAMBDA_ARGUMENT = DataType(Kind.ANY, precision=-1)
@@ -24,7 +23,10 @@ _TOKEN = re.compile(r"\s*(=>|->|\.\.\.|[A-Za-z_]+|[(),<>])")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """kind: 'type' (exact `type`), 'decimal', 'struct', 'any', 'unit', 'var' (`name`), 'array', 'map', 'lambda' (parts: params + result)."""
+    """kind: 'type' (exact `type`), 'decimal', 'struct', 'any', 'unit', 'var' (`name`), 'array', 'map', 'lambda'.
+
+    `parts`: element types; of a lambda its parameters and result.
+    """
 
     kind: str
     type: DataType | None = None
@@ -118,6 +120,7 @@ def parse_signature(text: str) -> Signature:
     """
     tokens = [m.group(1) for m in _TOKEN.finditer(text)]
     position = 0
+    variadic: int | None = None
 
     def peek() -> str:
         return tokens[position] if position < len(tokens) else ""
@@ -168,7 +171,6 @@ def parse_signature(text: str) -> Signature:
                 take()
         take(")")
 
-    variadic: int | None = None
     params = tuple(listed())
     take("->")
     return Signature(params, variadic, pattern())
@@ -200,11 +202,19 @@ def match_pattern(pattern: Pattern, actual: DataType, variables: dict[str, DataT
         case "decimal":
             if actual.kind is Kind.DECIMAL:
                 return 0
-            return 10 + NUMERIC.index(Kind.DECIMAL) - NUMERIC.index(actual.kind) if actual.kind in (Kind.INTEGER, Kind.BIGINT) else None
+            return (
+                10 + NUMERIC.index(Kind.DECIMAL) - NUMERIC.index(actual.kind)
+                if actual.kind in (Kind.INTEGER, Kind.BIGINT)
+                else None
+            )
         case "struct":
             return 0 if actual.kind is Kind.STRUCT else None
         case "array":
-            return match_pattern(pattern.parts[0], actual.element, variables) if actual.element and actual.kind is Kind.ARRAY else None
+            return (
+                match_pattern(pattern.parts[0], actual.element, variables)
+                if actual.element and actual.kind is Kind.ARRAY
+                else None
+            )
         case "map":
             if actual.kind is not Kind.MAP or actual.key is None or actual.element is None:
                 return None

@@ -241,10 +241,14 @@ OVERLOADS: tuple[Overload, ...] = (
     overload("INITCAP", "(STRING) -> STRING", initcap, doc="Each word with a capital."),
     overload("CONCAT", "(STRING...) -> STRING", concat, handles_null=True, doc="Joins its arguments; nulls are left out."),
     overload("CONCAT", "(BYTES...) -> BYTES", concat, handles_null=True),
-    overload("CONCAT_WS", "(STRING, STRING...) -> STRING", concat_ws, handles_null=True, doc="Joins with the separator given first."),
+    overload(
+        "CONCAT_WS", "(STRING, STRING...) -> STRING", concat_ws, handles_null=True, doc="Joins with the separator given first."
+    ),
     overload("CONCAT_WS", "(BYTES, BYTES...) -> BYTES", concat_ws, handles_null=True),
     overload("ELT", "(INTEGER, STRING...) -> STRING", elt, handles_null=True, doc="The n-th of the further arguments."),
-    overload("FIELD", "(STRING, STRING...) -> INTEGER", field, handles_null=True, doc="The position of the first among the others."),
+    overload(
+        "FIELD", "(STRING, STRING...) -> INTEGER", field, handles_null=True, doc="The position of the first among the others."
+    ),
     overload("INSTR", "(STRING, STRING) -> INTEGER", instr, doc="Where the second text starts in the first; 0: nowhere."),
     overload("INSTR", "(STRING, STRING, INTEGER) -> INTEGER", instr),
     overload("INSTR", "(STRING, STRING, INTEGER, INTEGER) -> INTEGER", instr),
