@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Headers = tuple[tuple[str, bytes | None], ...]
+from logflume.log.batch.records import Headers as Headers
+from logflume.log.batch.records import header_list_bytes, read_header_list
+from logflume.log.errors import DecodeError, InvalidInput
+
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
@@ -77,8 +80,19 @@ class Chunk:
         return _spans(self.buffer, self.value_starts, self.value_sizes)
 
     def headers(self) -> list[Headers]:
-        """Return the headers of each record: N tuples, empty for most."""
-        raise NotImplementedError
+        """Return the headers of each record: N tuples, empty for most.
+
+        Raises:
+            DecodeError: the bytes are not headers.
+        """
+        counts = self.header_counts.tolist()
+        if not any(counts):
+            return [()] * len(counts)
+        data = self.buffer.tobytes()
+        return [
+            decode_headers(data, start, count) if count else ()
+            for start, count in zip(self.header_starts.tolist(), counts, strict=True)
+        ]
 
     def records(self) -> Iterator[Record]:
         """Yield the records as objects, in offset order."""
@@ -89,11 +103,47 @@ class Chunk:
 
     def slice(self, start: int, stop: int) -> Chunk:
         """Return records start..stop as a chunk over the same buffer; `next_offset` is that of the next record left out."""
-        raise NotImplementedError
+        start, stop, _ = slice(start, stop).indices(len(self))
+        return Chunk(
+            self.topic,
+            self.partition,
+            self.buffer,
+            self.offsets[start:stop],
+            self.timestamps_ms[start:stop],
+            self.key_starts[start:stop],
+            self.key_sizes[start:stop],
+            self.value_starts[start:stop],
+            self.value_sizes[start:stop],
+            self.header_starts[start:stop],
+            self.header_counts[start:stop],
+            int(self.offsets[stop]) if stop < len(self) else self.next_offset,
+        )
+
+    def take(self, rows: I64) -> Chunk:
+        """Return the given rows, in that order, as a chunk over the same buffer with the same `next_offset`."""
+        return Chunk(
+            self.topic,
+            self.partition,
+            self.buffer,
+            self.offsets[rows],
+            self.timestamps_ms[rows],
+            self.key_starts[rows],
+            self.key_sizes[rows],
+            self.value_starts[rows],
+            self.value_sizes[rows],
+            self.header_starts[rows],
+            self.header_counts[rows],
+            self.next_offset,
+        )
 
     def to_arrow(self) -> Any:
         """Return a pyarrow.RecordBatch: offset, timestamp_ms, key (binary), value (binary). Needs the `arrow` extra."""
-        raise NotImplementedError
+        import pyarrow as pa
+
+        key = _to_arrow_binary(self.buffer, self.key_starts, self.key_sizes)
+        value = _to_arrow_binary(self.buffer, self.value_starts, self.value_sizes)
+        columns = [pa.array(self.offsets), pa.array(self.timestamps_ms), key, value]
+        return pa.RecordBatch.from_arrays(columns, names=["offset", "timestamp_ms", "key", "value"])
 
     @classmethod
     def from_columns(
@@ -106,12 +156,94 @@ class Chunk:
         partition: int = -1,
         headers: Sequence[Headers] | None = None,
     ) -> Chunk:
-        """Make a chunk to be produced (offsets 0..N-1) from N keys, values and timestamps."""
-        raise NotImplementedError
+        """Make a chunk to be produced (offsets 0..N-1) from N keys, values and timestamps.
+
+        Raises:
+            InvalidInput: the columns differ in length.
+        """
+        count = len(values)
+        if not (len(keys) == len(timestamps_ms) == count) or (headers is not None and len(headers) != count):
+            raise InvalidInput(f"expected {count} keys, timestamps and headers for {count} values, found other numbers")
+        key_starts, key_sizes, key_end = _layout(keys, 0)
+        value_starts, value_sizes, value_end = _layout(values, key_end)
+        blocks = [encode_headers(each) for each in headers] if headers is not None else []
+        header_counts = np.fromiter(map(len, headers), np.int32, count) if headers is not None else np.zeros(count, np.int32)
+        header_starts = np.full(count, value_end, np.int64)
+        if blocks:
+            sizes = np.fromiter(map(len, blocks), np.int64, count)
+            header_starts[1:] += np.cumsum(sizes)[:-1]
+        data = b"".join([*filter(None, keys), *filter(None, values), *blocks])
+        return cls(
+            topic,
+            partition,
+            np.frombuffer(data, np.uint8),
+            np.arange(count, dtype=np.int64),
+            np.asarray(timestamps_ms, np.int64),
+            key_starts,
+            key_sizes,
+            value_starts,
+            value_sizes,
+            header_starts,
+            header_counts,
+            count,
+        )
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Return headers in Kafka's record encoding, without their count."""
+    return bytes(header_list_bytes(headers)) if headers else b""
+
+
+def decode_headers(data: bytes, position: int, count: int) -> Headers:
+    """Return `count` headers from `position` on; names that are not UTF-8 are kept by surrogate escapes.
+
+    Raises:
+        DecodeError: a length that cannot be.
+    """
+    try:
+        return read_header_list(data, position, count, len(data))[0]
+    except IndexError:
+        raise DecodeError(f"malformed record headers at byte {position}: they end early") from None
+
+
+def _layout(items: Sequence[bytes | None], start: int) -> tuple[I64, I32, int]:
+    """Return the starts and sizes (-1 = null) of items laid out one after the other from `start`, and their end."""
+    sizes = np.fromiter([-1 if item is None else len(item) for item in items], np.int32, len(items))
+    lengths = np.maximum(sizes, 0).astype(np.int64)
+    ends = np.cumsum(lengths) + start
+    return ends - lengths, sizes, int(ends[-1]) if len(items) else start
+
+
+def _to_arrow_binary(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> Any:
+    """Return spans as a pyarrow binary array, copied once in C++.
+
+    The buffer is read as one binary array of 2N+1 pieces, in turn a gap and a span, of which every second one is taken.
+    """
+    import pyarrow as pa
+
+    count = len(starts)
+    is_null = sizes < 0
+    stops = starts + np.maximum(sizes, 0)
+    bounds = np.zeros(2 * count + 1, np.int64)
+    bounds[1::2], bounds[2::2] = starts, stops
+    if is_null.any():
+        last = np.maximum.accumulate(np.where(is_null, 0, stops))
+        bounds[1::2][is_null] = bounds[2::2][is_null] = last[is_null]
+    if count == 0 or bounds[-1] > 2**31 - 1 or np.any(bounds[1:] < bounds[:-1]):
+        return pa.array(_spans(buffer, starts, sizes), pa.binary())
+    pieces = pa.Array.from_buffers(
+        pa.binary(), 2 * count, [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(buffer))]
+    )
+    wanted = np.arange(1, 2 * count, 2, dtype=np.int32)
+    return pieces.take(pa.array(wanted, mask=is_null if is_null.any() else None))
 
 
 def _spans(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> list[bytes | None]:
-    data = buffer.tobytes()
-    return [
-        data[start : start + size] if size >= 0 else None for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
-    ]
+    if len(starts) == 0:
+        return []
+    shift = int(starts.min())
+    data = buffer[shift : int((starts + sizes).max()) + 1].tobytes()
+    begin = (starts - shift).tolist()
+    if int(sizes.min()) >= 0:
+        return [data[a:b] for a, b in zip(begin, (starts - shift + sizes).tolist(), strict=True)]
+    return [data[a : a + size] if size >= 0 else None for a, size in zip(begin, sizes.tolist(), strict=True)]

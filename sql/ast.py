@@ -1,7 +1,8 @@
 """The abstract syntax tree: what a statement says, before any name is looked up. Data only.
 
 Every node carries a `Span` of the script it came from, so that any later stage can point at the cause; spans do not take part in
-equality, so `SELECT a+b ... GROUP BY a+b` compare equal. Names are already folded: unquoted ones upper-case, quoted ones as written.
+equality, so that `a+b` in SELECT and in GROUP BY are equal. Names are already folded: unquoted ones upper-case, quoted ones as
+written.
 """
 
 from __future__ import annotations

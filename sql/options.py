@@ -170,9 +170,7 @@ def read_options(properties: Sequence[ast.Property], where: str) -> Options:
         try:
             values[given.name] = spec.read(given.value)
         except ValueError as e:
-            raise StatementError(
-                f"Failed to prepare statement: Configuration {given.name} is invalid: {e}", given.span
-            ) from None
+            raise StatementError(f"Failed to prepare statement: Configuration {given.name} is invalid: {e}", given.span) from None
         spans[given.name] = given.span
     options = Options(values, spans)
     _check_exclusions(options)
@@ -298,5 +296,3 @@ def check_format(spec: FormatSpec, columns: tuple[Column, ...], *, is_key: bool,
             f"schema: Persistence{{columns=[{shown}], features=[]}}\nreason: {e}",
             span,
         ) from None
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
@@ -114,8 +115,11 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
     if not hint and word.upper() in RESERVED and "NAME" in expected:
         hint = f"; {word.upper()} is a reserved word, write `{word}` to use it as a name"
     if not hint:
-        before = text[: span.start].split()
-        hint = _near(before[-1], keywords) if before and before[-1].upper() not in keywords else ""
+        before = re.search(r"([A-Za-z_]+)\s*\Z", text[: span.start])
+        if before is not None and before.group(1).upper() not in keywords:
+            hint = _near(before.group(1), keywords)
+            if hint:
+                word, span = before.group(1), Span(before.start(1), before.end(1))
     return SyntaxFault(f"Syntax error: unexpected '{word}'; expected {_list(expected)}{hint}", span)
 
 

@@ -61,14 +61,15 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     _check_schema_ids(s, options)
     if not s.elements:
         raise StatementError(
-            "The statement does not define any columns. Name them, as in CREATE STREAM S (ID BIGINT KEY, NAME STRING) WITH (...)", s.span
+            "The statement does not define any columns. Name them, as in CREATE STREAM S (ID BIGINT KEY, NAME STRING) WITH (...)",
+            s.span,
         )
     key, value, headers = _columns(s, context.catalog)
     if s.is_table and not key:
         raise StatementError("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", s.span)
     topic = options.get("KAFKA_TOPIC")
     if topic is None:
-        raise StatementError("Missing required property \"KAFKA_TOPIC\" which has no default value.", s.span)
+        raise StatementError('Missing required property "KAFKA_TOPIC" which has no default value.', s.span)
     at = s.span
     key_name, value_name = _format_names(options, context)
     if value_name is None:
@@ -125,9 +126,7 @@ def _value_spec(name: str, columns: tuple[Column, ...], options: Options, contex
     return value_format(name, columns, options, span=span, wraps_by_default=wraps)
 
 
-def _columns(
-    s: ast.CreateSource, catalog: Catalog
-) -> tuple[tuple[Column, ...], tuple[Column, ...], tuple[HeaderColumn, ...]]:
+def _columns(s: ast.CreateSource, catalog: Catalog) -> tuple[tuple[Column, ...], tuple[Column, ...], tuple[HeaderColumn, ...]]:
     key: list[Column] = []
     value: list[Column] = []
     headers: list[HeaderColumn] = []
@@ -146,10 +145,14 @@ def _columns(
             expected = HEADERS_TYPE if element.constraint == "HEADERS" else None
             if expected is not None and type != expected:
                 raise StatementError(
-                    f"Invalid type for HEADERS column: expected ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>>, got {show_type(type)}", element.span
+                    "Invalid type for HEADERS column: expected ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>>, got "
+                    f"{show_type(type)}",
+                    element.span,
                 )
             if expected is None and str(type) != "BYTES":
-                raise StatementError(f"Invalid type for HEADER('{element.header_key}') column: expected BYTES, got {show_type(type)}", element.span)
+                raise StatementError(
+                    f"Invalid type for HEADER('{element.header_key}') column: expected BYTES, got {show_type(type)}", element.span
+                )
             headers.append(HeaderColumn(element.name, element.header_key))
         else:
             value.append(Column(element.name, type))
@@ -162,7 +165,8 @@ def _check_constraint(s: ast.CreateSource, element: ast.ColumnElement) -> None:
     if element.constraint == "KEY" and s.is_table:
         raise StatementError(
             f"Column `{element.name}` is a 'KEY' column: please use 'PRIMARY KEY' for tables.\n"
-            "Tables have PRIMARY KEYs, which are unique and NON NULL.\nStreams have KEYs, which have no uniqueness or NON NULL constraints.",
+            "Tables have PRIMARY KEYs, which are unique and NON NULL.\nStreams have KEYs, which have no uniqueness or "
+            "NON NULL constraints.",
             element.span,
         )
 
@@ -188,7 +192,8 @@ def _timestamp(options: Options, columns: tuple[Column, ...]) -> tuple[str, str 
         )
     elif pattern is not None:
         raise StatementError(
-            f"'TIMESTAMP_FORMAT' set in the WITH clause can only be used when the timestamp column is of type STRING, not {show_type(type)}.",
+            "'TIMESTAMP_FORMAT' set in the WITH clause can only be used when the timestamp column is of type STRING, "
+            f"not {show_type(type)}.",
             options.span("TIMESTAMP_FORMAT"),
         )
     return name, pattern
@@ -235,7 +240,9 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     configs = {"cleanup.policy": _cleanup_policy(bound)}
     if "RETENTION_MS" in options:
         if s.is_table and bound.window is None:
-            raise StatementError("Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do not support retention.", s.span)
+            raise StatementError(
+                "Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do not support retention.", s.span
+            )
         configs["retention.ms"] = str(options.get("RETENTION_MS"))
     elif bound.window is not None and bound.window.retention_ms:
         configs["retention.ms"] = str(bound.window.retention_ms)
@@ -278,7 +285,8 @@ def _check_kind(bound: BoundQuery, s: ast.CreateAs) -> None:
     first = bound.relation.first
     if first.is_table and first.window is not None:
         raise StatementError(
-            "KSQL does not support persistent queries on windowed tables; read the topic as a STREAM WITH (WINDOW_TYPE=...)", s.query.source.span
+            "KSQL does not support persistent queries on windowed tables; read the topic as a STREAM WITH (WINDOW_TYPE=...)",
+            s.query.source.span,
         )
 
 
@@ -342,7 +350,14 @@ def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> Plann
     if bound.kind is not p.ResultKind.STREAM:
         raise StatementError("Invalid result type. Your SELECT query produces a TABLE, INSERT INTO needs a STREAM.", s.span)
     root = _fitted(bound, sink, s)
-    output = p.Output(sink.topic, sink.key, sink.value, sink.key_format, sink.value_format, _sink_timestamp(sink.timestamp, _as_sink(bound, sink)))
+    output = p.Output(
+        sink.topic,
+        sink.key,
+        sink.value,
+        sink.key_format,
+        sink.value_format,
+        _sink_timestamp(sink.timestamp, _as_sink(bound, sink)),
+    )
     plan = _query_plan(query_id, replace(bound, root=root, key=sink.key, value=sink.value), output)
     return PlannedQuery(plan, _query_info(query_id, s, sink.name, bound, context), None)
 
@@ -355,8 +370,10 @@ def _fitted(bound: BoundQuery, sink: SourceInfo, s: ast.InsertQuery) -> p.Operat
     """Return the result cast to the sink's columns, or refuse it."""
     names_fit = [c.name for c in bound.key + bound.value] == [c.name for c in sink.key + sink.value]
     same_sides = len(bound.key) == len(sink.key)
-    types_fit = same_sides and names_fit and all(
-        can_cast_implicitly(a.type, b.type) for a, b in zip(bound.key + bound.value, sink.key + sink.value, strict=True)
+    types_fit = (
+        same_sides
+        and names_fit
+        and all(can_cast_implicitly(a.type, b.type) for a, b in zip(bound.key + bound.value, sink.key + sink.value, strict=True))
     )
     if not types_fit:
         raise StatementError(
@@ -367,7 +384,12 @@ def _fitted(bound: BoundQuery, sink: SourceInfo, s: ast.InsertQuery) -> p.Operat
     root = bound.root
     if any(a.type != b.type for a, b in zip(bound.value, sink.value, strict=True)):
         columns = tuple(
-            (b.name, x.ColumnRef(x.Side.VALUE, a.name, a.type) if a.type == b.type else x.Cast(x.ColumnRef(x.Side.VALUE, a.name, a.type), b.type))
+            (
+                b.name,
+                x.ColumnRef(x.Side.VALUE, a.name, a.type)
+                if a.type == b.type
+                else x.Cast(x.ColumnRef(x.Side.VALUE, a.name, a.type), b.type),
+            )
             for a, b in zip(bound.value, sink.value, strict=True)
         )
         root = p.Select(root, columns, "CAST")
@@ -409,4 +431,3 @@ def plan_query(sql_text: str, catalog: Catalog, *, properties: dict[str, str] | 
         case ast.QueryStatement(query):
             return build_topology(plan_push(query, context, query_id=query_id))
     raise StatementError(f"expected a query, found {name_text(type(statement).__name__)}", statement.span)
-

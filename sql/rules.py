@@ -59,7 +59,11 @@ def narrow_join(operator: p.Operator) -> p.Operator:
 
     before: Select a (Join a, b, c)        after: Select a (Join a)
     """
-    if not isinstance(operator, p.Select | p.Filter) or not isinstance(operator.input, p.JoinTable) or isinstance(operator, p.Filter):
+    if (
+        not isinstance(operator, p.Select | p.Filter)
+        or not isinstance(operator.input, p.JoinTable)
+        or isinstance(operator, p.Filter)
+    ):
         return operator
     join = operator.input
     read = {c.name for _, e in operator.columns for c in column_refs(e) if c.side is x.Side.VALUE}

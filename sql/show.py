@@ -66,7 +66,9 @@ def _line(operator: p.Operator) -> str:
         case p.Explode(_, columns):
             return f"Explode {_named(columns)}"
         case p.Aggregate(_, aggregations, window, emit):
-            calls = ", ".join(f"{a.aggregator.name}({', '.join(map(expr_text, a.args)) or '*'}) AS {a.name}" for a in aggregations)
+            calls = ", ".join(
+                f"{a.aggregator.name}({', '.join(map(expr_text, a.args)) or '*'}) AS {a.name}" for a in aggregations
+            )
             size = "" if window is None else f", window {window.size_ms} ms by {window.advance_ms} ms, grace {window.grace_ms} ms"
             return f"Aggregate {calls}{size}, emit {emit}"
         case p.JoinTable(_, _, kind, columns):

@@ -33,7 +33,9 @@ class _Builder:
                 return self._scan(operator)
             case p.Filter(input, predicate, name):
                 source = self.build(input)
-                return self.add(name, g.Filter, schema=source.schema, kind=source.kind, inputs=(source.name,), predicate=predicate)
+                return self.add(
+                    name, g.Filter, schema=source.schema, kind=source.kind, inputs=(source.name,), predicate=predicate
+                )
             case p.Select(input, columns, name):
                 source = self.build(input)
                 schema = g.Schema(source.schema.key, _columns(columns), source.schema.window)
@@ -126,5 +128,3 @@ def build_topology(plan: p.QueryPlan, *, watch: Any = None) -> g.Topology:
     elif watch is not None:
         builder.add("WATCH", g.Foreach, schema=last.schema, kind=last.kind, inputs=(last.name,), function=watch)
     return g.Topology(plan.id, MappingProxyType(builder.nodes))
-
-

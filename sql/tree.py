@@ -15,9 +15,13 @@ def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if f.name != "span")
 
 
+def _kind(e: ast.Expression) -> Any:
+    return e.__class__
+
+
 def children(e: ast.Expression) -> Iterator[ast.Expression]:
     """Yield the direct sub-expressions in order of the text."""
-    for name in _field_names(e.__class__):
+    for name in _field_names(_kind(e)):
         yield from _expressions(getattr(e, name))
 
 
@@ -45,7 +49,7 @@ def rewrite(e: ast.Expression, change: Callable[[ast.Expression], ast.Expression
     if changed is not None:
         return changed
     updates: dict[str, Any] = {}
-    for name in _field_names(e.__class__):
+    for name in _field_names(_kind(e)):
         old = getattr(e, name)
         new = _rewritten(old, change)
         if new is not old:

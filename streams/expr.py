@@ -15,7 +15,7 @@ Meaning, the same for the DSL and SQL:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -40,6 +40,13 @@ class Meta(StrEnum):
     WINDOWSTART = "WINDOWSTART"
     WINDOWEND = "WINDOWEND"
     HEADERS = "HEADERS"
+
+
+WHOLE = "*"
+"""Name of a ColumnRef that stands for all of a side as one object: the typed object, the bare value, or a named row."""
+
+TABLE_PREFIX = "TABLE:"
+"""Prefix of the names of the table's columns in a StreamTableJoin (`TABLE:*` is the table's row as an object)."""
 
 
 class UnaryOp(StrEnum):
@@ -197,7 +204,7 @@ class PyCall:
     """A plain Python callable over the whole row of one side, or over chosen columns: opaque, reference tier only.
 
     `args` empty: called with the value object of the edge (a typed object when the source declared a class), else with the
-    values of `args` in order.
+    values of `args` in order. Nulls are passed on, a null value object as None.
     """
 
     function: Callable[..., Any]
@@ -221,3 +228,45 @@ Expr = (
     | LambdaParam
     | PyCall
 )
+
+
+def children(expr: Expr | Lambda) -> tuple[Expr | Lambda, ...]:
+    """Return the direct operands of a node, in order of evaluation."""
+    match expr:
+        case Unary() | Cast() | FieldAccess():
+            return (expr.operand,)
+        case Binary():
+            return (expr.left, expr.right)
+        case Call() | PyCall():
+            return expr.args
+        case Case():
+            return (*(part for branch in expr.branches for part in branch), expr.default)
+        case Index():
+            return (expr.operand, expr.index)
+        case MakeArray():
+            return expr.items
+        case MakeMap():
+            return tuple(part for item in expr.items for part in item)
+        case MakeStruct():
+            return tuple(value for _, value in expr.items)
+        case Lambda():
+            return (expr.body,)
+    return ()
+
+
+def walk(expr: Expr | Lambda) -> Iterator[Expr | Lambda]:
+    """Yield the node and everything below it, parents first."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def columns_used(expr: Expr) -> set[tuple[Side, str]]:
+    """Return the columns that an expression reads, as (side, name); WHOLE where it reads a row as an object."""
+    used: set[tuple[Side, str]] = set()
+    for node in walk(expr):
+        if isinstance(node, ColumnRef):
+            used.add((node.side, node.name))
+        elif isinstance(node, PyCall) and not node.args:
+            used.add((Side.VALUE, WHOLE))
+    return used

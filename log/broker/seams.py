@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
-    """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS."""
+class RequestContext(NamedTuple):
+    """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS.
+
+    A named tuple, as one is made for every request.
+    """
 
     api_key: int
     api_version: int
@@ -23,6 +25,23 @@ class RequestContext:
     connection_id: int
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
+
+
+NO_RESPONSE = None
+"""What a handler returns when nothing is to be sent (acks=0)."""
+
+
+class _CloseConnection:
+    """What a handler returns when the only way to report an error is to close the connection (acks=0)."""
+
+
+CLOSE_CONNECTION = _CloseConnection()
+
+Handler = Callable[[RequestContext, Any], Any]
+"""Handles one API: takes the decoded request; returns a response message, a `Reply`, NO_RESPONSE or CLOSE_CONNECTION.
+
+Byte fields of a request are copies, but `records` are views of a buffer that is used again once the handler has returned.
+"""
 
 
 class Reply:

@@ -1,1 +1,12 @@
+"""The Kafka protocol: message tables, the codec generated from them, frames, and the table of error codes.
 
+    from logflume.log.protocol import messages, frames
+    parts = frames.request_frame(messages.MetadataRequest(topics=None), 12, 1, "me")
+
+Bounds: every length is checked before anything is allocated. No sockets here.
+"""
+
+from . import codec, frames, messages, tables
+from .errors import ErrorCode, KafkaError, error_of
+
+__all__ = ["ErrorCode", "KafkaError", "codec", "error_of", "frames", "messages", "tables"]

@@ -42,6 +42,9 @@ class LogSlice:
         """The descriptor for sendfile, -1 for an empty slice."""
         return -1 if self.file is None else self.file.fileno()
 
+    def __len__(self) -> int:
+        return self.size_bytes
+
     def read(self) -> bytes:
         """Read the bytes (page cache, no decoding)."""
         return b"" if self.file is None else self.file.read(self.position, self.size_bytes)

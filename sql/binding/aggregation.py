@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logflume.log.schemas import ANY, DataType, Kind
-from logflume.streams import expr as x
-from logflume.streams.graph import Aggregation
-
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
@@ -17,6 +14,8 @@ from logflume.sql.functions.library import Library, choose
 from logflume.sql.functions.signature import fill
 from logflume.sql.tree import children, walk
 from logflume.sql.types import as_decimal, is_numeric
+from logflume.streams import expr as x
+from logflume.streams.graph import Aggregation
 
 from .coercion import implicit_cast
 from .expressions import Binder
@@ -54,7 +53,7 @@ def aggregate_calls(expressions: Sequence[ast.Expression], library: Library) -> 
             for child in children(part):
                 if has_aggregate(child, library):
                     raise StatementError(
-                        f"Aggregate functions can not be nested: {expression_text(part)}; compute the inner one in a query of its own",
+                        f"Aggregate functions can not be nested: {expression_text(part)}",
                         part.span,
                     )
             found.setdefault(part)
@@ -68,7 +67,8 @@ def bind_aggregate(call: ast.Call, index: int, binder: Binder) -> BoundAggregate
         for part in walk(arg):
             if isinstance(part, ast.Name) and part.name in ("WINDOWSTART", "WINDOWEND") and binder.scope.find(part) is None:
                 raise StatementError(
-                    f"Window bounds column {part.name} can only be used in the SELECT clause of windowed aggregations and can not be "
+                    f"Window bounds column {part.name} can only be used in the SELECT clause of windowed aggregations and can "
+                    "not be "
                     f"passed to aggregate functions. See https://github.com/confluentinc/ksql/issues/4397",
                     part.span,
                 )
@@ -86,7 +86,9 @@ def bind_aggregate(call: ast.Call, index: int, binder: Binder) -> BoundAggregate
     return BoundAggregate(call, Aggregation(f"KSQL_AGG_VARIABLE_{index}", aggregator, args), chosen.has_undo)
 
 
-def _choose(call: ast.Call, overloads: Sequence[AggregateOverload], bound: Sequence[x.Expr]) -> tuple[AggregateOverload, list[DataType]]:
+def _choose(
+    call: ast.Call, overloads: Sequence[AggregateOverload], bound: Sequence[x.Expr]
+) -> tuple[AggregateOverload, list[DataType]]:
     types = [b.type for b in bound]
     index, variables = choose(call.name, [o.signature for o in overloads], types)
     chosen = overloads[index]

@@ -195,7 +195,8 @@ class Binder:
         if not (is_numeric(left.type) and is_numeric(right.type)):
             raise StatementError(
                 f"{self._context()}Error processing expression: {expression_text(e)}. "
-                f"Unsupported arithmetic types. {show_type(left.type)} {show_type(right.type)}; numbers are needed, or two STRINGs for +",
+                f"Unsupported arithmetic types. {show_type(left.type)} {show_type(right.type)}; numbers are needed, or two "
+                "STRINGs for +",
                 e.span,
             )
         type = arithmetic_type(e.op, left.type, right.type)
@@ -299,7 +300,8 @@ class Binder:
                 clause = "ELSE" if branch is e.default else "THEN"
                 raise StatementError(
                     f"{self._context()}Invalid Case expression. Type for all '{clause}' clauses should be the same."
-                    f"\n{clause} expression '{expression_text(branch)}' has type: {show_type(bound.type)}; expected {show_type(type)}",
+                    f"\n{clause} expression '{expression_text(branch)}' has type: {show_type(bound.type)}; expected "
+                    f"{show_type(type)}",
                     branch.span,
                 )
         branches = tuple((c, replace_type(r, type)) for c, r in zip(conditions, results, strict=True))
@@ -381,7 +383,8 @@ class Binder:
                 )
             return x.Index(operand, index, operand.type.element)
         raise StatementError(
-            f"{self._context()}Subscript expression ({expression_text(e)}) should apply to an ARRAY or a MAP, found {show_type(operand.type)}"
+            f"{self._context()}Subscript expression ({expression_text(e)}) should apply to an ARRAY or a MAP, found "
+            f"{show_type(operand.type)}"
         )
 
     def _dereference(self, e: ast.Dereference) -> x.Expr:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logflume.log.schemas import Kind
-
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
@@ -165,7 +164,9 @@ def _repeated(same: Sequence[Item], clause: str) -> StatementError:
     names = [i.name for i in same]
     if clause == "grouping expression":
         shown = " and ".join(f"`{n}`" for n in names)
-        return StatementError(f"The projection contains a key column more than once: {shown}.\nUse AS_VALUE() for a copy.", same[1].span)
+        return StatementError(
+            f"The projection contains a key column more than once: {shown}.\nUse AS_VALUE() for a copy.", same[1].span
+        )
     first = same[0].expression
     shown_key = first.name if isinstance(first, ast.Name) else names[0]
     return StatementError(
@@ -190,5 +191,6 @@ def _missing(missing: Sequence[KeyColumn], keys: Sequence[KeyColumn], *, sink: s
     example = texts[0] if clause == "join expression" else ", ".join(texts)
     return StatementError(
         "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.\n"
-        f"The query used to build `{sink}` must include the {clause}{plural} {joined} in its projection (eg, SELECT {example}...)."
+        f"The query used to build `{sink}` must include the {clause}{plural} {joined} in its projection (eg, SELECT "
+        f"{example}...)."
     )

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from logflume.log.schemas import ANY, BIGINT, Column, array
-from logflume.streams import expr as x
-from logflume.streams.graph import Emit, TimeWindow
-
 from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.errors import NotSupported, StatementError
@@ -16,6 +13,8 @@ from logflume.sql.format import expression_text
 from logflume.sql.functions.library import Library
 from logflume.sql.tree import children, rewrite, walk
 from logflume.sql.types import show_type
+from logflume.streams import expr as x
+from logflume.streams.graph import Emit, TimeWindow
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
 from .context import Context
@@ -83,7 +82,9 @@ def _check_clauses(query: ast.Query) -> None:
     if query.group_by is not None and query.partition_by is not None:
         raise StatementError("Queries only support one of PARTITION BY and GROUP BY", query.clause_span("PARTITION BY"))
     if query.emit == "FINAL" and (query.group_by is None or query.window is None):
-        raise StatementError("EMIT FINAL is only supported for windowed aggregations: GROUP BY and WINDOW", query.clause_span("EMIT"))
+        raise StatementError(
+            "EMIT FINAL is only supported for windowed aggregations: GROUP BY and WINDOW", query.clause_span("EMIT")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,9 @@ class _Shape:
         columns = self._bind_items([i for i in items if i not in key_items], binder)
         key = _named_key(relation.key_columns, key_items)
         root = p.Select(spread_out.operator, tuple(columns))
-        return self._bound(root, kind, key, columns, relation, items, window=_window_of(relation), has_new_key=len(relation.sources) > 1)
+        return self._bound(
+            root, kind, key, columns, relation, items, window=_window_of(relation), has_new_key=len(relation.sources) > 1
+        )
 
     def _keys(self, keys: Sequence[KeyColumn], items: Sequence[Item], clause: str) -> list[Item]:
         """Return the key items: all that a stored result needs, or those there are for one that is watched."""
@@ -144,11 +147,13 @@ class _Shape:
             e = binder.bind(item.expression)
             if e.type == ANY:
                 raise StatementError(
-                    "Can't infer a type of null. Please explicitly cast it to a required type, e.g. CAST(null AS VARCHAR).", item.span
+                    "Can't infer a type of null. Please explicitly cast it to a required type, e.g. CAST(null AS VARCHAR).",
+                    item.span,
                 )
             if any(item.name == name for name, _ in columns):
                 raise StatementError(
-                    f"Duplicate value columns found in schema: `{item.name}` {show_type(e.type)}; give one of them another name with AS",
+                    f"Duplicate value columns found in schema: `{item.name}` {show_type(e.type)}; give one of them another name "
+                    "with AS",
                     item.span,
                 )
             columns.append((item.name, e))
@@ -199,7 +204,9 @@ class _Shape:
 
     def partitioned(self, relation: Relation) -> BoundQuery:
         if relation.is_table:
-            raise StatementError("PARTITION BY is not supported on tables; GROUP BY makes a table of another key", self._span("PARTITION BY"))
+            raise StatementError(
+                "PARTITION BY is not supported on tables; GROUP BY makes a table of another key", self._span("PARTITION BY")
+            )
         if relation.first.window is not None:
             raise NotSupported("PARTITION BY on a windowed source", self._span("PARTITION BY"))
         binder = self.binder(relation.scope, "PARTITION BY")
@@ -258,7 +265,8 @@ class _Shape:
             without = [a.call.name for a in aggregates if not a.has_undo]
             if without:
                 raise StatementError(
-                    f"The aggregation function(s) ({', '.join(without)}) cannot be applied to a table source, only to a stream source.",
+                    f"The aggregation function(s) ({', '.join(without)}) cannot be applied to a table source, only to a stream "
+                    "source.",
                     query.clause_span("GROUP BY"),
                 )
             raise NotSupported("GROUP BY on a table", query.clause_span("GROUP BY"))
@@ -284,7 +292,8 @@ class _Shape:
             call = aggregate_calls(self.expressions(), library)[0]
             shown = f"{call.name}(ROWTIME)" if call.is_star else expression_text(call)
             raise StatementError(
-                f"{self.target.statement} statement does not support aggregate function [{shown}] without a GROUP BY clause.", call.span
+                f"{self.target.statement} statement does not support aggregate function [{shown}] without a GROUP BY clause.",
+                call.span,
             )
         for e in self.expressions():
             for part in walk(e):
@@ -305,7 +314,11 @@ class _Shape:
         """Refuse what is neither an aggregate nor made of the group's expressions."""
         is_windowed = self.query.window is not None
         for expressions, what in (([i.expression for i in items], "SELECT"), ([having] if having is not None else [], "HAVING")):
-            wrong = [e for e in expressions if not _is_grouped(e, groups, self.context.library, relation.scope, is_windowed=is_windowed)]
+            wrong = [
+                e
+                for e in expressions
+                if not _is_grouped(e, groups, self.context.library, relation.scope, is_windowed=is_windowed)
+            ]
             if wrong:
                 shown = ", ".join(expression_text(_bare(e, relation.scope)) for e in wrong)
                 hint = "Either add the column(s) to the GROUP BY or remove them from the " + what + "."
@@ -331,7 +344,8 @@ class _Shape:
         visible = [Visible("", "ROWTIME", x.ColumnRef(x.Side.META, "ROWTIME", BIGINT), is_pseudo=True)]
         if window is not None:
             visible += [
-                Visible("", meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True) for meta, type in WINDOW_COLUMNS.items()
+                Visible("", meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True)
+                for meta, type in WINDOW_COLUMNS.items()
             ]
         return replace(self.binder(Scope(tuple(visible)), "SELECT"), substitutions=substitutions)
 
@@ -406,13 +420,15 @@ def _time_window(window: ast.Window, *, is_final: bool) -> TimeWindow:
         raise StatementError("a window's SIZE and ADVANCE BY must be at least 1 millisecond", window.span)
     if advance > size:
         raise StatementError(
-            f"ADVANCE BY ({advance} ms) must not be longer than SIZE ({size} ms): records between windows would be lost", window.span
+            f"ADVANCE BY ({advance} ms) must not be longer than SIZE ({size} ms): records between windows would be lost",
+            window.span,
         )
     grace = window.grace.ms if window.grace is not None else 0 if is_final else max(DAY_MS - size, 0)
     retention = 0 if window.retention is None else window.retention.ms
     if window.retention is not None and retention < size + (window.grace.ms if window.grace else 0):
         raise StatementError(
-            f"The window retention period ({retention} ms) is smaller than size plus grace period; make it longer", window.retention.span
+            f"The window retention period ({retention} ms) is smaller than size plus grace period; make it longer",
+            window.retention.span,
         )
     return TimeWindow(size, advance, grace, retention)
 
@@ -443,7 +459,9 @@ def _grouped(
             refs.append(x.ColumnRef(x.Side.VALUE, name, arg.type))
         placed.append(replace(aggregate, aggregation=replace(aggregate.aggregation, args=tuple(refs))))
     prepared = p.Select(relation.operator, tuple(columns), "GROUP-BY")
-    keys = tuple((n, x.ColumnRef(x.Side.VALUE, f"KSQL_KEY_{i}", b.type)) for i, (n, b) in enumerate(zip(names, bound, strict=True)))
+    keys = tuple(
+        (n, x.ColumnRef(x.Side.VALUE, f"KSQL_KEY_{i}", b.type)) for i, (n, b) in enumerate(zip(names, bound, strict=True))
+    )
     return p.Rekey(prepared, keys, "GROUP-BY"), placed
 
 

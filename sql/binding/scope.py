@@ -1,4 +1,4 @@
-"""What names mean at one place of a query: the columns of its sources, pseudo-columns, and near matches for those that are not."""
+"""What names mean at one place of a query: columns of its sources and pseudo-columns; near matches for those that are neither."""
 
 from __future__ import annotations
 

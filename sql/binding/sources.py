@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logflume.log.schemas import BIGINT, BYTES, STRING, TIMESTAMP, Column, Kind, array, struct
-from logflume.streams import expr as x
-from logflume.streams.graph import JoinKind
-
 from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.catalog import SourceInfo
@@ -18,6 +15,8 @@ from logflume.sql.functions.headers import last_header
 from logflume.sql.functions.java_time import parse_timestamp
 from logflume.sql.tree import walk
 from logflume.sql.types import show_type
+from logflume.streams import expr as x
+from logflume.streams.graph import JoinKind
 
 from .context import Context
 from .expressions import Binder
@@ -120,7 +119,9 @@ def _check_sources(query: ast.Query, context: Context) -> None:
         raise StatementError(f"Can not join '{names[0]}' to '{names[1]}': self joins are not yet supported.", refs[1].span)
     for ref, name in zip(refs, names, strict=True):
         if names.count(name) > 1:
-            raise StatementError(f"N-way joins do not support multiple occurrences of the same source. Source: '{name}'.", ref.span)
+            raise StatementError(
+                f"N-way joins do not support multiple occurrences of the same source. Source: '{name}'.", ref.span
+            )
     kafka = [f"{n}" for n in names if context.catalog.source(n).value_format.name == "KAFKA"]
     if kafka:
         raise StatementError(
@@ -148,31 +149,34 @@ def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]
     right_expr = _binder(right, context).bind(right_on)
     if left_expr.type != right_expr.type:
         raise StatementError(
-            f"Invalid join condition: types don't match. Got {_typed(left_on, left_expr)} = {_typed(right_on, right_expr)}.", join.on.span
+            f"Invalid join condition: types don't match. Got {_typed(left_on, left_expr)} = {_typed(right_on, right_expr)}.",
+            join.on.span,
         )
     _check_partitions(left, right, join, context)
     stream = _keyed_by(left, left_on, left_expr)
     table, table_columns = _table_side(right, used)
-    outputs: list[p.NamedExpr] = []
-    visible: list[Visible] = []
-    for column in stream.scope.columns:
-        if not column.is_pseudo or column.name in used:
-            outputs.append((f"{column.source}_{column.name}", column.expr))
-    for column in table_columns:
-        if not column.is_pseudo or column.name in used:
-            ref = x.ColumnRef(x.Side.VALUE, f"TABLE:{column.source}_{column.name}", column.type)
-            outputs.append((f"{column.source}_{column.name}", ref))
-    for column, (name, e) in zip(
-        [c for c in [*stream.scope.columns, *table_columns] if not c.is_pseudo or c.name in used], outputs, strict=True
-    ):
-        visible.append(Visible(column.source, column.name, x.ColumnRef(x.Side.VALUE, name, e.type), column.is_key, column.is_pseudo))
+    ours = [c for c in stream.scope.columns if not c.is_pseudo or c.name in used]
+    outputs = [(_joined_name(c), c.expr) for c in ours]
+    outputs += [(_joined_name(c), x.ColumnRef(x.Side.VALUE, f"TABLE:{_joined_name(c)}", c.type)) for c in table_columns]
+    visible = [
+        Visible(c.source, c.name, x.ColumnRef(x.Side.VALUE, _joined_name(c), c.type), c.is_key, c.is_pseudo)
+        for c in [*ours, *table_columns]
+    ]
     joined = p.JoinTable(stream.operator, table, JoinKind(join.kind.lower()), tuple(outputs))
     named = tuple(e for e in (left_on, right_on) if isinstance(e, ast.Name))
     accepted = named or (ast.Name("ROWKEY"),)
     key = KeyColumn(accepted, is_synthetic=not named)
-    keys = (KeyColumn((*left.keys[0].accepted, right_on)),) if left.keys and len(left.sources) > 1 and left_on in left.keys[0].accepted else (key,)
+    keys = (
+        (KeyColumn((*left.keys[0].accepted, right_on)),)
+        if left.keys and len(left.sources) > 1 and left_on in left.keys[0].accepted
+        else (key,)
+    )
     key_columns = (Column(_key_name(accepted[0]), left_expr.type),)
     return Relation(joined, Scope(tuple(visible)), keys, key_columns, (*left.sources, right_source))
+
+
+def _joined_name(column: Visible) -> str:
+    return f"{column.source}_{column.name}"
 
 
 def _key_name(e: ast.Expression) -> str:
@@ -196,7 +200,8 @@ def _criteria(left: Relation, right: Relation, join: ast.Join, context: Context)
     on = canonical(join.on, both, "JOIN ON")
     if isinstance(on, ast.Binary) and on.op == "AND":
         raise StatementError(
-            f"Invalid join condition: joins on multiple conditions are not yet supported. Got {expression_text(on)}.", join.on.span
+            f"Invalid join condition: joins on multiple conditions are not yet supported. Got {expression_text(on)}.",
+            join.on.span,
         )
     if not isinstance(on, ast.Binary) or on.op != "=":
         raise StatementError(f"Unsupported join expression: {expression_text(on)}; expected one equality.", join.on.span)
@@ -204,7 +209,8 @@ def _criteria(left: Relation, right: Relation, join: ast.Join, context: Context)
     for e, found in zip((on.left, on.right), sides, strict=True):
         if len(found) != 1:
             raise StatementError(
-                f"Invalid comparison expression '{expression_text(e)}' in join '{expression_text(on)}'. Each side of the join comparision "
+                f"Invalid comparison expression '{expression_text(e)}' in join '{expression_text(on)}'. Each side of the "
+                "join comparision "
                 "must contain references from exactly one source.",
                 e.span,
             )
@@ -218,7 +224,8 @@ def _criteria(left: Relation, right: Relation, join: ast.Join, context: Context)
         )
     if new not in (first, second):
         raise StatementError(
-            f"A join criteria is expected to reference the source (`{new}`) in the FROM clause, instead the right source references "
+            f"A join criteria is expected to reference the source (`{new}`) in the FROM clause, instead the right "
+            "source references "
             f"`{second}` and the left source references `{first}`",
             join.on.span,
         )
@@ -246,14 +253,16 @@ def _check_kinds(left: Relation, right: Relation, join: ast.Join, left_on: ast.E
     if not right.first.is_table:
         if join.within is None:
             raise StatementError(
-                f"{name_text(left.first.name)} and {name_text(right.first.name)}: Stream-Stream joins must have a WITHIN clause specified. "
+                f"{name_text(left.first.name)} and {name_text(right.first.name)}: Stream-Stream joins must have a WITHIN "
+                "clause specified. "
                 "None was provided.",
                 join.span,
             )
         raise NotSupported("a join of two streams", join.span)
     if join.within is not None:
         raise StatementError(
-            f"A window definition was provided for a {'Table' if left.is_table else 'Stream'}-Table join. These joins are not windowed. "
+            f"A window definition was provided for a {'Table' if left.is_table else 'Stream'}-Table join. These joins "
+            "are not windowed. "
             "Please drop the window definition (ie. the WITHIN clause) and try to execute your join again.",
             join.within.span,
         )
@@ -261,19 +270,23 @@ def _check_kinds(left: Relation, right: Relation, join: ast.Join, left_on: ast.E
         _check_table_join(left, right, join, right_on, got)
     if join.kind not in ("INNER", "LEFT"):
         raise StatementError(
-            f"Invalid join type: {join.kind} OUTER JOIN between streams and tables is not supported; INNER and LEFT are.", join.span
+            f"Invalid join type: {join.kind} OUTER JOIN between streams and tables is not supported; INNER and LEFT are.",
+            join.span,
         )
     if not _is_key_column(right, right_on):
         hint = ""
         if len(right.keys) == 1:
             hint = f" The primary key of {name_text(right.first.name)} is {right.first.key[0].name}."
-        raise StatementError(f"Invalid join condition: stream-table joins require to join on the table's primary key. {got}{hint}", join.on.span)
+        raise StatementError(
+            f"Invalid join condition: stream-table joins require to join on the table's primary key. {got}{hint}", join.on.span
+        )
 
 
 def _check_table_join(left: Relation, right: Relation, join: ast.Join, right_on: ast.Expression, got: str) -> None:
     if not _is_key_column(right, right_on):
         raise StatementError(
-            f"Invalid join condition: table-table joins require to join on the primary key of the right input table. {got}", join.on.span
+            f"Invalid join condition: table-table joins require to join on the primary key of the right input table. {got}",
+            join.on.span,
         )
     raise NotSupported("a join of two tables", join.span)
 
@@ -295,7 +308,8 @@ def _check_partitions(left: Relation, right: Relation, join: ast.Join, context: 
     if ours is not None and theirs is not None and ours != theirs:
         raise StatementError(
             f"Can't join `{left.scope.aliases[0]}` with `{right.scope.aliases[0]}` since the number of partitions don't match. "
-            f"`{left.scope.aliases[0]}` partitions = {ours}; `{right.scope.aliases[0]}` partitions = {theirs}. Please repartition either "
+            f"`{left.scope.aliases[0]}` partitions = {ours}; `{right.scope.aliases[0]}` partitions = {theirs}. Please "
+            "repartition either "
             "one so that the number of partitions match.",
             join.span,
         )
@@ -305,7 +319,7 @@ def _keyed_by(left: Relation, on: ast.Expression, bound: x.Expr) -> Relation:
     """Return the stream keyed by one side of ON: as it is if that is its key, else re-keyed with its names kept as values."""
     if len(left.key_columns) == 1 and on in left.keys[0].accepted:
         return left
-    carried = carry(left, [c for c in left.scope.columns])
+    carried = carry(left, left.scope.columns)
     key = (("KSQL_JOIN_KEY", bound),)
     prepared = p.Select(left.operator, (*carried.named, *key), "JOIN-KEY")
     rekeyed = p.Rekey(prepared, ((_join_key_name(on), x.ColumnRef(x.Side.VALUE, "KSQL_JOIN_KEY", bound.type)),), "JOIN-KEY")
@@ -334,7 +348,9 @@ def carry(relation: Relation, columns: Sequence[Visible]) -> Carried:
             continue
         name = f"{column.source}_{column.name}"
         named.append((name, column.expr))
-        visible.append(Visible(column.source, column.name, x.ColumnRef(x.Side.VALUE, name, column.type), column.is_key, column.is_pseudo))
+        visible.append(
+            Visible(column.source, column.name, x.ColumnRef(x.Side.VALUE, name, column.type), column.is_key, column.is_pseudo)
+        )
     return Carried(tuple(named), Scope(tuple(visible)))
 
 

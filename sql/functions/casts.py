@@ -35,11 +35,12 @@ def convert(value: Any, source: DataType, target: DataType) -> Any:
         return to_text(value, source)
     match source.kind, target.kind:
         case Kind.ARRAY, Kind.ARRAY:
-            assert source.element is not None and target.element is not None
-            return [convert(item, source.element, target.element) for item in value]
+            element, wanted = _part(source.element), _part(target.element)
+            return [convert(item, element, wanted) for item in value]
         case Kind.MAP, Kind.MAP:
-            assert source.element is not None and target.element is not None and source.key is not None and target.key is not None
-            return {convert(k, source.key, target.key): convert(v, source.element, target.element) for k, v in value.items()}
+            key, key_wanted = _part(source.key), _part(target.key)
+            element, wanted = _part(source.element), _part(target.element)
+            return {convert(k, key, key_wanted): convert(v, element, wanted) for k, v in value.items()}
         case Kind.STRUCT, Kind.STRUCT:
             theirs = {f.name: f.type for f in source.fields}
             return {
@@ -48,6 +49,11 @@ def convert(value: Any, source: DataType, target: DataType) -> Any:
     if source.kind is Kind.ANY:
         return value
     return _scalar(value, source, target)
+
+
+def _part(type: DataType | None) -> DataType:
+    assert type is not None
+    return type
 
 
 def can_convert(source: DataType, target: DataType) -> bool:
@@ -182,14 +188,11 @@ def to_text(value: Any, type: DataType) -> str:
             assert type.element is not None
             return "[" + ", ".join(to_text(item, type.element) for item in value) + "]"
         case Kind.MAP:
-            assert type.element is not None and type.key is not None
-            return "{" + ", ".join(f"{to_text(k, type.key)}={to_text(v, type.element)}" for k, v in value.items()) + "}"
+            key, element = _part(type.key), _part(type.element)
+            return "{" + ", ".join(f"{to_text(k, key)}={to_text(v, element)}" for k, v in value.items()) + "}"
         case Kind.STRUCT:
-            return (
-                "Struct{"
-                + ",".join(f"{f.name}={to_text(value[f.name], f.type)}" for f in type.fields if value[f.name] is not None)
-                + "}"
-            )
+            fields = (f"{f.name}={to_text(value[f.name], f.type)}" for f in type.fields if value[f.name] is not None)
+            return "Struct{" + ",".join(fields) + "}"
     return str(value)
 
 

@@ -187,7 +187,8 @@ def reduce_map(pairs: dict[str, Any] | None, state: Any, step: Callable[[Any, An
 
 def _entries_type(types: Sequence[DataType]) -> DataType:
     pairs = types[0]
-    assert pairs.key is not None and pairs.element is not None
+    assert pairs.key is not None
+    assert pairs.element is not None
     return array(struct(Col("K", pairs.key), Col("V", pairs.element)))
 
 

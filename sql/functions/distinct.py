@@ -48,4 +48,5 @@ def distinct_count(state: tuple[Any, ...]) -> int:
     zeros = sketch.count(0)
     if estimate <= 2.5 * _REGISTERS and zeros:
         estimate = _REGISTERS * math.log(_REGISTERS / zeros)
-    return int(round(estimate))
+    rounded: int = round(estimate)
+    return rounded

@@ -388,13 +388,15 @@ def parse_time(text: str, pattern: str) -> int:
 
 
 _ISO = re.compile(
-    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?)?\s*(Z|[+-]\d{2}:?\d{0,2}|[A-Za-z_/]+)?",
+    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?"
+    r"(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?)?"
+    r"\s*(Z|[+-]\d{2}:?\d{0,2}|[A-Za-z_/]+)?",
     re.IGNORECASE,
 )
 
 
 def parse_iso(text: str) -> int:
-    """Return milliseconds since the epoch of a whole or partial ISO date-time: 2020, 2020-02-26, 2020-02-26T10:15+0100. Raises ValueError."""
+    """Return milliseconds since the epoch of an ISO date-time, whole or partial (2020, 2020-02-26T10:15Z). Raises ValueError."""
     trimmed = text.strip()
     match = _ISO.fullmatch(trimmed[:-1] if trimmed.endswith("T") else trimmed)
     if match is None:

@@ -25,7 +25,7 @@ class _Number(str):
 
 
 def parse(text: str) -> Any:
-    """Read JSON, numbers as written. Raises ValueError. Trailing text after the first value is ignored, as the reference reader does."""
+    """Read the first JSON value of a text, numbers as written; what follows it is ignored. Raises ValueError."""
     stripped = text.lstrip()
     value, _ = _DECODER.raw_decode(stripped)
     return value

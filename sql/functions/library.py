@@ -94,7 +94,8 @@ def choose(name: str, signatures: Sequence[Signature], args: Sequence[DataType])
     if len(ties) > 1 and any(a == ANY for a in args):
         shown = " and ".join(f"{name}{signatures[c[1]]}" for c in ties)
         raise StatementError(
-            f"Function '{name}' cannot be resolved due to ambiguous method parameters {_types(args)}; {shown} fit; use CAST on the NULL"
+            f"Function '{name}' cannot be resolved due to ambiguous method parameters {_types(args)}; {shown} fit; use "
+            "CAST on the NULL"
         )
     return best[1], best[2]
 

@@ -1,7 +1,8 @@
 """Signatures of functions: patterns of types, matching with type variables, and the choice among overloads.
 
 A signature reads like `(ARRAY<T>, INTEGER) -> T`. In it a single letter is a type variable, ANY matches everything, DECIMAL any
-precision, STRUCT any fields, UNIT a bare time unit, `(A, B) => C` a lambda; `...` after a parameter makes it variadic (zero or more).
+precision, STRUCT any fields, UNIT a bare time unit, `(A, B) => C` a lambda; `...` after a parameter lets it come any number of
+times.
 """
 
 from __future__ import annotations

@@ -1,0 +1,145 @@
+"""The cluster's metadata: topics, their configs, dynamic broker configs, producer id blocks. Kept in one file, atomically.
+
+`<data dir>/cluster.json` is replaced as a whole (temporary file, fsync, rename, directory fsync), so a crash leaves the state
+before or after a change. A topic is written here before its partitions are made, and is listed under `deleting` until
+its partitions are gone: what a crash interrupts is finished at the next start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from logflume.log.errors import StorageError
+from logflume.log.storage import Disk
+from logflume.log.storage.disk import write_atomically
+
+FORMAT_VERSION = 1
+PRODUCER_ID_BLOCK = 1000
+"""Producer ids are handed out in blocks, so that only every thousandth costs a write."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic: 16 bytes of id, number of partitions, its own configs (those that differ from the broker's)."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+
+class ClusterState:
+    """The metadata in memory; every change is on disk when the changing call returns.
+
+    Invariants: `by_id` and `topics` hold the same topics; names and ids are unique, also over time for ids.
+    """
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        """Read the file; a missing one is an empty cluster.
+
+        Raises StorageError: the file is of a newer version or not readable as what it should be.
+        """
+        self._path, self._disk = path, disk
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.deleting: list[Topic] = []
+        self.broker_configs: dict[str, str] = {}
+        self._next_producer_id = self._producer_id_limit = 0
+        content = disk.read_file(path)
+        if content is not None:
+            self._load(content)
+
+    def add_topic(self, topic: Topic) -> None:
+        assert topic.name not in self.topics
+        self._save(topics=[*self.topics.values(), topic])
+        self.topics[topic.name] = self.by_id[topic.topic_id] = topic
+
+    def set_partition_count(self, topic: Topic, count: int) -> None:
+        assert count > topic.partition_count
+        changed = Topic(topic.name, topic.topic_id, count, topic.configs)
+        self._save(topics=[changed if each is topic else each for each in self.topics.values()])
+        topic.partition_count = count
+
+    def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        changed = Topic(topic.name, topic.topic_id, topic.partition_count, dict(configs))
+        self._save(topics=[changed if each is topic else each for each in self.topics.values()])
+        topic.configs = dict(configs)
+
+    def set_broker_configs(self, configs: Mapping[str, str]) -> None:
+        self._save(broker_configs=configs)
+        self.broker_configs = dict(configs)
+
+    def begin_delete(self, topic: Topic) -> None:
+        """Take the topic away; its partitions are to be deleted, then `finish_delete` called."""
+        self._save(topics=[each for each in self.topics.values() if each is not topic], deleting=[*self.deleting, topic])
+        del self.topics[topic.name], self.by_id[topic.topic_id]
+        self.deleting.append(topic)
+
+    def finish_delete(self, topic: Topic) -> None:
+        left = [each for each in self.deleting if each is not topic]
+        self._save(deleting=left)
+        self.deleting = left
+
+    def new_producer_id(self) -> int:
+        """Return a producer id that was never given out; every thousandth call writes."""
+        if self._next_producer_id >= self._producer_id_limit:
+            limit = self._next_producer_id + PRODUCER_ID_BLOCK
+            self._save(producer_id_limit=limit)
+            self._producer_id_limit = limit
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    def _save(self, **changes: Any) -> None:
+        """Write the state with these changes; memory is changed by the caller after that, so a failed write changes nothing."""
+        state: dict[str, Any] = {
+            "topics": self.topics.values(),
+            "deleting": self.deleting,
+            "broker_configs": self.broker_configs,
+            "producer_id_limit": self._producer_id_limit,
+        } | changes
+        content = {
+            "version": FORMAT_VERSION,
+            "producer_id_limit": state["producer_id_limit"],
+            "broker_configs": dict(state["broker_configs"]),
+            "topics": [_to_json(topic) for topic in state["topics"]],
+            "deleting": [_to_json(topic) for topic in state["deleting"]],
+        }
+        write_atomically(self._disk, self._path, json.dumps(content, indent=1).encode())
+
+    def _load(self, content: bytes) -> None:
+        try:
+            state = json.loads(content)
+            version = state["version"]
+            if version > FORMAT_VERSION:
+                raise StorageError(
+                    f"{self._path} has format version {version}, this logflume reads up to {FORMAT_VERSION}; use a newer logflume"
+                )
+            self.topics = {each["name"]: _from_json(each) for each in state["topics"]}
+            self.deleting = [_from_json(each) for each in state["deleting"]]
+            self.broker_configs = dict(state["broker_configs"])
+            self._next_producer_id = self._producer_id_limit = int(state["producer_id_limit"])
+        except (ValueError, KeyError, TypeError) as error:
+            name = os.path.basename(self._path)
+            raise StorageError(f"{self._path} is not a {name} that logflume wrote ({error}); restore it from a backup") from error
+        self.by_id = {topic.topic_id: topic for topic in self.topics.values()}
+
+
+def _to_json(topic: Topic) -> dict[str, Any]:
+    return {"name": topic.name, "id": topic.topic_id.hex(), "partitions": topic.partition_count, "configs": topic.configs}
+
+
+def _from_json(value: dict[str, Any]) -> Topic:
+    return Topic(value["name"], bytes.fromhex(value["id"]), int(value["partitions"]), dict(value["configs"]))

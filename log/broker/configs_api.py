@@ -1,0 +1,173 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker, with their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from logflume.log.errors import LogflumeError
+from logflume.log.protocol import ErrorCode, KafkaError, messages
+
+from .cluster import Topic
+from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, ConfigSpec, ConfigType, broker_spec, topic_spec
+from .configs import ConfigSource, ConfigValue
+from .core import Core, check_topic_name
+from .seams import RequestContext
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+def describe_configs(core: Core, context: RequestContext, request: Any) -> Any:
+    """List settings with value, source, type and what they were looked up in."""
+    response = messages.DescribeConfigsResponse()
+    for asked in request.resources:
+        answer = response.DescribeConfigsResult(
+            resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
+        )
+        response.results.append(answer)
+        try:
+            found = _values(core, asked)
+        except LogflumeError as error:
+            _fail(answer, error)
+            continue
+        wanted = asked.configuration_keys
+        answer.configs = [_describe(response, value, request) for value in found if wanted is None or value.spec.name in wanted]
+    return response
+
+
+def _values(core: Core, asked: Any) -> list[ConfigValue]:
+    if asked.resource_type == TOPIC:
+        topic = _topic(core, asked.resource_name)
+        return [core.config.lookup_topic(name, topic.configs) for name in TOPIC_CONFIGS]
+    if asked.resource_type == BROKER:
+        _check_broker(core, asked.resource_name)
+        if asked.resource_name == "":
+            return [
+                value for value in map(core.config.lookup, BROKER_CONFIGS.values()) if value.source is ConfigSource.DYNAMIC_BROKER
+            ]
+        return [core.config.lookup(spec) for spec in BROKER_CONFIGS.values()]
+    if asked.resource_type == BROKER_LOGGER:
+        return []
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: expected 2 (topic) or 4 (broker)"
+    )
+
+
+def _describe(response: Any, value: ConfigValue, request: Any) -> Any:
+    spec = value.spec
+    synonym = response.DescribeConfigsSynonym
+    return response.DescribeConfigsResourceResult(
+        name=spec.name,
+        value=value.value,
+        read_only=spec.is_read_only,
+        config_source=value.source,
+        synonyms=[synonym(name=n, value=v, source=s) for n, v, s in value.synonyms] if request.include_synonyms else [],
+        config_type=spec.type,
+        documentation=spec.doc if request.include_documentation else None,
+    )
+
+
+def alter_configs(core: Core, context: RequestContext, request: Any) -> Any:
+    """Replace all settings of a resource (the older call: what is not named goes back to its default)."""
+    response = messages.AlterConfigsResponse()
+
+    def replace(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
+        return {config.name: _given(config) for config in asked.configs}
+
+    _alter_all(core, request, response.AlterConfigsResourceResponse, response.responses, replace)
+    return response
+
+
+def incremental_alter_configs(core: Core, context: RequestContext, request: Any) -> Any:
+    """Set, delete, append to or subtract from single settings (KIP-339)."""
+    response = messages.IncrementalAlterConfigsResponse()
+    _alter_all(core, request, response.AlterConfigsResourceResponse, response.responses, _changed)
+    return response
+
+
+def _alter_all(core: Core, request: Any, answer_class: Any, answers: list[Any], change: Callable[..., dict[str, str]]) -> None:
+    seen = set()
+    for asked in request.resources:
+        answer = answer_class(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
+        answers.append(answer)
+        try:
+            if (asked.resource_type, asked.resource_name) in seen:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{asked.resource_name!r} is named twice in one request")
+            seen.add((asked.resource_type, asked.resource_name))
+            if asked.resource_type == TOPIC:
+                _alter_topic(core, _topic(core, asked.resource_name), asked, change, is_dry=request.validate_only)
+            elif asked.resource_type == BROKER:
+                _alter_broker(core, asked, change, is_dry=request.validate_only)
+            else:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configs to alter")
+        except LogflumeError as error:
+            _fail(answer, error)
+
+
+def _alter_topic(core: Core, topic: Topic, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+    configs = change(asked, topic_spec, topic.configs)
+    core.check_topic_configs(configs)
+    if not is_dry and configs != topic.configs:
+        core.set_topic_configs(topic, configs)
+
+
+def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+    _check_broker(core, asked.resource_name)
+    old = core.cluster.broker_configs
+    configs = change(asked, broker_spec, old)
+    for name, value in configs.items():
+        spec = broker_spec(name)
+        if spec.is_read_only and old.get(name) != value:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs; set it at the next start"
+            )
+        spec.check(value)
+    if not is_dry and configs != old:
+        core.set_broker_configs(configs)
+
+
+def _changed(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings after the operations of an incremental request."""
+    new = dict(old)
+    for config in asked.configs:
+        spec = specs(config.name)
+        if config.config_operation == DELETE:
+            new.pop(config.name, None)
+        elif config.config_operation == SET:
+            new[config.name] = _given(config)
+        elif config.config_operation in (APPEND, SUBTRACT):
+            if spec.type is not ConfigType.LIST:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a list: it can only be set or deleted")
+            now = [part for part in new.get(config.name, spec.default).split(",") if part]
+            given = [part.strip() for part in _given(config).split(",")]
+            rest = [part for part in now if part not in given]
+            new[config.name] = ",".join(rest if config.config_operation == SUBTRACT else [*rest, *given])
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"config operation {config.config_operation}: expected 0 to 3")
+    return new
+
+
+def _given(config: Any) -> str:
+    if config.value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {config.name} has no value")
+    value: str = config.value
+    return value
+
+
+def _topic(core: Core, name: str) -> Topic:
+    check_topic_name(name)
+    topic = core.cluster.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name)
+    return topic
+
+
+def _check_broker(core: Core, name: str) -> None:
+    if name not in ("", str(core.node_id)):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"expected broker {core.node_id}, the only one, found {name!r}")
+
+
+def _fail(answer: Any, error: LogflumeError) -> None:
+    answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+    answer.error_message = str(error)

@@ -1,0 +1,105 @@
+"""Puts the coordinators of groups and transactions over the broker's journals and partitions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from . import groups, transactions
+from .cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from .core import Core
+from .groups import GroupConfig, GroupCoordinator
+from .journal import DataPartitions, TopicJournal
+from .metadata import address
+from .seams import Handler, RequestContext
+from .transactions import TransactionConfig, TransactionCoordinator
+
+
+class Coordinators:
+    """The coordinators of one broker. They read their journals when they are made. Raises StorageError, DecodeError."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        numbers = core.config.number
+        self._offsets = TopicJournal(core, OFFSETS_TOPIC, partition_count=numbers("offsets.topic.num.partitions"))
+        self._transactions = TopicJournal(
+            core, TRANSACTIONS_TOPIC, partition_count=numbers("transaction.state.log.num.partitions")
+        )
+        self._partitions = DataPartitions(core)
+        self.groups = GroupCoordinator(
+            _group_config(core), core.clock, core.timers, self._offsets, _Topics(core), new_id=lambda: str(uuid.uuid4())
+        )
+        self.groups.load()
+        core.topic_listeners.append(lambda topic: self.groups.on_topics_deleted([topic]))
+        self._partitions.marker_listeners.append(self._on_marker)
+        self.transactions = TransactionCoordinator(
+            _transaction_config(core),
+            core.clock,
+            core.timers,
+            self._transactions,
+            self._partitions,
+            new_producer_id=core.cluster.new_producer_id,
+        )
+        # After the groups: what it finishes reaches their offsets.
+        self.transactions.load()
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handlers by API name."""
+        of_groups = groups.handlers(self.groups, _Topics(self._core), self.transactions, self._node)
+        of_transactions = transactions.handlers(
+            self.transactions,
+            self._partitions,
+            self._core.clock,
+            offsets_partition_count=self._offsets.partition_count,
+        )
+        return of_groups | of_transactions
+
+    def close(self) -> None:
+        """Stop all timers."""
+        self.groups.close()
+        self.transactions.close()
+
+    def _node(self, context: RequestContext) -> tuple[int, str, int]:
+        return (self._core.node_id, *address(self._core, context))
+
+    def _on_marker(self, topic: str, partition: int, producer_id: int, is_commit: bool) -> None:
+        if topic == OFFSETS_TOPIC:
+            self.groups.on_marker(partition, producer_id, is_commit=is_commit)
+
+
+class _Topics:
+    """The broker's topics as the coordinators see them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def exists(self, topic: str, partition: int) -> bool:
+        return self._core.partition(topic, partition) is not None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        topic = self._core.cluster.by_id.get(topic_id)
+        return topic.name if topic else None
+
+    def id_of(self, topic: str) -> bytes | None:
+        found = self._core.cluster.topics.get(topic)
+        return found.topic_id if found else None
+
+
+def _group_config(core: Core) -> GroupConfig:
+    numbers = core.config.number
+    return GroupConfig(
+        initial_rebalance_delay_ms=numbers("group.initial.rebalance.delay.ms"),
+        min_session_timeout_ms=numbers("group.min.session.timeout.ms"),
+        max_session_timeout_ms=numbers("group.max.session.timeout.ms"),
+        max_size=numbers("group.max.size"),
+        offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
+        offsets_retention_ms=numbers("offsets.retention.minutes") * 60_000,
+    )
+
+
+def _transaction_config(core: Core) -> TransactionConfig:
+    numbers = core.config.number
+    return TransactionConfig(
+        max_timeout_ms=numbers("transaction.max.timeout.ms"),
+        id_expiration_ms=numbers("transactional.id.expiration.ms"),
+    )

@@ -1,0 +1,250 @@
+"""The state that all handlers share: cluster metadata, open partitions, configs, clock, timers, flushing.
+
+One thread. What is appended becomes readable when it is durable: `flush` asks for that, and everyone who waits on the
+partition (long polls) is woken when it happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from logflume.log.errors import LogflumeError
+from logflume.log.protocol import ErrorCode, KafkaError
+from logflume.log.storage import DataDir, Disk, PartitionLog
+
+from .cluster import ClusterState, Topic
+from .configs import BrokerConfig
+from .seams import Clock, Timers
+
+LEADER_EPOCH = 0
+"""Leader epoch of every partition: without replicas the leader never changes."""
+
+MAX_TOPIC_PARTITIONS = 10_000
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_log = logging.getLogger("logflume.broker")
+
+FlushCallback = Callable[[Exception | None], None]
+
+
+class Flusher(Protocol):
+    """Makes appended data durable; `storage.FlushScheduler` is one."""
+
+    def request(self, log: PartitionLog, callback: FlushCallback) -> None: ...
+
+
+class Waiter(Protocol):
+    """Someone who waits for a partition to move on."""
+
+    def wake(self) -> None: ...
+
+
+class Partition:
+    """An open partition, its topic's forced compression (`producer` for none), and who waits for it."""
+
+    __slots__ = ("compression_type", "log", "waiters")
+
+    def __init__(self, log: PartitionLog, compression_type: str) -> None:
+        self.log, self.compression_type = log, compression_type
+        self.waiters: dict[Waiter, None] = {}
+
+    def wake(self) -> None:
+        """Wake everyone who waits for new durable data or a new last stable offset."""
+        if self.waiters:
+            for waiter in list(self.waiters):
+                waiter.wake()
+
+
+class Address(Protocol):
+    """Where clients reach this broker."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+class Core:
+    """Shared state of the broker.
+
+    Invariant: `partitions` holds an open log for each partition of each topic in `cluster`.
+    """
+
+    def __init__(
+        self,
+        data_dir: DataDir,
+        *,
+        disk: Disk,
+        config: BrokerConfig,
+        clock: Clock,
+        timers: Timers,
+        flusher: Flusher,
+        addresses: Mapping[str, Address],
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """Open every partition; finish deletions that were interrupted.
+
+        Args:
+            addresses: listener name -> address told to clients of that listener; filled in by the shell as it binds.
+
+        Raises StorageError, CorruptLog.
+        """
+        self._disk = disk
+        self.data_dir, self.config, self.clock, self.timers = data_dir, config, clock, timers
+        self.addresses, self._flusher, self._random_bytes = addresses, flusher, random_bytes
+        self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
+        self.cluster = ClusterState(os.path.join(data_dir.path, "cluster.json"), disk)
+        config.set_dynamic(self.cluster.broker_configs)
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.topic_listeners: list[Callable[[str], None]] = []
+        """Called with the name of a topic that was deleted."""
+        for topic in self.cluster.topics.values():
+            self._open(topic, range(topic.partition_count))
+        for topic in list(self.cluster.deleting):
+            self._delete_logs(topic)
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        return self.partitions.get((topic, index))
+
+    def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str] | None = None) -> Topic:
+        """Create a topic, durably. Raises KafkaError as `check_new_topic`, StorageError."""
+        self.check_new_topic(name, partition_count, configs or {})
+        topic = Topic(name, self._random_bytes(16), partition_count, dict(configs or {}))
+        self.cluster.add_topic(topic)
+        self._open(topic, range(partition_count))
+        return topic
+
+    def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
+        """Raise KafkaError if a topic like this cannot be created."""
+        check_topic_name(name)
+        if name in self.cluster.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        self._check_count(partition_count)
+        self.check_topic_configs(configs)
+
+    def check_topic_configs(self, configs: Mapping[str, str]) -> None:
+        """Raise KafkaError INVALID_CONFIG for an unknown name or a value that is not valid."""
+        for key, value in configs.items():
+            self.config.lookup_topic(key, configs).spec.check(value)
+
+    def add_partitions(self, topic: Topic, total: int) -> None:
+        """Give a topic more partitions, durably. Raises KafkaError, StorageError."""
+        self.check_more_partitions(topic, total)
+        first = topic.partition_count
+        self.cluster.set_partition_count(topic, total)
+        self._open(topic, range(first, total))
+
+    def check_more_partitions(self, topic: Topic, total: int) -> None:
+        if total <= topic.partition_count:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {topic.partition_count} partition(s); {total} would not be an increase.",
+            )
+        self._check_count(total)
+
+    def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Replace a topic's own configs, which were checked; they apply at once."""
+        self.cluster.set_topic_configs(topic, configs)
+        self._apply_configs(topic)
+
+    def set_broker_configs(self, configs: Mapping[str, str]) -> None:
+        """Replace the dynamic broker configs, which were checked; they apply at once."""
+        self.cluster.set_broker_configs(configs)
+        self.config.set_dynamic(configs)
+        for topic in self.cluster.topics.values():
+            self._apply_configs(topic)
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic and its data. Long polls on it are woken. Raises StorageError."""
+        self.cluster.begin_delete(topic)
+        self._delete_logs(topic)
+        for listener in self.topic_listeners:
+            listener(topic.name)
+
+    def flush(self, partition: Partition, callback: FlushCallback) -> None:
+        """Call back when everything appended so far is durable (None) or cannot be (the error); wakes the long polls."""
+
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                _log.error("cannot flush %s-%d: %s", partition.log.topic, partition.log.partition, error)
+            callback(error)
+            partition.wake()
+
+        self._flusher.request(partition.log, done)
+
+    def free_bytes(self) -> int:
+        """Bytes left on the file system of the data directory."""
+        return self._disk.free_bytes(self.data_dir.path)
+
+    def run_retention(self) -> None:
+        """Drop what is too old or too much, in every partition."""
+        now_ms = self.clock.wall_ms()
+        for partition in list(self.partitions.values()):
+            try:
+                partition.log.apply_retention(now_ms)
+            except LogflumeError as error:
+                _log.error("retention of %s-%d: %s", partition.log.topic, partition.log.partition, error)
+
+    def close(self) -> None:
+        """Checkpoint and close every log, so that the next start scans nothing."""
+        for partition in self.partitions.values():
+            try:
+                partition.log.close()
+            except LogflumeError as error:
+                _log.error("cannot close %s-%d: %s", partition.log.topic, partition.log.partition, error)
+        self.partitions.clear()
+
+    def _check_count(self, count: int) -> None:
+        if not 1 <= count <= MAX_TOPIC_PARTITIONS:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"expected 1 to {MAX_TOPIC_PARTITIONS} partitions, found {count}; choose fewer or more",
+            )
+
+    def _open(self, topic: Topic, indexes: range) -> None:
+        config, now_ms, topic_id = self.config.log_config(topic.configs), self.clock.wall_ms(), topic.topic_id.hex()
+        compression_type = self.config.lookup_topic("compression.type", topic.configs).value
+        for index in indexes:
+            log = self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms)
+            self.partitions[topic.name, index] = Partition(log, compression_type)
+            if log.recovery.truncated_bytes:
+                _log.warning(
+                    "%s-%d: cut a torn tail of %d bytes at %s:%d",
+                    topic.name, index, log.recovery.truncated_bytes, log.recovery.truncated_file, log.recovery.truncated_position,
+                )  # fmt: skip
+
+    def _apply_configs(self, topic: Topic) -> None:
+        config = self.config.log_config(topic.configs)
+        compression_type = self.config.lookup_topic("compression.type", topic.configs).value
+        for index in range(topic.partition_count):
+            partition = self.partitions[topic.name, index]
+            partition.log.config, partition.compression_type = config, compression_type
+
+    def _delete_logs(self, topic: Topic) -> None:
+        on_disk = self.data_dir.partitions()
+        for index in range(topic.partition_count):
+            partition = self.partitions.pop((topic.name, index), None)
+            if partition is not None:
+                self.data_dir.delete_partition(partition.log)
+                partition.wake()
+            elif (topic.name, index) in on_disk and topic.name not in self.cluster.topics:
+                config = self.config.log_config(topic.configs)
+                now_ms = self.clock.wall_ms()
+                self.data_dir.delete_partition(
+                    self.data_dir.open_partition(topic.name, index, topic_id=topic.topic_id.hex(), config=config, now_ms=now_ms)
+                )
+        self.cluster.finish_delete(topic)
+
+
+def check_topic_name(name: str) -> None:
+    """Raise KafkaError INVALID_TOPIC_EXCEPTION unless the name is legal: letters, digits, '.', '_' and '-', up to 249."""
+    if name in (".", "..") or not _NAME.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"invalid topic name {name[:300]!r}: expected 1 to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'",
+        )

@@ -1,0 +1,203 @@
+"""Fetch: reads what is durable, long-polls until there is enough of it, keeps sessions (KIP-227), lists aborted transactions.
+
+A long poll waits on the partitions it asks for and is tried again when one of them moves on; no polling, one timer each.
+`records` of the response are `LogSlice`s of segment files: the shell sends them with sendfile.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+from logflume.log.errors import LogflumeError
+from logflume.log.protocol import ErrorCode, messages
+from logflume.log.storage import LogSlice, OffsetOutOfRange
+
+from .core import LEADER_EPOCH, Core, Partition
+from .fetch_sessions import FetchSession, FetchSessions, SessionError
+from .seams import Reply, RequestContext, Timer
+
+READ_COMMITTED = 1
+TOPIC_IDS_FROM_VERSION = 13
+
+_log = logging.getLogger("logflume.broker")
+_Response = messages.message_class("FetchResponse")
+_TopicResponse = _Response.FetchableTopicResponse
+_PartitionData = _Response.PartitionData
+_Aborted = _Response.AbortedTransaction
+
+
+class Wanted(NamedTuple):
+    """One partition of a fetch. `topic` is "" when the topic id is not known."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    max_bytes: int
+    leader_epoch: int
+
+
+class FetchHandler:
+    """Handles Fetch. Invariant: `_waiting` holds every long poll that has neither answered nor been dropped."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.sessions = FetchSessions(core.config, core.clock)
+        self._waiting: dict[int, dict[_LongPoll, None]] = {}
+
+    def fetch(self, context: RequestContext, request: Any) -> Any:
+        wanted = self._wanted(request, context.api_version)
+        try:
+            session = self.sessions.update(request, wanted)
+        except SessionError as error:
+            return _Response(error_code=error.error_code)
+        if session is not None:
+            wanted = list(session.partitions.values())
+        poll = _LongPoll(self, context, request, wanted, session)
+        response = poll.try_answer(is_final=request.max_wait_ms <= 0)
+        if response is not None:
+            return response
+        self._waiting.setdefault(context.connection_id, {})[poll] = None
+        return poll.wait(request.max_wait_ms)
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Drop the long polls of a connection."""
+        for poll in self._waiting.pop(connection_id, {}):
+            poll.stop()
+
+    def forget(self, poll: _LongPoll) -> None:
+        polls = self._waiting.get(poll.connection_id)
+        if polls is not None:
+            polls.pop(poll, None)
+            if not polls:
+                del self._waiting[poll.connection_id]
+
+    def _wanted(self, request: Any, version: int) -> list[Wanted]:
+        wanted = []
+        for topic in request.topics:
+            name, topic_id = topic.topic, topic.topic_id
+            if version >= TOPIC_IDS_FROM_VERSION:
+                known = self._core.cluster.by_id.get(topic_id)
+                name = known.name if known else ""
+            wanted += [
+                Wanted(name, topic_id, each.partition, each.fetch_offset, each.partition_max_bytes, each.current_leader_epoch)
+                for each in topic.partitions
+            ]
+        return wanted
+
+    def read(self, each: Wanted, *, is_committed: bool, max_bytes: int, min_one_batch: bool) -> Any:
+        """Return the PartitionData of one partition."""
+        data = _PartitionData(partition_index=each.partition, high_watermark=-1, records=b"")
+        partition = self._core.partition(each.topic, each.partition)
+        if partition is None:
+            data.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each.topic else ErrorCode.UNKNOWN_TOPIC_ID
+            return data
+        if each.leader_epoch > LEADER_EPOCH:
+            data.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
+            return data
+        log = partition.log
+        data.high_watermark, data.last_stable_offset = log.durable_offset, log.last_stable_offset
+        data.log_start_offset = log.log_start_offset
+        end = data.last_stable_offset if is_committed else data.high_watermark
+        try:
+            if each.offset < end or each.offset < data.log_start_offset or each.offset > log.log_end_offset:
+                data.records = log.read(each.offset, max_bytes, up_to_offset=end, min_one_batch=min_one_batch)
+        except OffsetOutOfRange:
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except LogflumeError as error:
+            _log.error("cannot read %s-%d at offset %d: %s", each.topic, each.partition, each.offset, error)
+            data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        if not data.records:
+            data.records = b""
+        if is_committed:
+            data.aborted_transactions = self._aborted(partition, data.records, end)
+        else:
+            data.aborted_transactions = None
+        return data
+
+    def _aborted(self, partition: Partition, records: LogSlice | bytes, end: int) -> list[Any]:
+        if isinstance(records, bytes) or not len(records):
+            return []
+        found = partition.log.aborted_transactions(records.first_offset, end)
+        return [_Aborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in found]
+
+
+class _LongPoll:
+    """A fetch that may have to wait. Answers once: with enough bytes, an error, or what there is when its time is up."""
+
+    __slots__ = ("_context", "_handler", "_reply", "_request", "_session", "_timer", "_waits_on", "_wanted", "connection_id")
+
+    def __init__(
+        self, handler: FetchHandler, context: RequestContext, request: Any, wanted: list[Wanted], session: FetchSession | None
+    ) -> None:
+        self._handler, self._context, self._request = handler, context, request
+        self._wanted, self._session = wanted, session
+        self._waits_on: list[Partition] = []
+        self._reply: Reply | None = None
+        self._timer: Timer | None = None
+        self.connection_id = context.connection_id
+
+    def wait(self, max_wait_ms: int) -> Reply:
+        core = self._handler._core
+        self._reply = Reply()
+        for each in self._wanted:
+            partition = core.partition(each.topic, each.partition)
+            if partition is not None:
+                partition.waiters[self] = None
+                self._waits_on.append(partition)
+        self._timer = core.timers.call_later(max_wait_ms, self._time_is_up)
+        return self._reply
+
+    def wake(self) -> None:
+        """A partition moved on: answer if that is enough."""
+        self._answer(is_final=False)
+
+    def stop(self) -> None:
+        """Forget everything; no answer will be given."""
+        for partition in self._waits_on:
+            partition.waiters.pop(self, None)
+        self._waits_on = []
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _time_is_up(self) -> None:
+        self._answer(is_final=True)
+
+    def _answer(self, *, is_final: bool) -> None:
+        response = self.try_answer(is_final=is_final)
+        if response is not None and self._reply is not None:
+            self.stop()
+            self._handler.forget(self)
+            self._reply.set(response)
+
+    def try_answer(self, *, is_final: bool) -> Any:
+        """Return the response, or None if it is worth waiting for more."""
+        request = self._request
+        is_committed = request.isolation_level == READ_COMMITTED
+        left = min(request.max_bytes, self._handler._core.config.number("fetch.max.bytes"))
+        found, size_bytes, has_error = [], 0, False
+        for each in self._wanted:
+            data = self._handler.read(
+                each, is_committed=is_committed, max_bytes=max(0, min(each.max_bytes, left)), min_one_batch=size_bytes == 0
+            )
+            has_error = has_error or data.error_code != 0
+            size = len(data.records) if data.records is not None else 0
+            size_bytes += size
+            left -= size
+            found.append((each, data))
+        if not (is_final or has_error or size_bytes >= request.min_bytes or not self._wanted):
+            return None
+        if self._session is not None:
+            found = self._session.changed(found)
+        return _Response(session_id=self._session.session_id if self._session else 0, responses=_by_topic(found))
+
+
+def _by_topic(found: list[tuple[Wanted, Any]]) -> list[Any]:
+    """Group runs of partitions of one topic."""
+    topics: list[Any] = []
+    for each, data in found:
+        if not topics or (topics[-1].topic, topics[-1].topic_id) != (each.topic, each.topic_id):
+            topics.append(_TopicResponse(topic=each.topic, topic_id=each.topic_id))
+        topics[-1].partitions.append(data)
+    return topics

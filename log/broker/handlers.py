@@ -1,0 +1,100 @@
+"""Which function handles which API: the broker's table of APIs, and what happens to a request on its way to them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from logflume.log.errors import LogflumeError
+from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
+
+from . import cluster_api, configs_api, metadata, offsets_api, topics_api
+from .core import Core
+from .fetch import FetchHandler
+from .groups import TxnAdmission
+from .produce import ProduceHandler
+from .seams import CLOSE_CONNECTION, Handler, RequestContext
+
+API_VERSIONS = 18
+_log = logging.getLogger("logflume.broker")
+
+
+class Handlers:
+    """All APIs of the broker.
+
+    `handle` never raises: what a handler did not foresee is logged, and the connection is closed, so that a client
+    never takes a broken answer for a good one.
+    """
+
+    def __init__(
+        self, core: Core, *, coordinators: Mapping[str, Handler] | None = None, admission: TxnAdmission | None = None
+    ) -> None:
+        """`coordinators`: handlers of groups and transactions by API name."""
+        self.core = core
+        self.fetch = FetchHandler(core)
+        by_name: dict[str, Handler] = {
+            "Produce": ProduceHandler(core, admission).produce,
+            "Fetch": self.fetch.fetch,
+            "ApiVersions": self._api_versions,
+            "InitProducerId": self._init_producer_id,
+        }
+        plain: dict[str, Callable[[Core, RequestContext, Any], Any]] = {
+            "ListOffsets": offsets_api.list_offsets,
+            "OffsetForLeaderEpoch": offsets_api.offset_for_leader_epoch,
+            "DeleteRecords": offsets_api.delete_records,
+            "Metadata": metadata.metadata,
+            "DescribeTopicPartitions": metadata.describe_topic_partitions,
+            "DescribeCluster": metadata.describe_cluster,
+            "CreateTopics": topics_api.create_topics,
+            "DeleteTopics": topics_api.delete_topics,
+            "CreatePartitions": topics_api.create_partitions,
+            "DescribeConfigs": configs_api.describe_configs,
+            "AlterConfigs": configs_api.alter_configs,
+            "IncrementalAlterConfigs": configs_api.incremental_alter_configs,
+            "DescribeLogDirs": cluster_api.describe_log_dirs,
+        }
+        by_name |= {name: partial(function, core) for name, function in plain.items()}
+        self._init_transactional = (coordinators or {}).get("InitProducerId")
+        by_name |= {name: handler for name, handler in (coordinators or {}).items() if name != "InitProducerId"}
+        names = tables.api_names()
+        self._by_key: dict[int, Handler] = {names[name]: handler for name, handler in by_name.items()}
+        self.api_versions = cluster_api.api_versions(self._by_key)
+
+    def versions(self, api_key: int) -> tables.Versions | None:
+        """Return the versions this broker handles, None for an API it does not have."""
+        return tables.api(api_key).versions if api_key in self._by_key else None
+
+    def handle(self, context: RequestContext, request: Any) -> Any:
+        """Return a response message, a Reply, NO_RESPONSE or CLOSE_CONNECTION."""
+        try:
+            return self._by_key[context.api_key](context, request)
+        except LogflumeError as error:
+            _log.error("API key %d from %s failed: %s", context.api_key, context.host, error)
+        except Exception:  # the boundary: one request must not take the broker down  # noqa: BLE001
+            _log.exception("API key %d from %s failed", context.api_key, context.host)
+        return CLOSE_CONNECTION
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Drop what waits for a connection that is gone."""
+        self.fetch.connection_closed(connection_id)
+
+    def _api_versions(self, context: RequestContext, request: Any) -> Any:
+        return self.api_versions
+
+    def _init_producer_id(self, context: RequestContext, request: Any) -> Any:
+        if request.transactional_id is None:
+            return cluster_api.init_idempotent_producer(self.core)
+        if self._init_transactional is None:
+            return messages.InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self._init_transactional(context, request)
+
+
+def require_handled(handlers: Handlers, api_name: str, version: int) -> int:
+    """Return the API key of a name. Raises UnknownName, KafkaError UNSUPPORTED_VERSION."""
+    api = tables.api_named(api_name)
+    versions = handlers.versions(api.key)
+    if versions is None or version not in versions:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api_name} version {version} is not handled by this broker")
+    return api.key

@@ -1,0 +1,142 @@
+"""Metadata, DescribeTopicPartitions, DescribeCluster: what there is and where. One broker, which leads everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logflume.log.errors import LogflumeError
+from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol.classes import ZERO_UUID
+
+from .cluster import Topic
+from .core import LEADER_EPOCH, Core, check_topic_name
+from .seams import RequestContext
+
+NOT_ASKED = -(2**31)
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+"""Read, write, create, delete, alter, describe, describe configs, alter configs: bits by AclOperation code."""
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+BROKER_ENDPOINTS = 1
+
+
+def metadata(core: Core, context: RequestContext, request: Any) -> Any:
+    """Describe topics, all of them for null; creates missing ones if the client and the broker allow it."""
+    response = messages.MetadataResponse(cluster_id=core.cluster_id, controller_id=core.node_id)
+    host, port = address(core, context)
+    response.brokers.append(response.MetadataResponseBroker(node_id=core.node_id, host=host, port=port))
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        for topic in core.cluster.topics.values():
+            response.topics.append(_describe(core, response, topic, operations))
+        return response
+    may_create = request.allow_auto_topic_creation and core.config.is_on("auto.create.topics.enable")
+    for asked in request.topics:
+        try:
+            topic = _find_or_create(core, asked, may_create=may_create)
+        except LogflumeError as error:
+            answer = response.MetadataResponseTopic(name=asked.name, topic_id=asked.topic_id)
+            answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            response.topics.append(answer)
+            continue
+        response.topics.append(_describe(core, response, topic, operations))
+    return response
+
+
+def address(core: Core, context: RequestContext) -> tuple[str, int]:
+    """Return the host and port of this broker for clients of the listener that the request came by."""
+    found = core.addresses.get(context.listener)
+    return (found.host, found.port) if found else ("", -1)
+
+
+def _find_or_create(core: Core, asked: Any, *, may_create: bool) -> Topic:
+    if asked.topic_id != ZERO_UUID:
+        topic = core.cluster.by_id.get(asked.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+    topic = core.cluster.topics.get(asked.name)
+    if topic is not None:
+        return topic
+    if asked.name is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without a name and without an id")
+    check_topic_name(asked.name)
+    if not may_create:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=asked.name)
+    return core.create_topic(asked.name, core.config.number("num.partitions"))
+
+
+def _describe(core: Core, response: Any, topic: Topic, operations: int) -> Any:
+    node = core.node_id
+    partition = response.MetadataResponsePartition
+    return response.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        topic_authorized_operations=operations,
+        partitions=[
+            partition(partition_index=index, leader_id=node, leader_epoch=LEADER_EPOCH, replica_nodes=[node], isr_nodes=[node])
+            for index in range(topic.partition_count)
+        ],
+    )
+
+
+def describe_topic_partitions(core: Core, context: RequestContext, request: Any) -> Any:
+    """Describe topics by name in pages of at most `response_partition_limit` partitions (KIP-966)."""
+    response = messages.DescribeTopicPartitionsResponse()
+    names = sorted(each.name for each in request.topics) or sorted(core.cluster.topics)
+    left = max(1, min(request.response_partition_limit, 2000))
+    cursor = request.cursor
+    for name in names:
+        first = 0
+        if cursor is not None:
+            if name < cursor.topic_name:
+                continue
+            first = cursor.partition_index if name == cursor.topic_name else 0
+        if left <= 0:
+            response.next_cursor = response.Cursor(topic_name=name, partition_index=0)
+            return response
+        answer = response.DescribeTopicPartitionsResponseTopic(name=name, topic_authorized_operations=TOPIC_OPERATIONS)
+        response.topics.append(answer)
+        topic = core.cluster.topics.get(name)
+        if topic is None:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            continue
+        answer.topic_id, answer.is_internal = topic.topic_id, topic.is_internal
+        last = min(topic.partition_count, first + left)
+        answer.partitions = [_describe_partition(core, response, index) for index in range(first, last)]
+        left -= last - first
+        if last < topic.partition_count:
+            response.next_cursor = response.Cursor(topic_name=name, partition_index=last)
+            return response
+    return response
+
+
+def _describe_partition(core: Core, response: Any, index: int) -> Any:
+    node = core.node_id
+    return response.DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=node,
+        leader_epoch=LEADER_EPOCH,
+        replica_nodes=[node],
+        isr_nodes=[node],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )
+
+
+def describe_cluster(core: Core, context: RequestContext, request: Any) -> Any:
+    """Describe the cluster: this broker (KIP-700)."""
+    response = messages.DescribeClusterResponse(
+        cluster_id=core.cluster_id, controller_id=core.node_id, endpoint_type=request.endpoint_type
+    )
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response.error_message = "this node answers as a broker; ask for endpoint type 1"
+        return response
+    host, port = address(core, context)
+    response.brokers.append(response.DescribeClusterBroker(broker_id=core.node_id, host=host, port=port))
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

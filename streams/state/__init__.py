@@ -1,0 +1,21 @@
+"""State stores: memory first, one RocksDB per task behind, committed in one atomic step (architecture, D6)."""
+
+from .checkpoint import Checkpoint
+from .codec import EntryCodec
+from .directory import StateDirectory
+from .reader import StoreReader
+from .store import Store
+from .task_state import DirtyEntries, TaskState
+from .windows import SegmentLayout, window_start
+
+__all__ = [
+    "Checkpoint",
+    "DirtyEntries",
+    "EntryCodec",
+    "SegmentLayout",
+    "StateDirectory",
+    "Store",
+    "StoreReader",
+    "TaskState",
+    "window_start",
+]

@@ -1,0 +1,50 @@
+"""How far a task's stores have come: written with their entries in one batch, so that it is always true of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from logflume.log import CorruptLog
+from logflume.log.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Positions and times as of the last task commit.
+
+    Attributes:
+        inputs: next offset to read of each input.
+        input_times_ms: running maximum of time of each input, -1 before its first record.
+        changelogs: store -> next offset of its changelog (or of its table source) not yet in the store.
+        store_times_ms: store -> its stream time.
+    """
+
+    inputs: dict[TopicPartition, int] = field(default_factory=dict)
+    input_times_ms: dict[TopicPartition, int] = field(default_factory=dict)
+    changelogs: dict[str, int] = field(default_factory=dict)
+    store_times_ms: dict[str, int] = field(default_factory=dict)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return a checkpoint as MessagePack."""
+    times = checkpoint.input_times_ms
+    inputs = [(tp.topic, tp.partition, offset, times.get(tp, -1)) for tp, offset in checkpoint.inputs.items()]
+    return msgspec.msgpack.encode((inputs, checkpoint.changelogs, checkpoint.store_times_ms))
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """Return the checkpoint. Raises CorruptLog for bytes that are not one."""
+    try:
+        inputs, changelogs, times = msgspec.msgpack.decode(
+            data, type=tuple[list[tuple[str, int, int, int]], dict[str, int], dict[str, int]]
+        )
+    except msgspec.MsgspecError as error:
+        raise CorruptLog(f"the checkpoint of a state directory cannot be read: {error}") from error
+    return Checkpoint(
+        {TopicPartition(topic, partition): offset for topic, partition, offset, _ in inputs},
+        {TopicPartition(topic, partition): time_ms for topic, partition, _, time_ms in inputs},
+        changelogs,
+        times,
+    )

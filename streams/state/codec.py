@@ -1,0 +1,128 @@
+"""How an entry is written, the same on disk and in the changelog: MessagePack [version, timestamp ms, *state].
+
+A changelog can be read by a later version: the version names the encoding, and unknown ones are refused.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable, Sequence
+from types import GenericAlias
+from typing import Any
+
+import msgspec
+
+from logflume.log import CorruptLog, InvalidInput
+from logflume.log.schemas import Column, DataType, Kind
+from logflume.streams.seams import Entry
+
+from .values import from_wire, to_wire
+
+ENTRY_VERSION = 1
+_PYTHON_TYPES: dict[Kind, Any] = {
+    Kind.BOOLEAN: bool,
+    Kind.INTEGER: int,
+    Kind.BIGINT: int,
+    Kind.DOUBLE: float,
+    Kind.DECIMAL: decimal.Decimal,
+    Kind.STRING: str,
+    Kind.BYTES: bytes,
+    Kind.DATE: int,
+    Kind.TIME: int,
+    Kind.TIMESTAMP: int,
+}
+
+
+class EntryCodec:
+    """Encodes and decodes the entries of one store. Stateless after construction, thread-safe."""
+
+    __slots__ = ("_any_positions", "_decoder", "_encode", "columns", "decode", "encode")
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        self.columns = columns
+        fields = (int, int, *(_python_type(column.type) | None for column in columns))
+        self._decoder: Any = msgspec.msgpack.Decoder(GenericAlias(tuple, fields), ext_hook=from_wire)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._any_positions = tuple(i for i, column in enumerate(columns, 2) if _holds_any(column.type))
+        self.encode: Callable[[Entry], bytes | None] = self._encode_any if self._any_positions else self._encode_plain
+        self.decode: Callable[[bytes], Entry] = self._decode
+
+    def _encode_plain(self, entry: Entry) -> bytes | None:
+        """Return the bytes of an entry, None for a deleted one (a tombstone in the changelog)."""
+        state = entry.state
+        return None if state is None else self._encode((ENTRY_VERSION, entry.timestamp_ms, *state))
+
+    def _encode_any(self, entry: Entry) -> bytes | None:
+        if entry.state is None:
+            return None
+        fields: list[Any] = [ENTRY_VERSION, entry.timestamp_ms, *entry.state]
+        for position in self._any_positions:
+            fields[position] = to_wire(fields[position])
+        return self._encode(fields)
+
+    def encode_all(self, entries: Sequence[Entry]) -> list[bytes | None]:
+        """Return the bytes of many entries, None for deleted ones."""
+        if self._any_positions:
+            return [self._encode_any(entry) for entry in entries]
+        encode = self._encode
+        return [
+            None if (state := entry.state) is None else encode((ENTRY_VERSION, entry.timestamp_ms, *state)) for entry in entries
+        ]
+
+    def _decode(self, data: bytes) -> Entry:
+        """Return the entry. Raises CorruptLog when the bytes do not fit the store's columns, InvalidInput for a newer version."""
+        try:
+            version, timestamp_ms, *state = self._decoder.decode(data)
+        except (msgspec.MsgspecError, ValueError) as error:
+            _check_version(data)
+            raise CorruptLog(f"a store entry does not fit its columns {[str(c.type) for c in self.columns]}: {error}") from error
+        if version != ENTRY_VERSION:
+            _check_version(data)
+        return Entry(tuple(state), timestamp_ms)
+
+
+def _check_version(data: bytes) -> None:
+    """Raise InvalidInput when this is an entry of another version (its second byte: a small int after the array's head)."""
+    is_array = len(data) > 1 and data[0] & 0xF0 == 0x90
+    if is_array and data[1] != ENTRY_VERSION:
+        raise InvalidInput(
+            f"a store entry has format {data[1]}, this logflume reads {ENTRY_VERSION}: use the version that wrote it"
+        )
+
+
+def _python_type(data_type: DataType) -> Any:
+    match data_type.kind:
+        case Kind.ARRAY:
+            assert data_type.element is not None
+            return list[_python_type(data_type.element) | None]  # type: ignore[misc]
+        case Kind.MAP:
+            assert data_type.key is not None
+            assert data_type.element is not None
+            return dict[_python_type(data_type.key), _python_type(data_type.element) | None]  # type: ignore[misc]
+        case Kind.STRUCT:
+            return dict[str, Any] if not _holds_decimal(data_type) else _struct_type(data_type)
+        case Kind.ANY:
+            return Any
+    return _PYTHON_TYPES[data_type.kind]
+
+
+def _struct_type(data_type: DataType) -> Any:
+    """A TypedDict, so that decimals inside come back as decimals."""
+    from typing import TypedDict
+
+    fields = {field.name: _python_type(field.type) | None for field in data_type.fields}
+    return TypedDict("Struct", fields)  # type: ignore[operator]
+
+
+def _holds_decimal(data_type: DataType) -> bool:
+    return _holds(data_type, Kind.DECIMAL)
+
+
+def _holds_any(data_type: DataType) -> bool:
+    return _holds(data_type, Kind.ANY)
+
+
+def _holds(data_type: DataType, kind: Kind) -> bool:
+    inner = [field.type for field in data_type.fields]
+    inner += [part for part in (data_type.key, data_type.element) if part is not None]
+    return data_type.kind == kind or any(_holds(part, kind) for part in inner)

@@ -1,0 +1,214 @@
+"""One RocksDB per task: all its stores behind a prefix, and its checkpoint, so that one write batch is one atomic step.
+
+Keys: 0x00 + name for what describes the database; 0x01 + store number + [segment, 8 bytes] + entry key for entries. One column
+family for everything, so that a crash of the machine cannot keep one store's batch and lose another's.
+
+A batch goes to RocksDB's write-ahead log without fsync: SIGKILL loses nothing, a crash of the machine may lose the last batches,
+whose changelog positions are lost with them: the changelog (which is fsynced) is then replayed from there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from logflume.log import DataDirLocked, InvalidInput, StorageError
+from logflume.streams.seams import StoreSpec
+
+from .checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+
+DISK_FORMAT = 1
+_HEADER, _CHECKPOINT, _ENTRIES = b"\x00header", b"\x00checkpoint", b"\x01"
+_WRITE_BUFFER_BYTES = 32 << 20
+_MAX_STORES = 255
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a database says about itself; `stores`: name -> (number, description of its columns)."""
+
+    format: int
+    application: str
+    task: str
+    stores: dict[str, tuple[int, str]]
+
+
+class TaskDb:
+    """The database of one task. One writer; readers in any thread through `reading`, which holds off `close`."""
+
+    def __init__(
+        self, path: Path, *, application: str, task: str, specs: Sequence[StoreSpec], cache_bytes: int = 64 << 20
+    ) -> None:
+        """Open or create.
+
+        Raises:
+            DataDirLocked: another process, or another task of this one, has it open.
+            InvalidInput: it belongs to another application or task, to a newer logflume, or a store's columns have changed.
+            StorageError: RocksDB cannot open it (the message says what to do).
+        """
+        import rocksdict
+
+        self.path = path
+        self._batch_class = rocksdict.WriteBatch
+        self._db = _open(path, cache_bytes)
+        self._guard = threading.Condition()
+        self._readers = 0
+        self._is_closed = False
+        try:
+            self._header = _checked_header(self._db.get(_HEADER), path, application, task, specs)
+            self._db.put(_HEADER, msgspec.json.encode(self._header))
+        except BaseException:
+            self._db.close()
+            raise
+
+    def prefix(self, store: str) -> bytes:
+        """Return what the disk keys of a store begin with."""
+        return _ENTRIES + bytes([self._header.stores[store][0]])
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Return the last one written, None for a new database."""
+        data = self._db.get(_CHECKPOINT)
+        return None if data is None else decode_checkpoint(data)
+
+    def batch(self) -> Any:
+        """Return an empty write batch."""
+        return self._batch_class(raw_mode=True)
+
+    def write(self, batch: Any, checkpoint: Checkpoint) -> None:
+        """Write the batch together with the checkpoint, atomically."""
+        batch.put(_CHECKPOINT, encode_checkpoint(checkpoint))
+        try:
+            self._db.write(batch)
+        except Exception as error:  # rocksdict raises bare Exception
+            raise StorageError(
+                f"cannot write state to {self.path}: {error}; free space or repair the disk, then restart"
+            ) from error
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return the values of disk keys, aligned; None where there is none."""
+        found: list[bytes | None] = self._db.get(keys)
+        return found
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (disk key, value) with start <= key < stop, in order, as of now."""
+        import rocksdict
+
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(stop)
+        yield from self._db.items(from_key=start, read_opt=options)
+
+    def estimated_keys(self) -> int:
+        """Return about how many entries all stores have."""
+        return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
+
+    def is_empty(self, store: str) -> bool:
+        """Return whether a store has no entry."""
+        prefix = self.prefix(store)
+        return next(self.scan(prefix, after_prefix(prefix)), None) is None
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold off `close` for a read in another thread. Raises StorageError when closed already."""
+        with self._guard:
+            if self._is_closed:
+                raise StorageError(f"the state in {self.path} has been closed: its partition moved or the engine stopped")
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._readers -= 1
+                self._guard.notify_all()
+
+    def close(self) -> None:
+        """Wait for readers, then close. Idempotent."""
+        with self._guard:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._guard.wait_for(lambda: self._readers == 0)
+        self._db.close()
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """Return the smallest key greater than all keys with this prefix (which must not be all 0xff).
+
+    >>> after_prefix(b"a\\xff")
+    b'b'
+    """
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1])
+
+
+def describe_spec(spec: StoreSpec) -> str:
+    """Return what must not change while a store has entries, as text."""
+    key = ", ".join(f"{c.name} {c.type}" for c in spec.key)
+    columns = ", ".join(f"{c.name} {c.type}" for c in spec.columns)
+    window = f" window {spec.window.size_ms}/{spec.window.advance_ms} ms" if spec.window else ""
+    return f"key ({key}){window} state ({columns})"
+
+
+def _open(path: Path, cache_bytes: int) -> Any:
+    import rocksdict
+
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(2)
+    options.set_max_open_files(256)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    table = rocksdict.BlockBasedOptions()
+    table.set_bloom_filter(10, False)
+    table.set_block_cache(rocksdict.Cache(cache_bytes))
+    table.set_format_version(5)
+    options.set_block_based_table_factory(table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and any(path.iterdir()) and not (path / "CURRENT").exists():
+        raise InvalidInput(f"{path} is not a state directory of logflume (files in it, but no RocksDB); choose another state_dir")
+    try:
+        return rocksdict.Rdict(str(path), options)
+    except Exception as error:  # rocksdict raises bare Exception
+        text = str(error)
+        if "lock" in text.lower():
+            raise DataDirLocked(
+                f"{path} is open in another process or task; stop it, or give this instance its own state_dir"
+            ) from None
+        raise StorageError(
+            f"cannot open the state in {path}: {text}; delete the directory to rebuild it from the changelog"
+        ) from error
+
+
+def _checked_header(data: bytes | None, path: Path, application: str, task: str, specs: Sequence[StoreSpec]) -> Header:
+    assert len(specs) <= _MAX_STORES, "store numbers are one byte"
+    if data is None:
+        return Header(DISK_FORMAT, application, task, {spec.name: (i, describe_spec(spec)) for i, spec in enumerate(specs)})
+    try:
+        found = msgspec.json.decode(data, type=Header)
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"the header of {path} cannot be read: {error}; delete the directory to rebuild it") from error
+    if found.format != DISK_FORMAT:
+        raise InvalidInput(
+            f"{path} has state format {found.format}, this logflume reads {DISK_FORMAT}: use the version that wrote it"
+        )
+    if (found.application, found.task) != (application, task):
+        raise InvalidInput(
+            f"{path} belongs to task {found.task!r} of application {found.application!r}, not to {task!r} of {application!r}; "
+            "choose another state_dir"
+        )
+    stores = dict(found.stores)
+    for spec in specs:
+        number, description = stores.setdefault(
+            spec.name, (max((n for n, _ in stores.values()), default=-1) + 1, describe_spec(spec))
+        )
+        if description != describe_spec(spec):
+            raise InvalidInput(
+                f"store {spec.name!r} in {path} was written as {description}, the topology now says {describe_spec(spec)}; "
+                "give the changed store a new name, or reset the application to compute it again"
+            )
+        assert number < _MAX_STORES
+    return Header(DISK_FORMAT, application, task, stores)

@@ -1,0 +1,260 @@
+"""A state store of one task: memory first, RocksDB behind (architecture, D6).
+
+Invariants:
+- every entry on disk is committed, and `dirty` names every entry in memory that differs from disk;
+- an entry that is in memory and not dirty equals the one on disk;
+- while `_complete_from` is a window start (0: everything), all entries of windows from there on are in memory, so that a key
+  that is absent there needs no look on disk.
+Used by the task's thread only; other threads read committed entries from disk (`reader.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from logflume.streams.seams import Entry, State, StoreSpec
+
+from .codec import EntryCodec
+from .disk import TaskDb, after_prefix
+from .windows import WINDOW_START_BYTES, SegmentLayout, window_start
+
+_ENTRY_OVERHEAD_BYTES = 260
+_PRELOAD_MAX_ENTRIES = 100_000
+_PREFIXES_KEPT = 10_000
+_NEVER = 1 << 62
+
+
+class Store:
+    """See the module. `db` None: in memory only (test driver)."""
+
+    def __init__(
+        self, spec: StoreSpec, *, db: TaskDb | None = None, memory_bytes: int = 256 << 20, stream_time_ms: int = -1
+    ) -> None:
+        self._spec = spec
+        self._db = db
+        self.codec = EntryCodec(spec.columns)
+        self.layout = SegmentLayout(spec.window) if spec.window else None
+        self.resident: dict[bytes, Entry] = {}
+        self.dirty: dict[bytes, State | None] = {}
+        self.stream_time_ms = stream_time_ms
+        self._memory_bytes = memory_bytes
+        self._touched: set[bytes] = set()
+        self._prefix = db.prefix(spec.name) if db else b""
+        self.disk_key: Callable[[bytes], bytes] = self._segmented_key if self.layout else self._plain_key
+        self._segment_prefixes: dict[bytes, bytes] = {}
+        self._expired_segment = 0
+        self._expired_in_memory = 0
+        self._complete_from = 0 if db is None or db.is_empty(spec.name) else self._first_start_not_on_disk()
+
+    @property
+    def spec(self) -> StoreSpec:
+        return self._spec
+
+    # -- reading ---------------------------------------------------------------------------------------------------------
+
+    def load(self, keys: Iterable[bytes]) -> None:
+        """Make `resident` complete for these keys (one multi_get for those not in memory; none while all of it is)."""
+        if self._complete_from == 0:
+            return
+        resident, floor = self.resident, self._complete_from
+        wanted = keys if isinstance(keys, (set, frozenset)) else set(keys)
+        self._touched |= wanted
+        missing = [key for key in wanted if key not in resident]
+        if self.layout is not None:
+            missing = [key for key in missing if window_start(key) < floor]
+        if not missing:
+            return
+        assert self._db is not None
+        decode = self.codec.decode
+        alive = self.layout.oldest_alive(self.stream_time_ms) if self.layout else 0
+        for key, data in zip(missing, self._db.get_many([self.disk_key(key) for key in missing]), strict=True):
+            if data is not None and (self.layout is None or window_start(key) >= alive):
+                resident[key] = decode(data)
+
+    def get(self, key: bytes) -> Entry | None:
+        """Return the entry of a key, uncommitted changes included; None when absent, deleted or expired."""
+        if self.layout is not None and window_start(key) < self.layout.oldest_alive(self.stream_time_ms):
+            return None
+        if key not in self.resident:
+            self.load((key,))
+        entry = self.resident.get(key)
+        return None if entry is None or entry.state is None else entry
+
+    def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
+        """Yield living entries with start <= key < stop in key order, uncommitted changes included.
+
+        The store must not be changed while the iterator is used.
+        """
+        in_range = (key for key in (self.resident if self._db is None else self.dirty) if _within(key, start, stop))
+        ours = [(key, self.resident.get(key)) for key in sorted(in_range)]
+        alive = self.layout.oldest_alive(self.stream_time_ms) if self.layout else 0
+        changed = self.dirty
+        stored = ((k, e) for k, e in self.scan_disk(start, stop) if k not in changed) if self._db else iter(())
+        for key, entry in heapq.merge(ours, stored, key=_first):
+            if entry is not None and entry.state is not None and (self.layout is None or window_start(key) >= alive):
+                yield key, entry
+
+    def scan_disk(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
+        """Yield committed entries in key order, expired ones included."""
+        assert self._db is not None
+        return scan_entries(self._db, self._prefix, self.layout, self.codec, start, stop)
+
+    # -- task commit -----------------------------------------------------------------------------------------------------
+
+    def encode_dirty(self) -> tuple[list[bytes], list[bytes | None], list[int]]:
+        """Return keys, encoded values (None = deleted) and timestamps of all changed entries, in order of first change."""
+        keys = list(self.dirty)
+        entries = list(map(self.resident.__getitem__, keys))
+        return keys, self.codec.encode_all(entries), [entry.timestamp_ms for entry in entries]
+
+    def put_into(self, batch: Any, keys: list[bytes], values: list[bytes | None]) -> None:
+        """Add changed entries to a write batch, and the range delete of segments that have expired."""
+        disk_key, put, delete = self.disk_key, batch.put, batch.delete
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                delete(disk_key(key))
+            else:
+                put(disk_key(key), value)
+        if self.layout is not None:
+            oldest = self.layout.oldest_segment(self.stream_time_ms)
+            if oldest > self._expired_segment:
+                batch.delete_range(
+                    self._prefix + self._expired_segment.to_bytes(8, "big"), self._prefix + oldest.to_bytes(8, "big")
+                )
+                self._expired_segment = oldest
+
+    def committed(self) -> None:
+        """Everything dirty is on disk now: forget deleted entries, and cold ones beyond the memory setting."""
+        resident = self.resident
+        for key in [key for key in self.dirty if (entry := resident.get(key)) is not None and entry.state is None]:
+            del resident[key]
+        self.dirty.clear()
+        if len(self._touched) > 2 * len(resident) + 100_000:
+            self._touched.clear()
+        if self._db is not None and self.size_bytes() > self._memory_bytes:
+            self._evict()
+
+    def restored(self, key: bytes, data: bytes | None, batch: Any) -> None:
+        """Take one changelog record: into the write batch, and out of memory where it may be stale."""
+        self.resident.pop(key, None)
+        if data is None:
+            batch.delete(self.disk_key(key))
+            return
+        self.codec.decode(data)
+        batch.put(self.disk_key(key), data)
+        if self.layout is None:
+            self._complete_from = _NEVER
+        else:
+            self._complete_from = max(self._complete_from, window_start(key) + 1)
+
+    def preload(self) -> None:
+        """Read all entries into memory if they are few, so that `load` is free from then on."""
+        if self._db is None or self._complete_from == 0 or self._db.estimated_keys() > _PRELOAD_MAX_ENTRIES:
+            return
+        room = self._memory_bytes // (2 * _ENTRY_OVERHEAD_BYTES)
+        found: dict[bytes, Entry] = {}
+        for key, entry in self.scan_disk(b"", None):
+            found[key] = entry
+            if len(found) > min(room, _PRELOAD_MAX_ENTRIES):
+                return
+        self.resident = {**found, **self.resident}
+        self._complete_from = 0
+
+    def expire(self) -> int:
+        """Drop window entries of expired segments from memory (the disk follows with the next commit); return how many.
+
+        Called often, it looks at the entries only when stream time has entered a new segment. What has expired inside a living
+        segment is left out by every read.
+        """
+        if self.layout is None or self.stream_time_ms < 0:
+            return 0
+        oldest = self.layout.oldest_segment(self.stream_time_ms)
+        if oldest <= self._expired_in_memory:
+            return 0
+        self._expired_in_memory = oldest
+        first = oldest.to_bytes(WINDOW_START_BYTES, "big")
+        gone = [key for key in self.resident if key[-WINDOW_START_BYTES:] < first]
+        for key in gone:
+            del self.resident[key]
+            self.dirty.pop(key, None)
+        return len(gone)
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def size_bytes(self) -> int:
+        """Return about how much memory the resident entries take (the first key stands for all)."""
+        key = next(iter(self.resident), b"")
+        return len(self.resident) * (_ENTRY_OVERHEAD_BYTES + len(key) + 40 * len(self._spec.columns))
+
+    def _evict(self) -> None:
+        """Drop clean entries down to half of the setting: those not asked for since the last time first, then the oldest."""
+        resident = self.resident
+        per_entry = max(1, self.size_bytes() // len(resident))
+        surplus = len(resident) - self._memory_bytes // per_entry // 2
+        cold = [key for key in resident if key not in self._touched and key not in self.dirty][:surplus]
+        if len(cold) < surplus:
+            gone = set(cold)
+            warm = (key for key in resident if key not in gone and key not in self.dirty)
+            cold += [key for key, _ in zip(warm, range(surplus - len(cold)), strict=False)]
+        for key in cold:
+            del resident[key]
+        self._touched.clear()
+        if cold:
+            self._complete_from = _NEVER if self.layout is None else max(self._complete_from, max(map(window_start, cold)) + 1)
+
+    def _first_start_not_on_disk(self) -> int:
+        """Return the start of the first segment after all that is on disk (plain stores: never)."""
+        if self.layout is None:
+            return _NEVER
+        assert self._db is not None
+        newest = 0
+        cursor, end = self._prefix, after_prefix(self._prefix)
+        while (hit := next(self._db.scan(cursor, end), None)) is not None:
+            newest = int.from_bytes(hit[0][len(self._prefix) : len(self._prefix) + 8], "big")
+            cursor = self._prefix + (newest + self.layout.segment_ms).to_bytes(8, "big")
+        return newest + self.layout.segment_ms
+
+    def _plain_key(self, key: bytes) -> bytes:
+        return self._prefix + key
+
+    def _segmented_key(self, key: bytes) -> bytes:
+        start = key[-WINDOW_START_BYTES:]
+        prefix = self._segment_prefixes.get(start)
+        if prefix is None:
+            assert self.layout is not None
+            if len(self._segment_prefixes) >= _PREFIXES_KEPT:
+                self._segment_prefixes.clear()
+            prefix = self._prefix + self.layout.segment(key).to_bytes(WINDOW_START_BYTES, "big")
+            self._segment_prefixes[start] = prefix
+        return prefix + key
+
+
+def scan_entries(
+    db: TaskDb, prefix: bytes, layout: SegmentLayout | None, codec: EntryCodec, start: bytes, stop: bytes | None
+) -> Iterator[tuple[bytes, Entry]]:
+    """Yield the entries on disk of one store with start <= key < stop, in key order (segments merged)."""
+    if layout is None:
+        yield from _scan_part(db, prefix, codec, start, stop)
+        return
+    parts, cursor, end = [], prefix, after_prefix(prefix)
+    while (hit := next(db.scan(cursor, end), None)) is not None:
+        segment = int.from_bytes(hit[0][len(prefix) : len(prefix) + 8], "big")
+        parts.append(_scan_part(db, prefix + segment.to_bytes(8, "big"), codec, start, stop))
+        cursor = prefix + (segment + layout.segment_ms).to_bytes(8, "big")
+    yield from heapq.merge(*parts, key=_first)
+
+
+def _scan_part(db: TaskDb, prefix: bytes, codec: EntryCodec, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
+    end = after_prefix(prefix) if stop is None else prefix + stop
+    for disk_key, data in db.scan(prefix + start, end):
+        yield disk_key[len(prefix) :], codec.decode(data)
+
+
+def _within(key: bytes, start: bytes, stop: bytes | None) -> bool:
+    return key >= start and (stop is None or key < stop)
+
+
+def _first(pair: tuple[bytes, Entry | None]) -> bytes:
+    return pair[0]

@@ -1,0 +1,81 @@
+"""The stores of one task over one database: opened together, committed together, dropped together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from logflume.streams.seams import StoreSpec
+
+from .checkpoint import Checkpoint
+from .disk import TaskDb
+from .reader import StoreReader
+from .store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class DirtyEntries:
+    """Changed entries of one store, encoded: aligned keys, values (None = deleted) and timestamps in ms."""
+
+    keys: list[bytes]
+    values: list[bytes | None]
+    timestamps_ms: list[int]
+
+
+class TaskState:
+    """Stores by name, and the checkpoint they stand at. One thread, except what `reader` returns."""
+
+    def __init__(
+        self, path: Path, *, application: str, task: str, specs: Sequence[StoreSpec], memory_bytes: int = 256 << 20
+    ) -> None:
+        """Open or create; raises as TaskDb does."""
+        self.db = TaskDb(path, application=application, task=task, specs=specs)
+        self.checkpoint = self.db.checkpoint() or Checkpoint()
+        times = self.checkpoint.store_times_ms
+        share = max(1 << 20, memory_bytes // max(1, len(specs)))
+        self.stores: dict[str, Store] = {
+            spec.name: Store(spec, db=self.db, memory_bytes=share, stream_time_ms=times.get(spec.name, -1)) for spec in specs
+        }
+
+    def encode_dirty(self) -> dict[str, DirtyEntries]:
+        """Return what the next commit writes to disk and changelogs, for each store with changes."""
+        return {name: DirtyEntries(*store.encode_dirty()) for name, store in self.stores.items() if store.dirty}
+
+    def commit(self, entries: Mapping[str, DirtyEntries], checkpoint: Checkpoint) -> None:
+        """Write entries and checkpoint in one batch; the store times are added here. Call after the log transaction only."""
+        batch = self.db.batch()
+        for name, store in self.stores.items():
+            dirty = entries.get(name, _NOTHING)
+            store.put_into(batch, dirty.keys, dirty.values)
+        times = {name: store.stream_time_ms for name, store in self.stores.items()}
+        self.checkpoint = Checkpoint(checkpoint.inputs, checkpoint.input_times_ms, checkpoint.changelogs, times)
+        self.db.write(batch, self.checkpoint)
+        for store in self.stores.values():
+            store.committed()
+            store.expire()
+
+    def restore(self, store: Store, keys: Sequence[bytes | None], values: Sequence[bytes | None], checkpoint: Checkpoint) -> None:
+        """Take records of a store's changelog, in order, in one write batch."""
+        batch = self.db.batch()
+        for key, value in zip(keys, values, strict=True):
+            if key is not None:
+                store.restored(key, value, batch)
+        self.checkpoint = checkpoint
+        self.db.write(batch, checkpoint)
+
+    def preload(self) -> None:
+        """Read small stores into memory, so that their keys need no look on disk from then on."""
+        for store in self.stores.values():
+            store.preload()
+
+    def reader(self, store: str) -> StoreReader:
+        """Return a thread-safe reader of a store's committed entries."""
+        return StoreReader(self.db, self.stores[store].spec)
+
+    def close(self) -> None:
+        """Drop what is uncommitted and close. Idempotent; waits for readers."""
+        self.db.close()
+
+
+_NOTHING = DirtyEntries([], [], [])
