@@ -173,6 +173,7 @@ class _OpenFile:
 
     def discard(self) -> None:
         """Drop what was written."""
+        self._writer.close()
         self._file.close()
         self._temporary.unlink(missing_ok=True)
 
