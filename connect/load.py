@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logflume.log import InvalidInput, UnknownName
-from logflume.log.errors import near_matches
+from logflume.log import InvalidInput, UnknownName, near_matches
 
 from .api import Connector, SourceConnector
 from .common_options import sink_spec, source_spec

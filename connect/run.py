@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from logflume.log.interfaces import Log
+from logflume.log import Log
 
 from .load import load_connector
 from .status import ConnectorStatus

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from logflume.log import InvalidInput, LogflumeError
-from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata, Producer
-from logflume.log.records import Chunk, TopicPartition
+from logflume.log import Chunk, Consumer, InvalidInput, Log, LogflumeError, OffsetAndMetadata, Producer, TopicPartition
 
 from .api import SinkBatch, SinkConnector, SinkContext
 from .converters import ChunkDecoder
