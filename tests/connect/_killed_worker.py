@@ -1,4 +1,4 @@
-"""Runs one connector over an embedded log and kills itself (SIGKILL) at a given call: `DATA CONFIG [Class.method:before|after:N]`."""
+"""Runs one connector on an embedded log and kills itself (SIGKILL) at a call: `DATA CONFIG [Class.method:before|after:N]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly-once through SIGKILL at every step: between read, produce and commit of a source; between write, flush and commit of a sink."""
+"""Exactly-once through SIGKILL: between read, produce and commit of a source; between write, flush and commit of a sink."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 import pyarrow.dataset as ds
 import pytest
+
 from logflume.log import connect
 from logflume.log.records import Record, TopicPartition
 
