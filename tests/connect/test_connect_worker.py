@@ -220,10 +220,11 @@ def test_a_topic_that_was_made_again_is_found(log: Log, tmp_path: Path) -> None:
     keys = {**SINK, "path": str(tmp_path / "out")}
     run_once(log, keys)
     log.admin().delete_topic("t")
-    log.admin().create_topic("t", partitions=1)
+    write_rows(path, range(20))
+    run_once(log, {**SOURCE, "name": "new", "file": str(path)})
     (status,) = run_once(log, {**keys, "name": "again"}).status()
     assert status.state is State.FAILED
-    assert "the topic ends at 0: it was deleted and made again" in str(status.cause)
+    assert "the topic ends at 21: it was deleted and made again" in str(status.cause)
 
 
 def test_a_topic_that_does_not_exist_is_named_with_near_matches(log: Log, tmp_path: Path) -> None:
