@@ -58,6 +58,7 @@ class DataDir:
         """
         path = os.path.abspath(path)
         disk.make_dir(path)
+        _refuse_foreign(disk, path)
         lock_fd = _lock(path)
         try:
             _write_holder(lock_fd, address)
@@ -175,13 +176,18 @@ def _read_meta(disk: Disk, path: str) -> dict[str, str] | None:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def _create_meta(disk: Disk, path: str, cluster_id: str | None, node_id: int) -> dict[str, str]:
-    foreign = [name for name in disk.list(path) if name not in _HARMLESS]
-    if foreign:
+def _refuse_foreign(disk: Disk, path: str) -> None:
+    """Refuse, before anything is written, a directory that holds other things and no identity."""
+    names = disk.list(path)
+    foreign = [name for name in names if name not in _HARMLESS]
+    if foreign and META_FILE not in names:
         raise StorageError(
             f"{path} is not a logflume data directory (no {META_FILE}) and is not empty (found {foreign[0]!r}); "
             "use an empty or new directory"
         )
+
+
+def _create_meta(disk: Disk, path: str, cluster_id: str | None, node_id: int) -> dict[str, str]:
     properties = {
         "version": str(VERSION),
         "cluster.id": cluster_id or urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode(),

@@ -436,7 +436,9 @@ class PartitionLog:
 
     def _save_state(self) -> None:
         """Write indexes, producer snapshot and leader epochs as of the log end."""
-        self._active.save_indexes()
+        for segment in self._segments:
+            if segment.info is None or segment.info.size_bytes != segment.size_bytes:
+                segment.save_indexes()
         self._write_file(file_name(self.log_end_offset, ".snapshot"), pack_snapshot(self._producers))
         self._write_file(EPOCHS_FILE, self._epochs.to_bytes())
 
@@ -476,9 +478,9 @@ class PartitionLog:
         self._save_checkpoint(self._log_start_offset)
         for each in reversed(dropped):
             each.remove()
+            self._disk.fsync_dir(self.directory)
         segment.cut(position, end_offset)
         segment.sync()
-        self._disk.fsync_dir(self.directory)
         for name in self._disk.list(self.directory):
             if name.endswith(".snapshot") and name > file_name(end_offset, ".snapshot"):
                 self._disk.remove(f"{self.directory}/{name}")
