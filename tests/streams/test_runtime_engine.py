@@ -181,7 +181,10 @@ def test_lateness_survives_a_restart_on_an_empty_disk(log: Log, run: Callable[..
     send(b"a", 5_000)
     send(b"b", 10_100)
     until(lambda: len(read(log, "windows-out")) == 2, again)
-    assert [key for key, _ in read(log, "windows-out")] == [b"a" + (10_000).to_bytes(8, "big"), b"b" + (10_000).to_bytes(8, "big")]
+    assert [key for key, _ in read(log, "windows-out")] == [
+        b"a" + (10_000).to_bytes(8, "big"),
+        b"b" + (10_000).to_bytes(8, "big"),
+    ]
     assert again.status().dropped == {"late": 1}
 
 
