@@ -335,9 +335,9 @@ class Binder:
         common = bound[typed[0]].type
         for i in typed[1:]:
             common = operator_mismatch(common, bound[i], items[i])
-        return [self._as_type(item, b, common) for item, b in zip(items, bound, strict=True)]
+        return [self.as_type(item, b, common) for item, b in zip(items, bound, strict=True)]
 
-    def _as_type(self, item: ast.Expression, bound: x.Expr, type: DataType) -> x.Expr:
+    def as_type(self, item: ast.Expression, bound: x.Expr, type: DataType) -> x.Expr:
         """Give a bound expression a type; constructors take it down to their items."""
         if bound.type == type:
             return bound
@@ -346,10 +346,10 @@ class Binder:
                 return convert_literal(bound, type)
             case x.MakeArray(parts) if type.element is not None and isinstance(item, ast.MakeArray):
                 pairs = zip(item.items, parts, strict=True)
-                return x.MakeArray(tuple(self._as_type(i, p, type.element) for i, p in pairs), type)
+                return x.MakeArray(tuple(self.as_type(i, p, type.element) for i, p in pairs), type)
             case x.MakeMap(entries) if type.element is not None and type.key is not None and isinstance(item, ast.MakeMap):
                 made = tuple(
-                    (self._as_type(ki, k, type.key), self._as_type(vi, v, type.element))
+                    (self.as_type(ki, k, type.key), self.as_type(vi, v, type.element))
                     for (ki, vi), (k, v) in zip(item.entries, entries, strict=True)
                 )
                 return x.MakeMap(made, type)
@@ -357,7 +357,7 @@ class Binder:
                 given = {n: (i, v) for (n, v), (_, i) in zip(fields, item.entries, strict=True)}
                 return x.MakeStruct(
                     tuple(
-                        (f.name, self._as_type(*given[f.name], f.type) if f.name in given else x.Literal(None, f.type))
+                        (f.name, self.as_type(*given[f.name], f.type) if f.name in given else x.Literal(None, f.type))
                         for f in type.fields
                     ),
                     type,
