@@ -15,7 +15,7 @@ from typing import Any
 from logflume.log.errors import InvalidInput
 from logflume.log.schemas import ANY, BIGINT, DOUBLE, Column, DataType, Kind
 
-from .graph import Aggregator
+from .graph import Aggregation, Aggregator
 
 State = tuple[Any, ...]
 NUMERIC = (Kind.INTEGER, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
@@ -240,3 +240,19 @@ class MergeObjects:
         if left[0] is None or right[0] is None:
             return right if left[0] is None else left
         return (self.function(left[0], right[0]),)
+
+
+def results_of(aggregations: tuple[Aggregation, ...]) -> Callable[[State], State]:
+    """Return the function from the state of an aggregate's entry to its result row.
+
+    >>> from logflume.streams.graph import Aggregation
+    >>> results_of((Aggregation("n", count()), Aggregation("m", mean(BIGINT))))((3, 6, 3))
+    (3, 2.0)
+    """
+    parts: list[tuple[Callable[[State], Any], int, int]] = []
+    start = 0
+    for aggregation in aggregations:
+        stop = start + len(aggregation.aggregator.state_columns)
+        parts.append((aggregation.aggregator.result, start, stop))
+        start = stop
+    return lambda state: tuple([result(state[i:j]) for result, i, j in parts])

@@ -112,9 +112,7 @@ class Generator:
                 self.fallible(target, fragment, node.name)
         return found
 
-    def null_after(
-        self, node: g.Node, columns: Sequence[tuple[str, Expr]], flow: Flow, found: Mapping[ColumnId, Fragment]
-    ) -> str | None:
+    def null_after(self, node: g.Node, flow: Flow, found: Mapping[ColumnId, Fragment]) -> str | None:
         """Return the flag for a null value after a projection: a bare result decides by itself, else null stays null."""
         if not is_bare(node.schema):
             return flow.null

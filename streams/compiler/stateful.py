@@ -364,7 +364,7 @@ def emit_join(generator: Generator, node: g.Node, flow: Flow, source: str) -> No
     both |= {(side, TABLE_PREFIX + name): f for (side, name), f in table.columns.items() if side is Side.VALUE}
     joined = replace(flow, columns=both)
     found = generator.compute(node.columns, joined, node)
-    null = generator.null_after(node, node.columns, joined, found)
+    null = generator.null_after(node, joined, found)
     generator.forward(node.name, replace(flow, columns=_keyed(flow) | found, null=null))
     writer.depth = depth
 
@@ -385,6 +385,10 @@ def _look_up(generator: Generator, name: str, key: str, flow: Flow, join: g.Stre
         writer.line(f"{row} = None if {entry} is None else {entry}.state")
         writer.line(f"{gone} = {row} is None")
         columns = _stored_columns(generator, node, row, gone)
+        stream_key = generator.wiring.nodes[join.inputs[0]].schema.key
+        for ours, theirs in zip(stream_key, node.schema.key, strict=True):
+            if (Side.KEY, ours.name) in flow.columns:
+                columns[Side.KEY, theirs.name] = flow.columns[Side.KEY, ours.name]
         result = Flow(columns, f"{entry}.timestamp_ms", key, gone)
     elif isinstance(node, g.Project):
         result = _look_up(generator, node.inputs[0], key, flow, join)
@@ -398,7 +402,7 @@ def _look_up(generator: Generator, name: str, key: str, flow: Flow, join: g.Stre
             with writer.block("else:"):
                 generator.fallible(target, fragment, node.name)
             columns[Side.VALUE, label] = Fragment(target, is_atom=True)
-        result = replace(result, columns=columns)
+        result = replace(result, columns=_keyed(result) | columns)
     elif isinstance(node, g.Filter):
         result = _look_up(generator, node.inputs[0], key, flow, join)
         result = generator.with_whole(result, node.inputs[0], [node.predicate])
@@ -410,7 +414,7 @@ def _look_up(generator: Generator, name: str, key: str, flow: Flow, join: g.Stre
             target = writer.local(identifier(column.name))
             writer.line(f"{target} = None if {gone} else {result.columns[Side.VALUE, column.name].code}")
             columns[Side.VALUE, column.name] = Fragment(target, is_atom=True)
-        result = replace(result, columns=columns, null=gone)
+        result = replace(result, columns=_keyed(result) | columns, null=gone)
     else:
         raise AssertionError(f"{name} is not a table that can be looked up")
     if name == join.inputs[1] and WHOLE in used:

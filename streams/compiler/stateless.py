@@ -12,7 +12,7 @@ from .codecs import encode_fragment
 from .expressions import Fragment, identifier
 from .flow import Flow
 from .generator import Generator
-from .usage import is_bare, sees_null
+from .usage import is_bare, is_needed, sees_null
 
 
 def emit_filter(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
@@ -62,7 +62,7 @@ def _emit_table_filter(generator: Generator, node: g.Filter, flow: Flow, source:
     generator.fallible(keep, _test(generator, node.predicate, flow), node.name, on_error="False")
     writer.line(f"{gone} = not {keep}")
     if flow.old is None:
-        generator.forward(node.name, replace(flow, null=gone))
+        generator.forward(node.name, _emptied(generator, flow, gone))
         return
     old = generator.with_whole(flow.old, source, [node.predicate])
     kept = writer.local("kept")
@@ -70,7 +70,19 @@ def _emit_table_filter(generator: Generator, node: g.Filter, flow: Flow, source:
     was_gone = writer.local("was_gone")
     writer.line(f"{was_gone} = not {kept}")
     with writer.block(f"if {keep} or {kept}:"):
-        generator.forward(node.name, replace(flow, null=gone, old=replace(old, null=was_gone)))
+        after = _emptied(generator, flow, gone)
+        generator.forward(node.name, replace(after, old=_emptied(generator, old, was_gone)))
+
+
+def _emptied(generator: Generator, flow: Flow, gone: str) -> Flow:
+    """Write that the value columns are null where the row is gone: what follows may still read them (a change of key)."""
+    columns = dict(flow.columns)
+    for column, fragment in flow.columns.items():
+        if column[0] is Side.VALUE:
+            name = generator.writer.local(identifier(column[1].replace("*", "value")))
+            generator.writer.line(f"{name} = None if {gone} else {fragment.code}")
+            columns[column] = Fragment(name, is_atom=True)
+    return replace(flow, columns=columns, null=gone)
 
 
 def emit_project(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
@@ -83,9 +95,10 @@ def emit_project(generator: Generator, node: g.Node, flow: Flow, source: str) ->
 
 
 def _projected(generator: Generator, node: g.Project, flow: Flow, source: str) -> Flow:
-    flow = generator.with_whole(flow, source, [x for _, x in node.columns])
+    needs = generator.needs(node.name)
+    flow = generator.with_whole(flow, source, [x for name, x in node.columns if is_needed(needs, name)])
     found = generator.compute(node.columns, flow, node)
-    null = generator.null_after(node, node.columns, flow, found)
+    null = generator.null_after(node, flow, found)
     return replace(flow, columns=_beside(flow) | found, null=null)
 
 

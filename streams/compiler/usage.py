@@ -90,17 +90,35 @@ def _needs(
 ) -> dict[str, frozenset[ColumnId]]:
     needs: dict[str, frozenset[ColumnId]] = {}
     for name in reversed(list(nodes)):
-        needs[name] = frozenset().union(*(_reads(child, nodes[name], needs, raw_keys) for child in children[name]))
+        needs[name] = frozenset().union(*(_reads(child, nodes[name], nodes, needs, raw_keys) for child in children[name]))
     return needs
 
 
 def _reads(
     node: g.Node,
     source: g.Node,
+    nodes: Mapping[str, g.Node],
     needs: Mapping[str, frozenset[ColumnId]],
     raw_keys: Mapping[str, tuple[FormatSpec, tuple[Column, ...]] | None],
 ) -> set[ColumnId]:
-    """Return the columns of `source` that `node` reads for itself and for what follows it."""
+    """Return the columns of `source` that `node` reads for itself and for what follows it.
+
+    Whether a computed bare value is null is only known from the value, so that who asks for that reads it.
+    """
+    found = _reads_by_expressions(node, source, nodes, needs, raw_keys)
+    is_computed = is_bare(source.schema) and not isinstance(source, _KEYED_BYTES)
+    if is_computed and isinstance(node, g.Filter | g.Aggregate | g.StreamTableJoin):
+        found.add((Side.VALUE, source.schema.value[0].name))
+    return found
+
+
+def _reads_by_expressions(
+    node: g.Node,
+    source: g.Node,
+    nodes: Mapping[str, g.Node],
+    needs: Mapping[str, frozenset[ColumnId]],
+    raw_keys: Mapping[str, tuple[FormatSpec, tuple[Column, ...]] | None],
+) -> set[ColumnId]:
     below = needs[node.name] if not isinstance(node, g.Repartition) else frozenset()
     beside = {c for c in below if c[0] is not Side.VALUE}
     match node:
@@ -122,10 +140,22 @@ def _reads(
             )
         case g.StreamTableJoin():
             used = {c for name, x in node.columns if is_needed(below, name) for c in columns_used(x)}
+            if any(side is Side.KEY for side, _ in _view_reads(nodes, node.inputs[1])):
+                beside |= {(Side.KEY, column.name) for column in source.schema.key}
             return beside | {c for c in used if not c[1].startswith(TABLE_PREFIX)}
         case g.Foreach():
             return set(below) | {(Side.VALUE, WHOLE), (Side.KEY, WHOLE)}
     return set(below)
+
+
+def _view_reads(nodes: Mapping[str, g.Node], name: str) -> set[ColumnId]:
+    """Return what the views between a joined table and the table that is kept read."""
+    node = nodes[name]
+    if isinstance(node, g.Filter):
+        return columns_used(node.predicate) | _view_reads(nodes, node.inputs[0])
+    if isinstance(node, g.Project):
+        return _view_reads(nodes, node.inputs[0]).union(*(columns_used(x) for _, x in node.columns))
+    return set()
 
 
 def is_needed(needs: frozenset[ColumnId], name: str) -> bool:

@@ -10,7 +10,7 @@ from logflume.log.errors import InvalidInput
 from logflume.log.schemas import ANY, BOOLEAN, Column, is_object_class
 
 from .. import graph as g
-from ..expr import WHOLE, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side
+from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
 from .binding import Scope, bind, is_bare
 from .callables import expect_arguments, returned_type
 from .fields import Field, Value
@@ -48,8 +48,6 @@ class Stream:
 
     def filter_not(self, predicate: Value | Function) -> Stream:
         """Keep records for which the condition is not True."""
-        from ..expr import Unary, UnaryOp
-
         return self._filter(Unary(UnaryOp.NOT, condition(predicate, self.scope(), "filter_not()"), BOOLEAN))
 
     def _filter(self, predicate: Expr) -> Stream:
@@ -57,6 +55,19 @@ class Stream:
         return self._then(
             g.Filter(name=name, schema=self.schema, kind=self.node.kind, inputs=(self.node.name,), predicate=predicate)
         )
+
+    def split(self, *predicates: Value | Function) -> tuple[Stream, ...]:
+        """Return one stream per condition, and one more for the rest: a record goes to the first whose condition is True."""
+        earlier: Expr | None = None
+        branches = []
+        for predicate in predicates:
+            test = condition(predicate, self.scope(), "split()")
+            branches.append(self._filter(test if earlier is None else Binary(BinaryOp.AND, earlier, test, BOOLEAN)))
+            refused: Expr = Unary(UnaryOp.NOT, test, BOOLEAN)
+            earlier = refused if earlier is None else Binary(BinaryOp.AND, earlier, refused, BOOLEAN)
+        if earlier is None:
+            raise InvalidInput("split() needs at least one condition")
+        return (*branches, self._filter(earlier))
 
     def select(self, *columns: Value, **named: Any) -> Stream:
         """Make the value of these columns: `select(col.id, price=col.price * 1.2)`."""
