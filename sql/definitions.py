@@ -34,7 +34,9 @@ def apply_definition(statement: ast.Statement, context: Context) -> Catalog:
             if name in context.catalog.types:
                 if if_not_exists:
                     return context.catalog
-                raise StatementError(f"Cannot register custom type '{name}' since it is already registered; DROP TYPE {name} first", statement.span)
+                raise StatementError(
+                    f"Cannot register custom type '{name}' since it is already registered; DROP TYPE {name} first", statement.span
+                )
             return context.catalog.with_type(name, resolve_type(type, context.catalog.types))
         case ast.DropType(name, if_exists):
             if name not in context.catalog.types and not if_exists:
@@ -42,7 +44,7 @@ def apply_definition(statement: ast.Statement, context: Context) -> Catalog:
             return context.catalog.without_type(name)
         case ast.Unsupported(what):
             raise NotSupported(what, statement.span)
-    raise NotSupported(type(statement).__name__, statement.span)
+    raise NotSupported(statement.__class__.__name__, statement.span)
 
 
 def create_source(s: ast.CreateSource, context: Context) -> Catalog:
@@ -65,7 +67,8 @@ def check_is_free(name: str, is_table: bool, catalog: Catalog, span: ast.Span) -
     if existing is not None:
         kind = "table" if is_table else "stream"
         raise StatementError(
-            f"Cannot add {kind} '{name}': A {existing.kind.lower()} with the same name already exists; use CREATE OR REPLACE or DROP it",
+            f"Cannot add {kind} '{name}': A {existing.kind.lower()} with the same name already exists; use CREATE OR "
+            "REPLACE or DROP it",
             span,
         )
 
@@ -82,7 +85,8 @@ def check_replacement(old: SourceInfo, new: SourceInfo, span: ast.Span) -> None:
         raise StatementError(f"Cannot upgrade data source: `{old.name}` has another topic or format", span)
     if old.key != new.key:
         raise StatementError(
-            f"Cannot upgrade data source: `{old.name}`. (Key columns must be identical: {', '.join(c.name for c in old.key)})", span
+            f"Cannot upgrade data source: `{old.name}`. (Key columns must be identical: {', '.join(c.name for c in old.key)})",
+            span,
         )
     kept = {c.name: c.type for c in new.value}
     for column in old.value:
@@ -104,7 +108,8 @@ def drop_source(s: ast.Drop, context: Context) -> Catalog:
         raise StatementError(f"Source {name_text(s.name)} does not exist.{catalog.hint(s.name)}", s.span)
     if source.is_table != s.is_table:
         raise StatementError(
-            f"Incompatible data source type is {source.kind}, but statement was DROP {'TABLE' if s.is_table else 'STREAM'}", s.span
+            f"Incompatible data source type is {source.kind}, but statement was DROP {'TABLE' if s.is_table else 'STREAM'}",
+            s.span,
         )
     if source.is_read_only and s.delete_topic:
         raise StatementError(f"Cannot delete topic for read-only source: {source.name}", s.span)

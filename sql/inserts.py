@@ -52,7 +52,8 @@ def values_record(s: ast.InsertValues, context: Context) -> ValuesRecord:
     if source.is_table and all(values.get(c.name) is None for c in source.key):
         shown = ", ".join(c.name for c in source.key)
         raise StatementError(
-            f"Failed to insert values into '{source.name}'. Value for primary key column(s) {shown} is required for tables", s.span
+            f"Failed to insert values into '{source.name}'. Value for primary key column(s) {shown} is required for tables",
+            s.span,
         )
     key = None if all(values.get(c.name) is None for c in source.key) else tuple(values.get(c.name) for c in source.key)
     row = tuple(values.get(c.name) for c in source.value)
@@ -88,7 +89,9 @@ def _check_columns(s: ast.InsertValues, source: SourceInfo, names: tuple[str, ..
         return
     if len(names) != len(s.values):
         raise StatementError(
-            f"Expected {len(names)} values ({', '.join(names)}), found {len(s.values)}. Name the columns to give only some of them.", s.span
+            f"Expected {len(names)} values ({', '.join(names)}), found {len(s.values)}. Name the columns to give only "
+            "some of them.",
+            s.span,
         )
     for name in names:
         if name in _REFUSED:

@@ -18,7 +18,7 @@ from logflume.sql.functions.casts import can_convert
 from logflume.sql.functions.java_time import parse_iso
 from logflume.sql.functions.library import Library, choose
 from logflume.sql.functions.regexes import like_or_false
-from logflume.sql.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Pattern, fill, match_pattern
+from logflume.sql.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Pattern, fill, is_concrete, match_pattern
 from logflume.sql.functions.strings import concat, concat_text
 from logflume.sql.types import TIME_KINDS, arithmetic_type, common_type, is_numeric, literal_decimal, resolve_type, show_type
 from logflume.sql.words import UNITS_MS
@@ -321,8 +321,6 @@ class Binder:
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise StatementError(f"Duplicate field names found in STRUCT: '{', '.join(twice)}'; name each field once")
-        if not entries:
-            raise StatementError("Struct constructor cannot be empty. Please supply at least one field.")
         items = tuple((name, self.bind(value)) for name, value in entries)
         return x.MakeStruct(items, struct(*(Col(n, v.type) for n, v in items)))
 
@@ -417,11 +415,8 @@ class Binder:
             raise StatementError(f"{e.name}(*) has no meaning; only COUNT takes *")
         if e.name == "AS_VALUE" and len(e.args) == 1:
             return self.bind(e.args[0])
-        if not e.args and self.fixed_now_ms is not None and e.name in ("UNIX_TIMESTAMP", "UNIX_DATE"):
-            return x.Literal(
-                self.fixed_now_ms if e.name == "UNIX_TIMESTAMP" else self.fixed_now_ms // 86_400_000,
-                overloads[0].signature.result.type or BIGINT,
-            )
+        if not e.args and self.fixed_now_ms is not None and e.name == "UNIX_TIMESTAMP":
+            return x.Literal(self.fixed_now_ms, BIGINT)
         bound: list[x.Expr | None] = []
         types: list[DataType] = []
         for arg in e.args:
@@ -443,7 +438,7 @@ class Binder:
             elif value is None:
                 assert isinstance(arg, ast.Name)
                 args.append(x.Literal(arg.name, STRING))
-            elif pattern.kind in ("any", "struct") or (value.type.kind is Kind.ANY and pattern.kind == "any"):
+            elif not is_concrete(pattern):
                 args.append(value)
             else:
                 args.append(implicit_cast(value, fill(pattern, variables, [value.type])))

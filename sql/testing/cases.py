@@ -208,5 +208,9 @@ def _topic(topic: Mapping[str, Any], where: str) -> CaseTopic:
     _check_keys(topic, _TOPIC_KEYS, f"{where}: topic")
     has_schema = any(topic.get(k) is not None for k in ("keySchema", "valueSchema", "schema"))
     return CaseTopic(
-        topic["name"], int(topic.get("partitions") or 1), topic.get("keyFormat"), topic.get("valueFormat") or topic.get("format"), has_schema
+        topic["name"],
+        int(topic.get("partitions") or 1),
+        topic.get("keyFormat"),
+        topic.get("valueFormat") or topic.get("format"),
+        has_schema,
     )

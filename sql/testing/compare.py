@@ -63,11 +63,13 @@ def _equal(actual: Any, expected: Any, tolerance: float | None) -> bool:
             return actual == str(expected)
         return isinstance(expected, str) and actual == expected
     if isinstance(actual, bytes):
-        return base64.b64encode(actual).decode() == expected
+        return bool(base64.b64encode(actual).decode() == expected)
     return False
 
 
 def _equal_decimal(actual: Decimal, expected: Any, tolerance: float | None) -> bool:
+    if isinstance(expected, str):
+        return str(actual) == expected
     if not isinstance(expected, int | Decimal):
         return False
     if tolerance is not None:
@@ -76,7 +78,7 @@ def _equal_decimal(actual: Decimal, expected: Any, tolerance: float | None) -> b
     assert isinstance(exponent, int)
     if isinstance(expected, int):
         return exponent >= 0 and actual == expected
-    return actual == expected and exponent == expected.as_tuple().exponent
+    return bool(actual == expected and exponent == expected.as_tuple().exponent)
 
 
 def _show(value: Any) -> str:

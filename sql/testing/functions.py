@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from logflume.log.schemas import BIGINT, STRING, Column, DataType, array, java_double_text, struct
-from logflume.streams.graph import Aggregator
-
 from logflume.sql.functions.aggregate_spec import aggregate
 from logflume.sql.functions.library import Library, builtin_library
 from logflume.sql.functions.signature import Overload, overload
+from logflume.streams.graph import Aggregator
 
 
 def named(name: str, *args: Any) -> str:
@@ -53,6 +52,10 @@ class _Alternating:
 def texts(*args: Any) -> list[str]:
     """Each argument as text; a lone one, or maps and lists, by their first item."""
     return [_text(a) for a in args]
+
+
+def lone(value: Any) -> list[Any]:
+    return [value]
 
 
 def _text(value: Any) -> str:
@@ -145,7 +148,6 @@ SCALARS: tuple[Overload, ...] = (
     overload("TEST_UDF", "() -> STRUCT", make_struct, result_type=_struct_type),
     overload("BAD_UDF", "(INTEGER) -> INTEGER", fail),
     overload("BAD_UDF", "(BOOLEAN) -> INTEGER", fail),
-    overload("BAD_UDF", "(STRING) -> STRING", _Alternating()),
     overload("WHENCONDITION", "(BOOLEAN, BOOLEAN) -> BOOLEAN", when_condition),
     overload("WHENRESULT", "(INTEGER, BOOLEAN) -> INTEGER", when_condition),
 )
@@ -160,6 +162,7 @@ TABLES: tuple[Overload, ...] = (
     overload("TEST_UDTF", f"({_all('', '')}) -> STRING", texts),
     overload("TEST_UDTF", f"({_all('ARRAY<', '>')}) -> STRING", texts),
     overload("TEST_UDTF", f"({_all('MAP<STRING, ', '>')}) -> STRING", texts),
+    overload("TEST_UDTF", "(INTEGER) -> INTEGER", lone),
     overload("THROWING_UDTF", "(BOOLEAN) -> BOOLEAN", throwing),
 )
 
@@ -173,7 +176,6 @@ AGGREGATES = (
 
 
 def case_library() -> Library:
-    """Return the built-in functions and those of the cases."""
-    return builtin_library().extended(scalars=SCALARS, tables=TABLES, aggregates=AGGREGATES)
-
-
+    """Return the built-in functions and those of the cases; one that counts its calls starts anew."""
+    alternating = overload("BAD_UDF", "(STRING) -> STRING", _Alternating())
+    return builtin_library().extended(scalars=(*SCALARS, alternating), tables=TABLES, aggregates=AGGREGATES)

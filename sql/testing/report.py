@@ -28,10 +28,9 @@ def select_cases(paths: Iterable[Path], *, names: Sequence[str] = ()) -> Iterato
 
 def run_all(cases: Iterable[Case]) -> Iterator[Outcome]:
     """Run cases one after the other; a fault of the runner or of the engine is a failure that says so."""
-    library = case_library()
     for case in cases:
         try:
-            yield run_case(case, library)
+            yield run_case(case, case_library())
         except InvalidInput:
             raise
         except Exception as e:  # noqa: BLE001 - one broken case must not hide the others

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logflume.log import Headers, InvalidInput, LogflumeError
-from logflume.streams.graph import Emit
-
 from logflume.sql import ast
 from logflume.sql.binding.context import Context
 from logflume.sql.catalog import Catalog, SourceInfo
@@ -26,6 +24,7 @@ from logflume.sql.parser import parse_statement
 from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert
 from logflume.sql.scripts import split_script
 from logflume.sql.types import show_type
+from logflume.streams.graph import Emit
 
 from .cases import Case, CaseFault, CaseRecord
 from .compare import difference
@@ -125,7 +124,9 @@ def _execute(run: _Run, statement: ast.Statement) -> None:
         case ast.QueryStatement():
             raise CaseFault(f"{run.case.id}: a query that is not persistent")
         case ast.RunScript():
-            raise SyntaxFault("Syntax Error\nUnknown statement 'RUN': scripts are run by the shell (logflume sql -f)", statement.span)
+            raise SyntaxFault(
+                "Syntax Error\nUnknown statement 'RUN': scripts are run by the shell (logflume sql -f)", statement.span
+            )
         case ast.AssertSource():
             _assert_source(run, statement)
         case _:
@@ -148,7 +149,10 @@ def _add_query(run: _Run, statement: ast.CreateAs | ast.InsertQuery, planned: Pl
     if isinstance(statement, ast.CreateAs):
         existing = run.catalog.sources.get(statement.name)
         if existing is not None and not statement.or_replace:
-            raise StatementError(f"Cannot add {existing.kind.lower()} '{statement.name}': A {existing.kind.lower()} with the same name already exists")
+            raise StatementError(
+                f"Cannot add {existing.kind.lower()} '{statement.name}': A {existing.kind.lower()} with the same name "
+                "already exists"
+            )
         if existing is not None:
             run.queries = [q for q in run.queries if q[0].query.sink != statement.name]
     driver = _driver(planned)
@@ -224,7 +228,7 @@ def _topics_read(run: _Run, planned: PlannedQuery) -> set[str]:
 
 
 def _process(run: _Run, driver: Driver, record: Output) -> None:
-    for output in driver.process(record.topic, record.key, record.value, record.timestamp_ms, record.headers):
+    for output in driver.process(record):
         run.topics.setdefault(output.topic, []).append(output)
 
 
@@ -331,7 +335,10 @@ def _source_difference(run: _Run, wanted: Mapping[str, Any]) -> str | None:
         return _key_format_difference(source, wanted["keyFormat"])
     if "isSource" in wanted and bool(wanted["isSource"]) != source.is_read_only:
         return f"post: {name} isSource is {source.is_read_only}"
-    for side, spec, columns in (("keyFeatures", source.key_format, source.key), ("valueFeatures", source.value_format, source.value)):
+    for side, spec, columns in (
+        ("keyFeatures", source.key_format, source.key),
+        ("valueFeatures", source.value_format, source.value),
+    ):
         if side in wanted:
             found_features = _features(side, spec, columns, run)
             if set(wanted[side]) != found_features:
@@ -344,7 +351,11 @@ def _features(side: str, spec: Any, columns: tuple[Any, ...], run: _Run) -> set[
         return set()
     if side == "keyFeatures":
         return {"UNWRAP_SINGLES"}
-    return {"WRAP_SINGLES" if spec.is_wrapped else "UNWRAP_SINGLES"} if "WRAP_SINGLE_VALUE" in "".join(run.case.statements).upper() else set()
+    return (
+        {"WRAP_SINGLES" if spec.is_wrapped else "UNWRAP_SINGLES"}
+        if "WRAP_SINGLE_VALUE" in "".join(run.case.statements).upper()
+        else set()
+    )
 
 
 def _format_name(value: Any) -> str:
@@ -365,7 +376,9 @@ def _key_format_difference(source: SourceInfo, wanted: Any) -> str | None:
 def _schema_text(source: SourceInfo) -> str:
     parts = [f"`{c.name}` {show_type(c.type)} KEY" for c in source.key]
     parts += [f"`{c.name}` {show_type(c.type)}" for c in source.value]
-    headers = [f"`{h.name}` {'ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>> HEADERS' if h.key is None else 'BYTES'}" for h in source.headers]
+    headers = [
+        f"`{h.name}` {'ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>> HEADERS' if h.key is None else 'BYTES'}" for h in source.headers
+    ]
     return _normal_schema(", ".join([*parts, *headers]))
 
 
@@ -425,13 +438,15 @@ def _judged(case: Case, result: BaseException | str | None) -> Outcome:
     if wanted is None:
         raise CaseFault(f"{case.id}: unknown kind of error {expected.kind!r}")
     if not isinstance(result, wanted):
-        return Outcome(case, Verdict.FAILED, f"expected {expected.kind} ({expected.message}), found {type(result).__name__}: {result}")
+        return Outcome(
+            case, Verdict.FAILED, f"expected {expected.kind} ({expected.message}), found {type(result).__name__}: {result}"
+        )
     matches = expected.message is None or _contains(str(result), expected.message)
-    return Outcome(case, Verdict.PASSED, "" if matches else f"message differs: expected {expected.message!r}, found {result}", matches)
+    return Outcome(
+        case, Verdict.PASSED, "" if matches else f"message differs: expected {expected.message!r}, found {result}", matches
+    )
 
 
 def _contains(found: str, wanted: str) -> bool:
     """Tell whether the wanted piece is in the message; blanks count as one."""
     return " ".join(wanted.split()) in " ".join(found.split())
-
-

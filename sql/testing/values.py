@@ -6,8 +6,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.schemas import Column, FormatSpec, Kind, java_double_text, serde
-
+from logflume.log.schemas import Column, DataType, FormatSpec, Kind, java_double_text, serde
 from logflume.sql.catalog import SourceInfo
 
 from .cases import CaseFault, CaseRecord
@@ -26,7 +25,7 @@ def json_text(value: Any) -> str:
 
 def encode(value: Any, format: FormatSpec, columns: tuple[Column, ...]) -> bytes | None:
     """Return an input's key or value as bytes. JSON goes as it is written, so that wrong types reach the deserializer."""
-    if value is None or format.name == "NONE":
+    if value is None or format.name == "NONE" or not columns:
         return None
     if format.name == "JSON":
         return json_text(value).encode()
@@ -69,7 +68,11 @@ def decode(data: bytes | None, format: FormatSpec, columns: tuple[Column, ...]) 
     if data is None or format.name == "NONE":
         return None
     if format.name == "JSON":
-        return json.loads(data, parse_float=Decimal)
+        value = json.loads(data, parse_float=Decimal)
+        if format.is_wrapped or len(columns) > 1:
+            types = {c.name: c.type for c in columns}
+            return {k: _as_java(v, types.get(k)) for k, v in value.items()} if isinstance(value, dict) else value
+        return _as_java(value, columns[0].type) if columns else value
     if format.name == "DELIMITED":
         return data.decode()
     if format.name == "KAFKA":
@@ -81,3 +84,20 @@ def decode(data: bytes | None, format: FormatSpec, columns: tuple[Column, ...]) 
         value = None if row is None else row[0]
         return Decimal(java_double_text(value)) if isinstance(value, float) else value
     raise CaseFault(f"cannot read the format {format.name}")
+
+
+def _as_java(value: Any, type: DataType | None) -> Any:
+    """Return a JSON value with its DOUBLEs as the decimals that Java would have written (1.0E7), which is what cases expect."""
+    if value is None or type is None:
+        return value
+    match type.kind:
+        case Kind.DOUBLE if isinstance(value, int | Decimal):
+            return Decimal(java_double_text(float(value)))
+        case Kind.ARRAY if isinstance(value, list):
+            return [_as_java(item, type.element) for item in value]
+        case Kind.MAP if isinstance(value, dict):
+            return {k: _as_java(v, type.element) for k, v in value.items()}
+        case Kind.STRUCT if isinstance(value, dict):
+            types = {f.name: f.type for f in type.fields}
+            return {k: _as_java(v, types.get(k)) for k, v in value.items()}
+    return value
