@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         window_start,
     )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "App",
     "aggregate",
