@@ -26,7 +26,8 @@ def quoted_row_ends(data: bytes, *, delimiter: bytes) -> I64:
         return ends
     quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == _QUOTE)
     if _is_regular(data, quotes, delimiter):
-        return ends[np.searchsorted(quotes, ends) % 2 == 0]
+        is_outside: npt.NDArray[np.bool_] = np.searchsorted(quotes, ends) % 2 == 0
+        return ends[is_outside]
     return _walk(data, ends, quotes, delimiter)
 
 
