@@ -204,7 +204,7 @@ class Engine:
             self._rate_in.rate(now_s, records_in),
             self._rate_out.rate(now_s, records_out),
             dict(dropped),
-            None if None in lags else sum(lag for lag in lags if lag is not None),
+            None if None in lags or not lags else sum(lag for lag in lags if lag is not None),
             self._commit_times.status(),
             session.restorer.remaining_records if session else 0,
             str(self._error) if self._error else None,
