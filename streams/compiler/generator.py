@@ -191,7 +191,7 @@ class Generator:
 
 
 _FIXED_GLOBALS = frozenset(
-    ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of")
+    ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of", "headers_at")
 )
 _LOOP = frozenset(
     ("chunk", "start", "stop", "i", "key", "data", "time", "keys", "values", "times", "error", "report", "send", "view", "row")

@@ -157,7 +157,8 @@ def _keep_row(generator: Generator, node: g.Source, flow: Flow) -> Flow:
     wants_old = node.name in generator.wiring.wants_old
     entry = writer.local("entry")
     values = [flow.columns[Side.VALUE, column.name].code for column in node.schema.value]
-    generator.loads[node.store] = None
+    if wants_old:
+        generator.loads[node.store] = None
     writer.line(f"{entry} = {entries}.get(key)")
     before = writer.local("before")
     writer.line(f"{before} = None if {entry} is None else {entry}.state")
