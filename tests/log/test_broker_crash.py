@@ -147,13 +147,13 @@ def test_a_power_cut_at_any_write_loses_nothing_acknowledged(tmp_path: Path, see
 
 def test_a_broker_that_does_not_flush_is_caught(tmp_path: Path) -> None:
     caught = 0
-    for seed in range(5):
+    for seed in range(10):
         (tmp_path / str(seed)).mkdir()
         try:
             run_with_power_cuts(SimulatedBroker(tmp_path / str(seed), flusher=LyingFlusher()), seed)
         except AssertionError:
             caught += 1
-    assert caught >= 4
+    assert caught >= 5, "by chance a cut may leave everything, but not most times"
 
 
 def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
