@@ -1,5 +1,6 @@
 """Storage: segments with indexes, producer state, group-commit durability, the data directory."""
 
+from .compaction import CompactionPlan, CompactionResult, run_compaction
 from .config import LogConfig
 from .datadir import DataDir, Holder
 from .disk import Disk, OsDisk
@@ -12,6 +13,8 @@ __all__ = [
     "AbortedTransaction",
     "AppendInfo",
     "AppendRefused",
+    "CompactionPlan",
+    "CompactionResult",
     "DataDir",
     "Disk",
     "DiskFull",
@@ -24,5 +27,6 @@ __all__ = [
     "PartitionFailed",
     "PartitionLog",
     "RecoveryReport",
+    "run_compaction",
     "TimeOffset",
 ]
