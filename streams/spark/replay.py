@@ -1,8 +1,8 @@
 """Runs one task over a bounded piece of its inputs, exactly as the engine would. No Spark, no log, no clock here.
 
-The same `Task` that the engine runs takes the same chunks in the same order (merged by timestamp, topic, partition), with the same stores
-over RocksDB, so what comes out equals a live run that commits every `flush_records` records. One step starts from a checkpoint (the
-beginning, or the end of the step before) and ends with one; in between nothing is written to the log.
+The same `Task` that the engine runs takes the same chunks in the same order (merged by timestamp, topic, partition), with
+the same stores over RocksDB, so what comes out equals a live run that commits every `flush_records` records. One step starts
+from a checkpoint (the beginning, or the end of the step before) and ends with one; in between nothing goes to the log.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class ReplayInput:
 class Replay:
     """One step of one task. Iterate over it once: output rows as they come, then changelog rows, then the `TaskEnd`.
 
-    `state_dir`: where the task's stores are; a directory that stands at `start` is continued, any other is the caller's to restore.
+    `state_dir`: where the task's stores are; a directory that stands at `start` is continued, any other is the caller's to
+    restore.
     """
 
     subtopology: SubTopology
