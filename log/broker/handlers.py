@@ -13,8 +13,9 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 from . import cluster_api, configs_api, metadata, offsets_api, topics_api
 from .core import Core
 from .fetch import FetchHandler
+from .groups import TxnAdmission
 from .produce import ProduceHandler
-from .seams import CLOSE_CONNECTION, Handler, RequestContext, TxnVerifier
+from .seams import CLOSE_CONNECTION, Handler, RequestContext
 
 API_VERSIONS = 18
 _log = logging.getLogger("logflume.broker")
@@ -28,13 +29,13 @@ class Handlers:
     """
 
     def __init__(
-        self, core: Core, *, coordinators: Mapping[str, Handler] | None = None, verifier: TxnVerifier | None = None
+        self, core: Core, *, coordinators: Mapping[str, Handler] | None = None, admission: TxnAdmission | None = None
     ) -> None:
         """`coordinators`: handlers of groups and transactions by API name."""
         self.core = core
         self.fetch = FetchHandler(core)
         by_name: dict[str, Handler] = {
-            "Produce": ProduceHandler(core, verifier).produce,
+            "Produce": ProduceHandler(core, admission).produce,
             "Fetch": self.fetch.fetch,
             "ApiVersions": self._api_versions,
             "InitProducerId": self._init_producer_id,

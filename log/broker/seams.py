@@ -149,17 +149,3 @@ class TxnPartitions(Protocol):
     ) -> Reply:
         """Append a control batch; the reply is set to error code 0 once it is on disk."""
         ...
-
-
-class TxnVerifier(Protocol):
-    """What Produce asks the transaction coordinator about a transactional producer (KIP-890)."""
-
-    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int) -> int:
-        """Return 0 if the partition belongs to the ongoing transaction of this producer, else the error code."""
-        ...
-
-    def add_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
-    ) -> Reply:
-        """Add partitions as AddPartitionsToTxn does; the reply is set to 0 once that is on disk, or to an error code."""
-        ...

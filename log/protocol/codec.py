@@ -23,21 +23,23 @@ Buffer = bytes | bytearray | memoryview
 def decode_request(api_key: int, version: int, body: memoryview) -> Any:
     """Decode the body of a request (after its header). `records` are views of `body`.
 
+    Bytes after the message are ignored, as Apache Kafka does: librdkafka 2.x sends some after Metadata.
+
     Raises:
         KafkaError: UNSUPPORTED_VERSION, the API or version is not in the tables.
         DecodeError: the bytes do not have the form of the message.
     """
-    return _decode(_request_decoder(api_key, version), body, api_key, version)
+    return _decode(_request_decoder(api_key, version), body, api_key, version)[0]
 
 
 def decode_response(api_key: int, version: int, body: memoryview) -> Any:
     """Decode the body of a response (after its header); raises as `decode_request`."""
-    return _decode(_response_decoder(api_key, version), body, api_key, version)
+    return _decode_all(_response_decoder(api_key, version), body, api_key, version)
 
 
 def decode_data(name: str, version: int, body: Buffer) -> Any:
     """Decode a message that travels inside others, such as `ConsumerProtocolSubscription`; raises DecodeError."""
-    return _decode(_decoder(name, version), memoryview(body), -1, version)
+    return _decode_all(_decoder(name, version), memoryview(body), -1, version)
 
 
 def encode_data(message: Any, version: int) -> bytes:
@@ -106,11 +108,16 @@ def _check_version(message: tables.Message, version: int) -> None:
         )
 
 
-def _decode(decoder: Decoder, body: memoryview, api_key: int, version: int) -> Any:
+def _decode(decoder: Decoder, body: memoryview, api_key: int, version: int) -> tuple[Any, int]:
     try:
-        message, pos = decoder(body, 0)
+        return decoder(body, 0)
     except (Malformed, struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"malformed message of API key {api_key} version {version}: {error}") from error
+
+
+def _decode_all(decoder: Decoder, body: memoryview, api_key: int, version: int) -> Any:
+    """Decode a message that must fill `body`."""
+    message, pos = _decode(decoder, body, api_key, version)
     if pos != len(body):
         raise DecodeError(f"malformed message of API key {api_key} version {version}: expected {pos} bytes, found {len(body)}")
     return message

@@ -19,6 +19,7 @@ import msgspec
 from logflume.log import DataDirLocked, InvalidInput, StorageError
 
 DIRECTORY_FORMAT = 1
+_MAX_INSTANCES = 64
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -37,26 +38,21 @@ class StateDirectory:
         """Create or open; `new_id` becomes the instance id if there is none yet.
 
         Raises:
-            DataDirLocked: another process runs on it.
+            DataDirLocked: all numbers are taken by running instances.
             InvalidInput: the name cannot be a directory, or the directory is another application's or a newer logflume's.
         """
         if not _NAME.fullmatch(application) or application in (".", ".."):
             raise InvalidInput(f"application name {application!r} must be 1 to 200 letters, digits, '.', '_' or '-'")
-        self.path = root / application
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise StorageError(
-                f"cannot use {self.path} for state: {error.strerror}; choose a state_dir that can be written"
-            ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
+        self._lock = -1
+        for number in range(_MAX_INSTANCES):
+            self.path = root / application / str(number)
+            self._lock = _try_lock(self.path)
+            if self._lock >= 0:
+                break
+        else:
             raise DataDirLocked(
-                f"another instance of {application!r} runs on {self.path}; give this one its own state_dir to share the work"
-            ) from None
+                f"{_MAX_INSTANCES} instances of {application!r} run in {root}; choose another state_dir for this one"
+            )
         try:
             self.identity = self._identity(application, new_id)
         except BaseException:
@@ -110,3 +106,18 @@ class StateDirectory:
                 f"{self.path} belongs to application {found.application!r}, not {application!r}; choose another state_dir"
             )
         return found
+
+
+def _try_lock(path: Path) -> int:
+    """Return the descriptor of the lock, -1 when another process holds it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StorageError(f"cannot use {path} for state: {error.strerror}; choose a state_dir that can be written") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return -1
+    return lock

@@ -101,6 +101,10 @@ class TaskDb:
         options.set_iterate_upper_bound(stop)
         yield from self._db.items(from_key=start, read_opt=options)
 
+    def estimated_keys(self) -> int:
+        """Return about how many entries all stores have."""
+        return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
+
     def is_empty(self, store: str) -> bool:
         """Return whether a store has no entry."""
         prefix = self.prefix(store)

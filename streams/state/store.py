@@ -21,6 +21,7 @@ from .disk import TaskDb, after_prefix
 from .windows import SegmentLayout, window_start
 
 _ENTRY_OVERHEAD_BYTES = 260
+_PRELOAD_MAX_ENTRIES = 100_000
 _NEVER = 1 << 62
 
 
@@ -148,6 +149,19 @@ class Store:
             self._complete_from = _NEVER
         else:
             self._complete_from = max(self._complete_from, window_start(key) + 1)
+
+    def preload(self) -> None:
+        """Read all entries into memory if they are few, so that `load` is free from then on."""
+        if self._db is None or self._complete_from == 0 or self._db.estimated_keys() > _PRELOAD_MAX_ENTRIES:
+            return
+        room = self._memory_bytes // (2 * _ENTRY_OVERHEAD_BYTES)
+        found: dict[bytes, Entry] = {}
+        for key, entry in self.scan_disk(b"", None):
+            found[key] = entry
+            if len(found) > min(room, _PRELOAD_MAX_ENTRIES):
+                return
+        self.resident = {**found, **self.resident}
+        self._complete_from = 0
 
     def expire(self) -> int:
         """Drop window entries of expired segments from memory (the disk follows with the next commit); return how many.

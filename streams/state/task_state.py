@@ -55,6 +55,20 @@ class TaskState:
             store.committed()
             store.expire()
 
+    def restore(self, store: Store, keys: Sequence[bytes | None], values: Sequence[bytes | None], checkpoint: Checkpoint) -> None:
+        """Take records of a store's changelog, in order, in one write batch."""
+        batch = self.db.batch()
+        for key, value in zip(keys, values, strict=True):
+            if key is not None:
+                store.restored(key, value, batch)
+        self.checkpoint = checkpoint
+        self.db.write(batch, checkpoint)
+
+    def preload(self) -> None:
+        """Read small stores into memory, so that their keys need no look on disk from then on."""
+        for store in self.stores.values():
+            store.preload()
+
     def reader(self, store: str) -> StoreReader:
         """Return a thread-safe reader of a store's committed entries."""
         return StoreReader(self.db, self.stores[store].spec)

@@ -68,8 +68,7 @@ def test_every_truncation_of_a_request_is_refused(key: int) -> None:
         for size in range(len(raw)):
             with pytest.raises(DecodeError):
                 codec.decode_request(key, version, memoryview(raw[:size]))
-        with pytest.raises(DecodeError, match=f"expected {len(raw)} bytes"):
-            codec.decode_request(key, version, memoryview(raw + b"\0"))
+        assert encoded(codec.decode_request(key, version, memoryview(raw + b"more")), version) == raw
 
 
 @pytest.mark.parametrize(
@@ -124,6 +123,12 @@ def test_a_response_of_api_versions_is_read_whatever_version_it_has() -> None:
     decoded = frames.decode_response(memoryview(refused), 18, 4)
     assert decoded.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert decoded.api_keys == response.api_keys
+
+
+def test_bytes_after_a_response_are_refused() -> None:
+    raw = encoded(messages.HeartbeatResponse(), 4)
+    with pytest.raises(DecodeError, match=f"expected {len(raw)} bytes, found {len(raw) + 1}"):
+        codec.decode_response(12, 4, memoryview(raw + b"\0"))
 
 
 def test_values_that_do_not_fit_are_the_callers_mistake() -> None:

@@ -1,0 +1,8 @@
+"""Consumer groups: membership, assignments and committed offsets, kept in `__consumer_offsets`."""
+
+from .config import GroupConfig
+from .coordinator import OFFSETS_TOPIC, GroupCoordinator
+from .handlers import handlers
+from .ports import Topics, TxnAdmission
+
+__all__ = ["GroupConfig", "GroupCoordinator", "OFFSETS_TOPIC", "Topics", "TxnAdmission", "handlers"]

@@ -1,0 +1,126 @@
+"""DescribeGroups, ListGroups, DeleteGroups and FindCoordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...protocol import messages
+from ...protocol.errors import ErrorCode
+from ..seams import Reply, RequestContext
+from .classic_group import ClassicGroup, GroupState
+from .coordinator import GroupCoordinator
+
+FIRST_NOT_FOUND_VERSION = 6
+FIRST_BATCHED_FIND_VERSION = 4
+COORDINATOR_KEY_TYPES = (0, 1, 2)  # group, transaction, share
+GROUP_TYPE = "Classic"
+AUTHORIZED_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe: all that a group has
+NOT_ASKED = -(1 << 31)
+
+NodeOf = Callable[[RequestContext], tuple[int, str, int]]
+"""Returns (node id, host, port) under which the asking client reaches this broker."""
+
+
+class GroupAdminHandlers:
+    """The APIs that look at groups from outside."""
+
+    def __init__(self, coordinator: GroupCoordinator, node_of: NodeOf) -> None:
+        self._coordinator, self._node_of = coordinator, node_of
+
+    def describe_groups(self, context: RequestContext, request: Any) -> Any:
+        operations = AUTHORIZED_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+        described = messages.DescribeGroupsResponse.DescribedGroup
+        groups = []
+        for group_id in request.groups:
+            group = self._coordinator.group(group_id)
+            if group is not None:
+                groups.append(_describe(group, operations))
+                continue
+            is_error = context.api_version >= FIRST_NOT_FOUND_VERSION
+            groups.append(
+                described(
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
+                    error_message=f"Group {group_id} not found." if is_error else None,
+                    group_id=group_id,
+                    group_state=GroupState.DEAD.value,
+                    authorized_operations=operations,
+                )
+            )
+        return messages.DescribeGroupsResponse(groups=groups)
+
+    def list_groups(self, context: RequestContext, request: Any) -> Any:
+        states = {state.lower() for state in request.states_filter}
+        types = {name.lower() for name in request.types_filter}
+        listed = messages.ListGroupsResponse.ListedGroup
+        return messages.ListGroupsResponse(
+            groups=[
+                listed(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state.value,
+                    group_type=GROUP_TYPE,
+                )
+                for group in self._coordinator.groups()
+                if (not states or group.state.value.lower() in states) and (not types or GROUP_TYPE.lower() in types)
+            ]
+        )
+
+    def delete_groups(self, context: RequestContext, request: Any) -> Reply:
+        reply = Reply()
+        names = list(request.groups_names)
+        errors: dict[int, ErrorCode] = {}
+        result = messages.DeleteGroupsResponse.DeletableGroupResult
+
+        def on_deleted(index: int, error: ErrorCode) -> None:
+            errors[index] = error
+            if len(errors) == len(names):
+                results = [result(group_id=name, error_code=errors[i]) for i, name in enumerate(names)]
+                reply.set(messages.DeleteGroupsResponse(results=results))
+
+        if not names:
+            reply.set(messages.DeleteGroupsResponse())
+        for index, name in enumerate(names):
+            self._coordinator.delete_group(name).then(lambda error, index=index: on_deleted(index, error))  # type: ignore[misc]
+        return reply
+
+    def find_coordinator(self, context: RequestContext, request: Any) -> Any:
+        """This broker coordinates every group and transaction."""
+        is_known = request.key_type in COORDINATOR_KEY_TYPES
+        node_id, host, port = self._node_of(context) if is_known else (-1, "", -1)
+        error = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
+        text = None if is_known else f"unknown coordinator key type {request.key_type}; expected 0 (group), 1 or 2"
+        response = messages.FindCoordinatorResponse
+        if context.api_version < FIRST_BATCHED_FIND_VERSION:
+            return response(error_code=error, error_message=text, node_id=node_id, host=host, port=port)
+        return response(
+            coordinators=[
+                response.Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=text)
+                for key in request.coordinator_keys
+            ]
+        )
+
+
+def _describe(group: ClassicGroup, operations: int) -> Any:
+    """Describe a group; only a stable one tells metadata and assignments."""
+    is_stable = group.state is GroupState.STABLE
+    member = messages.DescribeGroupsResponse.DescribedGroupMember
+    return messages.DescribeGroupsResponse.DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=[
+            member(
+                member_id=m.member_id,
+                group_instance_id=m.instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                member_metadata=m.metadata(group.protocol_name) if is_stable else b"",
+                member_assignment=m.assignment if is_stable else b"",
+            )
+            for m in group.members.values()
+        ],
+        authorized_operations=operations,
+    )

@@ -1,0 +1,201 @@
+"""Committing, fetching and deleting offsets: who may, what is refused, and the reply only once it is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...protocol.errors import ErrorCode
+from ..seams import Clock, Journal, JournalRecord, Reply
+from .classic_group import ClassicGroup, GroupState
+from .config import GroupConfig
+from .journal_records import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
+from .membership import check_member
+from .offsets import CommittedOffset, OffsetStore, TopicPartition
+from .ports import Topics
+from .subscription import subscribed_topics
+
+
+@dataclass(frozen=True, slots=True)
+class NewOffset:
+    """An offset as a client commits it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """Who commits: a member of a generation, or (generation -1, no ids) an administrator or a consumer without a group."""
+
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+    @property
+    def is_member(self) -> bool:
+        return self.generation >= 0 or bool(self.member_id) or self.instance_id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TxnProducer:
+    """The producer whose transaction the offsets belong to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class OffsetCommits:
+    """The rules of offset commits over the coordinator's store and journal."""
+
+    def __init__(self, config: GroupConfig, clock: Clock, journal: Journal, topics: Topics, store: OffsetStore) -> None:
+        self._config, self._clock, self._journal, self._topics, self._store = config, clock, journal, topics, store
+
+    def commit(
+        self,
+        group: ClassicGroup,
+        journal_partition: int,
+        committer: Committer,
+        offsets: Mapping[TopicPartition, NewOffset],
+        *,
+        txn: TxnProducer | None = None,
+    ) -> Reply:
+        """Commit offsets of a group; the reply is an ErrorCode per partition, once they are on disk.
+
+        With `txn` they stay pending until the transaction's marker comes. Good partitions are committed beside bad ones.
+        """
+        reply = Reply()
+        refusal = refuse_commit(group, committer, is_transactional=txn is not None)
+        errors = {partition: refusal or self._refusal_of(partition, new) for partition, new in offsets.items()}
+        good = {partition: offsets[partition] for partition, error in errors.items() if not error}
+        if not refusal and committer.member_id in group.members:
+            group.members[committer.member_id].touch()
+        if not good:
+            reply.set(errors)
+            return reply
+        now_ms = self._clock.wall_ms()
+        records = [_record(group.group_id, partition, new, now_ms) for partition, new in good.items()]
+        producer_id, producer_epoch = (txn.producer_id, txn.producer_epoch) if txn else (-1, -1)
+        if txn:
+            self._store.expect(group.group_id, good)
+        written = self._journal.append(journal_partition, records, producer_id=producer_id, producer_epoch=producer_epoch)
+        group.last_write = written
+
+        def on_written(base_offset: int) -> None:
+            if txn:
+                self._store.arrive(group.group_id, good)
+            if base_offset < 0:
+                errors.update(dict.fromkeys(good, write_error(base_offset)))
+            elif txn:
+                self._store.hold(producer_id, group.group_id, _committed(good, now_ms, base_offset))
+            elif group.state is not GroupState.DEAD:
+                self._store.commit(group.group_id, _committed(good, now_ms, base_offset))
+            reply.set(errors)
+
+        written.then(on_written)
+        return reply
+
+    def _refusal_of(self, partition: TopicPartition, new: NewOffset) -> ErrorCode:
+        if len(new.metadata.encode()) > self._config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if not self._topics.exists(*partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def delete(self, group: ClassicGroup, journal_partition: int, partitions: Iterable[TopicPartition]) -> Reply:
+        """Delete committed offsets; the reply is an ErrorCode per partition. Topics that a member reads are refused."""
+        reply = Reply()
+        topics = topics_in_use(group)
+        errors: Errors = {}
+        for partition in partitions:
+            if topics is None or partition[0] in topics:
+                errors[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif not self._topics.exists(*partition) and partition not in self._store.committed(group.group_id):
+                errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                errors[partition] = ErrorCode.NONE
+        committed = self._store.committed(group.group_id)
+        gone = [partition for partition, error in errors.items() if not error and partition in committed]
+        if not gone:
+            reply.set(errors)
+            return reply
+
+        def on_written(base_offset: int) -> None:
+            if base_offset < 0:
+                errors.update(dict.fromkeys(gone, write_error(base_offset)))
+            else:
+                self._store.forget(group.group_id, gone)
+            reply.set(errors)
+
+        self.write_tombstones(group, journal_partition, gone).then(on_written)
+        return reply
+
+    def write_tombstones(
+        self,
+        group: ClassicGroup,
+        journal_partition: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        more: tuple[JournalRecord, ...] = (),
+    ) -> Reply:
+        """Append the removal of these offsets (and `more`) to the journal; the reply is its base offset or an error."""
+        now_ms = self._clock.wall_ms()
+        records = [
+            JournalRecord(encode_offset_key(OffsetKey(group.group_id, topic, partition)), None, now_ms)
+            for topic, partition in partitions
+        ]
+        group.last_write = self._journal.append(journal_partition, [*records, *more])
+        return group.last_write
+
+
+def refuse_commit(group: ClassicGroup, committer: Committer, *, is_transactional: bool) -> ErrorCode:
+    """Return why this committer may not commit for the group, or NONE."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if committer.generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if committer.is_member:
+        error = check_member(group, committer.member_id, committer.instance_id)
+        if error:
+            return error
+        if committer.generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+    elif not is_transactional:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
+
+
+def topics_in_use(group: ClassicGroup) -> frozenset[str] | None:
+    """Return the topics the members read; None when that cannot be known (members of another protocol)."""
+    topics: set[str] = set()
+    for member in group.members.values():
+        wanted = subscribed_topics(member.metadata(group.protocol_name)) if group.protocol_type == "consumer" else None
+        if wanted is None:
+            return None
+        topics |= wanted
+    return frozenset(topics)
+
+
+def write_error(base_offset: int) -> ErrorCode:
+    """Return what a client hears when the journal answers with this negative code."""
+    if -base_offset in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def _record(group_id: str, partition: TopicPartition, new: NewOffset, now_ms: int) -> JournalRecord:
+    key = encode_offset_key(OffsetKey(group_id, *partition))
+    return JournalRecord(key, encode_offset_value(OffsetValue(new.offset, new.leader_epoch, new.metadata, now_ms)), now_ms)
+
+
+def _committed(
+    offsets: Mapping[TopicPartition, NewOffset], now_ms: int, journal_offset: int
+) -> dict[TopicPartition, CommittedOffset]:
+    return {
+        partition: CommittedOffset(new.offset, new.leader_epoch, new.metadata, now_ms, journal_offset)
+        for partition, new in offsets.items()
+    }

@@ -1,0 +1,202 @@
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: messages to the coordinator's terms and back.
+
+From version 10 on OffsetCommit and OffsetFetch name topics by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...protocol import messages
+from ...protocol.errors import ErrorCode
+from ..seams import Reply, RequestContext
+from .coordinator import OFFSETS_TOPIC, GroupCoordinator
+from .offset_commits import Committer, NewOffset, TxnProducer
+from .offsets import Offsets, TopicPartition
+from .ports import Topics, TxnAdmission
+
+FIRST_TOPIC_ID_VERSION = 10
+FIRST_BATCHED_FETCH_VERSION = 8
+FIRST_TXN_ADD_VERSION = 5
+NO_OFFSET = -1
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+class OffsetHandlers:
+    """The four APIs of committed offsets."""
+
+    def __init__(self, coordinator: GroupCoordinator, topics: Topics, admission: TxnAdmission) -> None:
+        self._coordinator, self._topics, self._admission = coordinator, topics, admission
+
+    # -- commit
+
+    def offset_commit(self, context: RequestContext, request: Any) -> Reply:
+        by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
+        named = [(self._topics.name_of(bytes(t.topic_id)) if by_id else t.name, t) for t in request.topics]
+        committer = Committer(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
+        response = messages.OffsetCommitResponse
+        topic, partition = response.OffsetCommitResponseTopic, response.OffsetCommitResponsePartition
+
+        def respond(errors: Errors) -> Any:
+            return response(
+                topics=[
+                    topic(
+                        name=t.name,
+                        topic_id=t.topic_id,
+                        partitions=_partition_errors(name, t.partitions, errors, partition),
+                    )
+                    for name, t in named
+                ]
+            )
+
+        return _mapped(self._coordinator.commit_offsets(request.group_id, committer, _new_offsets(named)), respond)
+
+    def txn_offset_commit(self, context: RequestContext, request: Any) -> Reply:
+        offsets = _new_offsets((t.name, t) for t in request.topics)
+        committer = Committer(request.generation_id, request.member_id, request.group_instance_id)
+        producer = TxnProducer(request.producer_id, request.producer_epoch)
+        response = messages.TxnOffsetCommitResponse
+        topic, partition = response.TxnOffsetCommitResponseTopic, response.TxnOffsetCommitResponsePartition
+        reply = Reply()
+
+        def respond(errors: Errors) -> None:
+            topics = [
+                topic(name=t.name, partitions=_partition_errors(t.name, t.partitions, errors, partition)) for t in request.topics
+            ]
+            reply.set(response(topics=topics))
+
+        def on_admitted(error: ErrorCode) -> None:
+            if error:
+                respond(dict.fromkeys(offsets, error))
+            else:
+                self._coordinator.commit_offsets(request.group_id, committer, offsets, txn=producer).then(respond)
+
+        admitted = self._admission.admit(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            OFFSETS_TOPIC,
+            self._coordinator.journal_partition(request.group_id),
+            can_add=context.api_version >= FIRST_TXN_ADD_VERSION,
+        )
+        if isinstance(admitted, Reply):
+            admitted.then(on_admitted)
+        else:
+            on_admitted(admitted)
+        return reply
+
+    # -- fetch
+
+    def offset_fetch(self, context: RequestContext, request: Any) -> Any:
+        response = messages.OffsetFetchResponse
+        if context.api_version >= FIRST_BATCHED_FETCH_VERSION:
+            by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
+            return response(groups=[self._fetch_group(g, request.require_stable, by_id=by_id) for g in request.groups])
+        wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
+        topic, partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
+        topics = self._fetch(request.group_id, wanted, request.require_stable, partition)
+        return response(topics=[topic(name=name, partitions=partitions) for name, partitions in topics])
+
+    def _fetch_group(self, group: Any, require_stable: bool, *, by_id: bool) -> Any:
+        response = messages.OffsetFetchResponse
+        topic, partition = response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions
+        wanted = None
+        unknown: list[Any] = []
+        if group.topics is not None:
+            wanted = []
+            for t in group.topics:
+                name = self._topics.name_of(bytes(t.topic_id)) if by_id else t.name
+                if name is None:
+                    missing = [_no_offset(partition, p, ErrorCode.UNKNOWN_TOPIC_ID) for p in t.partition_indexes]
+                    unknown.append(topic(topic_id=t.topic_id, partitions=missing))
+                else:
+                    wanted.append((name, t.partition_indexes))
+        found = []
+        for name, partitions in self._fetch(group.group_id, wanted, require_stable, partition):
+            topic_id = self._topics.id_of(name) if by_id else None
+            if not by_id:
+                found.append(topic(name=name, partitions=partitions))
+            elif topic_id is not None:
+                found.append(topic(topic_id=topic_id, partitions=partitions))
+        return response.OffsetFetchResponseGroup(group_id=group.group_id, topics=found + unknown)
+
+    def _fetch(
+        self, group_id: str, wanted: list[tuple[str, list[int]]] | None, require_stable: bool, partition: Any
+    ) -> list[tuple[str, list[Any]]]:
+        """Return per topic what is committed for the wanted partitions; None wants all that have an offset."""
+        committed = self._coordinator.committed_offsets(group_id)
+        unstable = self._coordinator.unstable_partitions(group_id) if require_stable else set()
+        if wanted is None:
+            by_topic: dict[str, list[int]] = {}
+            for name, index in sorted(committed.keys() | unstable):
+                by_topic.setdefault(name, []).append(index)
+            wanted = list(by_topic.items())
+        return [
+            (name, [_fetched(partition, (name, index), committed, unstable) for index in indexes]) for name, indexes in wanted
+        ]
+
+    # -- delete
+
+    def offset_delete(self, context: RequestContext, request: Any) -> Reply:
+        partitions = [(t.name, p.partition_index) for t in request.topics for p in t.partitions]
+        response = messages.OffsetDeleteResponse
+        topic, partition = response.OffsetDeleteResponseTopic, response.OffsetDeleteResponsePartition
+
+        def respond(errors: ErrorCode | Errors) -> Any:
+            if isinstance(errors, ErrorCode):
+                return response(error_code=errors)
+            return response(
+                topics=[
+                    topic(name=t.name, partitions=_partition_errors(t.name, t.partitions, errors, partition))
+                    for t in request.topics
+                ]
+            )
+
+        return _mapped(self._coordinator.delete_offsets(request.group_id, partitions), respond)
+
+
+def _mapped(reply: Reply, respond: Callable[[Any], Any]) -> Reply:
+    mapped = Reply()
+    reply.then(lambda value: mapped.set(respond(value)))
+    return mapped
+
+
+def _new_offsets(topics: Iterable[tuple[str | None, Any]]) -> dict[TopicPartition, NewOffset]:
+    """Collect the offsets of the topics that exist."""
+    return {
+        (name, p.partition_index): NewOffset(p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "")
+        for name, topic in topics
+        if name is not None
+        for p in topic.partitions
+    }
+
+
+def _partition_errors(name: str | None, partitions: Iterable[Any], errors: Errors, make: Any) -> list[Any]:
+    return [
+        make(
+            partition_index=p.partition_index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID if name is None else errors[name, p.partition_index],
+        )
+        for p in partitions
+    ]
+
+
+def _fetched(make: Any, partition: TopicPartition, committed: Offsets, unstable: set[TopicPartition]) -> Any:
+    if partition in unstable:
+        return _no_offset(make, partition[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    offset = committed.get(partition)
+    if offset is None:
+        return _no_offset(make, partition[1], ErrorCode.NONE)
+    return make(
+        partition_index=partition[1],
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        error_code=ErrorCode.NONE,
+    )
+
+
+def _no_offset(make: Any, index: int, error: ErrorCode) -> Any:
+    return make(partition_index=index, committed_offset=NO_OFFSET, committed_leader_epoch=-1, metadata="", error_code=error)

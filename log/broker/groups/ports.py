@@ -1,0 +1,31 @@
+"""What the group coordinator asks of the rest of the broker, besides journal, clock and timers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...protocol.errors import ErrorCode
+from ..seams import Reply
+
+
+class Topics(Protocol):
+    """The topics that exist, by name and by id (16 bytes)."""
+
+    def exists(self, topic: str, partition: int) -> bool: ...
+
+    def name_of(self, topic_id: bytes) -> str | None: ...
+
+    def id_of(self, topic: str) -> bytes | None: ...
+
+
+class TxnAdmission(Protocol):
+    """Says whether a producer may write to a partition in its transaction."""
+
+    def admit(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, can_add: bool
+    ) -> ErrorCode | Reply:
+        """Return an ErrorCode, or a Reply of one when the partition has to be added to the transaction first.
+
+        A caller that gets NONE must append before it gives up control, so that the end of the transaction cannot slip between.
+        """
+        ...

@@ -1,0 +1,288 @@
+"""One client connection: frames in, handlers, responses out in the order of the requests.
+
+The connection owns its non-blocking socket, because neither `sendmsg` nor `sendfile` can be had below an asyncio transport. One
+receive buffer is used again and again: requests are handled as views of it, and no handler keeps a view after it has
+returned, so that bytes of one request never turn into those of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from logflume.log.broker.handlers import API_VERSIONS, Handlers
+from logflume.log.broker.seams import CLOSE_CONNECTION, Reply, RequestContext
+from logflume.log.errors import DecodeError, LogflumeError
+from logflume.log.protocol import codec, frames, messages
+
+from .outbox import Outbox
+
+INITIAL_BUFFER_BYTES = 16 * 1024
+KEPT_BUFFER_BYTES = 4 * 1024 * 1024
+"""A receive buffer that grew beyond this for one request is given back after it."""
+MAX_IN_FLIGHT = 128
+"""Requests of one connection that may wait for their responses; no more is read until some are answered."""
+MAX_PENDING_BYTES = 8 * 1024 * 1024
+"""Unsent bytes from which on no more is read: a client that does not read is not served on."""
+
+_SIZE = struct.Struct(">i")
+_log = logging.getLogger("logflume.server")
+
+
+class _Slot:
+    """The place of a response in the queue; `parts` is None until it is there, [] for no response."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: list[Any] | None = None
+
+
+class Connection:
+    """A connection on the loop's thread.
+
+    Invariants: responses leave in the order of their requests; bytes _start.._end of the buffer are received and not handled;
+    the socket is registered for writing exactly while the outbox is blocked.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        handlers: Handlers,
+        *,
+        connection_id: int,
+        host: str,
+        listener: str,
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        self.connection_id = connection_id
+        self.active_s = loop.time()
+        """When something was last received or sent."""
+        self._sock, self._loop, self._handlers = sock, loop, handlers
+        self._host, self._listener, self._on_close = host, listener, on_close
+        self._fd = sock.fileno()
+        self._buffer = bytearray(INITIAL_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._queue: deque[_Slot] = deque()
+        self._outbox = Outbox(sock)
+        self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
+        self._set_reading(is_on=True)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is waiting for an answer or to be sent."""
+        return not self._queue and not self._outbox
+
+    @property
+    def is_stalled(self) -> bool:
+        """The client does not take what it was sent."""
+        return self._is_writing
+
+    def drain(self) -> None:
+        """Read no more; close as soon as every request that was read is answered."""
+        self._is_draining = True
+        self._set_reading(is_on=False)
+        if self.is_idle:
+            self.close("the broker is stopping")
+
+    def close(self, reason: str, *, level: int = logging.DEBUG) -> None:
+        """Close at once; answers still due are dropped. Idempotent."""
+        if self._is_closed:
+            return
+        _log.log(level, "closed the connection of %s: %s", self._host, reason)
+        self._set_reading(is_on=False)
+        if self._is_writing:
+            self._loop.remove_writer(self._fd)
+        self._is_closed = True
+        self._queue.clear()
+        self._sock.close()
+        self._handlers.connection_closed(self.connection_id)
+        self._on_close(self)
+
+    def _set_reading(self, *, is_on: bool) -> None:
+        if is_on == self._is_reading or self._is_closed:
+            return
+        self._is_reading = is_on
+        if is_on:
+            self._loop.add_reader(self._fd, self._readable)
+        else:
+            self._loop.remove_reader(self._fd)
+
+    def _readable(self) -> None:
+        try:
+            received = self._sock.recv_into(self._view[self._end :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(str(error))
+            return
+        if received == 0:
+            self.close("the client closed it")
+            return
+        self.active_s = self._loop.time()
+        self._end += received
+        try:
+            self._handle_frames()
+        except DecodeError as error:
+            self.close(str(error), level=logging.WARNING)
+            return
+        if not self._is_closed:
+            self._flush()
+
+    def _handle_frames(self) -> None:
+        """Handle every complete frame in the buffer; make room for the next one. Raises DecodeError."""
+        view = self._view
+        while self._end - self._start >= 4 and not self._is_closed:
+            size: int = _SIZE.unpack_from(view, self._start)[0]
+            limit = self._handlers.core.config.number("socket.request.max.bytes")
+            if not 8 <= size <= limit:
+                raise DecodeError(f"a frame of {size} bytes: expected 8 to {limit} (socket.request.max.bytes)")
+            begin = self._start + 4
+            if self._end < begin + size:
+                self._make_room(size + 4)
+                break
+            self._start = begin + size
+            self._handle(view[begin : begin + size])
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > KEPT_BUFFER_BYTES:
+                self._replace_buffer(INITIAL_BUFFER_BYTES)
+        elif len(self._buffer) - self._end < 4:
+            self._make_room(INITIAL_BUFFER_BYTES)
+
+    def _make_room(self, needed_bytes: int) -> None:
+        """Move what is unhandled to the front; grow, at most doubling, so that a size that lies costs no memory."""
+        if len(self._buffer) - self._start >= needed_bytes:
+            return
+        unhandled = self._end - self._start
+        self._replace_buffer(max(len(self._buffer), min(needed_bytes, max(2 * unhandled, INITIAL_BUFFER_BYTES))))
+
+    def _replace_buffer(self, size_bytes: int) -> None:
+        unhandled = self._view[self._start : self._end]
+        buffer = bytearray(size_bytes) if size_bytes != len(self._buffer) else self._buffer
+        buffer[: len(unhandled)] = bytes(unhandled) if buffer is self._buffer else unhandled
+        self._start, self._end = 0, len(unhandled)
+        if buffer is not self._buffer:
+            self._buffer, self._view = buffer, memoryview(buffer)
+
+    def _handle(self, frame: memoryview) -> None:
+        """Handle one request. Raises DecodeError."""
+        header, pos = frames.decode_request_header(frame)
+        key, version = header.api_key, header.api_version
+        versions = self._handlers.versions(key)
+        if versions is None or version not in versions:
+            self._refuse_version(header)
+            return
+        request = codec.decode_request(key, version, frame[pos:])
+        outcome = self._handlers.handle(
+            RequestContext(
+                key,
+                version,
+                header.correlation_id,
+                header.client_id or "",
+                self._host,
+                self.connection_id,
+                listener=self._listener,
+            ),
+            request,
+        )
+        if outcome is None:
+            return
+        if outcome is CLOSE_CONNECTION:
+            self._close_after_queue(f"API key {key} failed")
+        elif isinstance(outcome, Reply):
+            slot = _Slot()
+            self._queue.append(slot)
+            outcome.then(lambda response: self._answer_later(slot, response, version, header.correlation_id))
+            if len(self._queue) >= MAX_IN_FLIGHT:
+                self._set_reading(is_on=False)
+        else:
+            self._answer(frames.response_frame(outcome, version, header.correlation_id))
+
+    def _refuse_version(self, header: frames.RequestHeader) -> None:
+        if header.api_key == API_VERSIONS:
+            known = self._handlers.api_versions
+            response = messages.ApiVersionsResponse(api_keys=known.api_keys)
+            self._answer(frames.unsupported_api_versions_frame(header.correlation_id, response))
+            return
+        raise DecodeError(f"API key {header.api_key} version {header.api_version} is not handled; ask with ApiVersions")
+
+    def _answer(self, parts: list[Any]) -> None:
+        if self._queue:
+            slot = _Slot()
+            slot.parts = parts
+            self._queue.append(slot)
+        else:
+            self._outbox.add(parts)
+
+    def _answer_later(self, slot: _Slot, response: Any, version: int, correlation_id: int) -> None:
+        """Take the value of a reply; the response goes out once those before it are there."""
+        if self._is_closed:
+            return
+        if response is None:
+            slot.parts = []
+        elif response is CLOSE_CONNECTION:
+            self._close_after_queue("a request failed")
+            return
+        else:
+            try:
+                slot.parts = frames.response_frame(response, version, correlation_id)
+            except LogflumeError as error:
+                self.close(str(error), level=logging.ERROR)
+                return
+        if self._queue and self._queue[0] is slot:
+            self._flush_soon()
+
+    def _close_after_queue(self, reason: str) -> None:
+        self._flush()
+        self.close(reason, level=logging.WARNING)
+
+    def _flush_soon(self) -> None:
+        """Send at the end of this turn of the loop, together with what else gets ready in it."""
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send what is ready, as far as the socket takes it."""
+        self._is_flush_due = False
+        if self._is_closed:
+            return
+        queue = self._queue
+        while queue and queue[0].parts is not None:
+            self._outbox.add(queue.popleft().parts or [])
+        if self._is_writing or (not self._outbox and not self._is_draining):
+            self._resume()
+            return
+        self._send()
+
+    def _send(self) -> None:
+        try:
+            is_done = self._outbox.send()
+        except (OSError, LogflumeError) as error:
+            self.close(str(error))
+            return
+        self.active_s = self._loop.time()
+        if is_done and self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._fd)
+        elif not is_done and not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._fd, self._send)
+        if self._is_draining and self.is_idle:
+            self.close("the broker is stopping")
+            return
+        self._resume()
+
+    def _resume(self) -> None:
+        """Read on unless too much is waiting to be answered or sent."""
+        if not self._is_draining:
+            is_full = len(self._queue) >= MAX_IN_FLIGHT or self._outbox.pending_bytes >= MAX_PENDING_BYTES
+            self._set_reading(is_on=not is_full)

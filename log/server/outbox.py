@@ -1,0 +1,112 @@
+"""What a connection still has to send: responses in the order of their requests, buffers and file ranges, partial sends.
+
+Bytes go out with one `sendmsg` per turn; large file ranges with `sendfile`, straight from the page cache.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from typing import Any
+
+from logflume.log.storage import LogSlice
+
+READ_BELOW_BYTES = 32 * 1024
+"""File ranges shorter than this are read and sent with their neighbours: fewer system calls."""
+MAX_BUFFERS = 512
+"""Buffers per `sendmsg`; the system allows 1024."""
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+
+
+class Outbox:
+    """The unsent parts of a connection. Invariant: parts leave in the order in which they came.
+
+    Attributes:
+        pending_bytes: bytes in memory that are not sent yet (file ranges cost none).
+    """
+
+    __slots__ = ("_parts", "_sock", "pending_bytes")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._parts: deque[Any] = deque()
+        self.pending_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, parts: list[Any]) -> None:
+        """Queue the buffers (bytes, bytearray, memoryview) and file ranges of one response."""
+        for part in parts:
+            if isinstance(part, LogSlice):
+                if part.size_bytes < READ_BELOW_BYTES:
+                    part = part.read()
+                else:
+                    self._parts.append(_FileRange(part))
+                    continue
+            if part:
+                self._parts.append(part)
+                self.pending_bytes += len(part)
+
+    def send(self) -> bool:
+        """Send as much as the socket takes now; True when everything is sent. Raises OSError."""
+        parts = self._parts
+        while parts:
+            if isinstance(parts[0], _FileRange):
+                if not parts[0].send(self._sock):
+                    return False
+                parts.popleft()
+            elif not self._send_buffers():
+                return False
+        return True
+
+    def _send_buffers(self) -> bool:
+        """Send the run of buffers at the front in one call; False when the socket is full."""
+        parts = self._parts
+        if len(parts) == 1:
+            buffers, size = [parts[0]], len(parts[0])
+        else:
+            buffers, size = [], 0
+            for part in parts:
+                if isinstance(part, _FileRange) or len(buffers) == MAX_BUFFERS:
+                    break
+                buffers.append(part)
+                size += len(part)
+        flags = _MSG_MORE if len(buffers) < len(parts) else 0
+        try:
+            sent = self._sock.sendmsg(buffers, (), flags)
+        except (BlockingIOError, InterruptedError):
+            return False
+        self.pending_bytes -= sent
+        if sent == size:
+            for _ in buffers:
+                parts.popleft()
+            return True
+        while sent >= len(parts[0]):
+            sent -= len(parts.popleft())
+        parts[0] = memoryview(parts[0])[sent:]
+        return False
+
+
+class _FileRange:
+    """A range of a segment file under way. The slice keeps the file open."""
+
+    __slots__ = ("_left", "_position", "_slice")
+
+    def __init__(self, part: LogSlice) -> None:
+        self._slice, self._position, self._left = part, part.position, part.size_bytes
+
+    def send(self, sock: socket.socket) -> bool:
+        """Send on; True when all of it is sent. Raises OSError, also if the file is shorter than it was."""
+        target, source = sock.fileno(), self._slice.fd
+        while self._left:
+            try:
+                sent = os.sendfile(target, source, self._position, self._left)
+            except (BlockingIOError, InterruptedError):
+                return False
+            if sent == 0:
+                raise OSError(f"{self._left} bytes of a segment are missing at position {self._position}")
+            self._position += sent
+            self._left -= sent
+        return True

@@ -1,0 +1,157 @@
+"""A running broker: data directory, core, coordinators, flushing, listeners and background work on one asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.coordinators import Coordinators
+from logflume.log.broker.core import Core
+from logflume.log.broker.handlers import Handlers
+from logflume.log.errors import LogflumeError
+from logflume.log.storage import DataDir, FlushScheduler, OsDisk
+
+from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address
+from .listener import Listener
+from .runtime import LoopTimers, SystemClock
+
+CHECKPOINT_INTERVAL_S = 60.0
+UNIX_LISTENER = "UNIX"
+_log = logging.getLogger("logflume.server")
+
+
+class BrokerShell:
+    """A broker that runs. Made by `start`, ended by `stop`; everything happens on the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, data_dir: DataDir, core: Core, flusher: FlushScheduler) -> None:
+        self.data_dir, self.core = data_dir, core
+        self._loop, self._flusher = loop, flusher
+        self.coordinators = Coordinators(core)
+        self.handlers = Handlers(core, coordinators=self.coordinators.handlers(), admission=self.coordinators.admission)
+        self.addresses: list[Address] = []
+        """What is listened on, with bound ports, in the order asked for."""
+        self._listener: Listener | None = None
+        self._background: list[asyncio.TimerHandle] = []
+
+    @classmethod
+    async def start(
+        cls,
+        path: str,
+        *,
+        listen: Sequence[Address] = (),
+        advertised: Address | None = None,
+        configs: Mapping[str, str] | None = None,
+        has_unix_socket: bool = True,
+    ) -> BrokerShell:
+        """Open the data directory and serve it; on return every port accepts.
+
+        Args:
+            listen: TCP or Unix addresses; port 0 takes a free one.
+            has_unix_socket: also listen on a Unix socket in the data directory, for processes that join (D3).
+
+        Raises:
+            DataDirLocked, StorageError, CorruptLog: the directory cannot be used.
+            TransportError: an address cannot be listened on.
+            KafkaError: INVALID_CONFIG.
+        """
+        loop = asyncio.get_running_loop()
+        config = BrokerConfig({**(configs or {}), "log.dirs": path, "listeners": ",".join(map(str, listen))})
+        disk = OsDisk()
+        data_dir = DataDir.open(path, disk=disk)
+        flusher = FlushScheduler(loop)
+        addresses: dict[str, Address] = {}
+        shell: BrokerShell | None = None
+        try:
+            core = Core(
+                data_dir,
+                disk=disk,
+                config=config,
+                clock=SystemClock(),
+                timers=LoopTimers(loop),
+                flusher=flusher,
+                addresses=addresses,
+            )
+            shell = cls(loop, data_dir, core, flusher)
+            shell._listen(addresses, listen, advertised, has_unix_socket=has_unix_socket)
+        except BaseException:
+            if shell is not None:
+                await shell.stop()
+            else:
+                await flusher.close()
+                data_dir.close()
+            raise
+        shell._every(CHECKPOINT_INTERVAL_S, shell._checkpoint)
+        shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
+        return shell
+
+    def _listen(
+        self, addresses: dict[str, Address], listen: Sequence[Address], advertised: Address | None, *, has_unix_socket: bool
+    ) -> None:
+        self._listener = Listener(self._loop, self.handlers, addresses)
+        for index, address in enumerate(listen):
+            name = "PLAINTEXT" if index == 0 else f"PLAINTEXT{index + 1}"
+            self.addresses.append(self._listener.listen(name, address, advertised=advertised))
+        if has_unix_socket:
+            unix = Address(UNIX_PREFIX + unix_socket_path(self.data_dir.path), 0)
+            self.addresses.append(self._listener.listen(UNIX_LISTENER, unix))
+        if self.addresses:
+            self.data_dir.set_address(str(self.addresses[-1]))
+
+    async def stop(self) -> None:
+        """Answer what was asked, make it durable, close everything. The next start scans nothing."""
+        for handle in self._background:
+            handle.cancel()
+        if self._listener is not None:
+            await self._listener.close()
+        self.coordinators.close()
+        await self._flusher.close()
+        self.core.close()
+        self.data_dir.close()
+
+    def handle(self, context: Any, request: Any) -> Any:
+        return self.handlers.handle(context, request)
+
+    def _every(self, interval_s: float, action: Any) -> None:
+        """Run an action again and again on the loop; an error is logged and does not end it."""
+
+        def run() -> None:
+            self._background.remove(handle)
+            try:
+                action()
+            except LogflumeError as error:
+                _log.error("background work failed: %s", error)
+            self._every(interval_s, action)
+
+        handle = self._loop.call_later(interval_s, run)
+        self._background.append(handle)
+
+    def _checkpoint(self) -> None:
+        """Move recovery points up, one partition per turn of the loop, so that a crash leaves little to scan."""
+        dirty = [p.log for p in self.core.partitions.values()]
+
+        def step() -> None:
+            if dirty:
+                log = dirty.pop()
+                try:
+                    if (log.topic, log.partition) in self.core.partitions:
+                        log.checkpoint()
+                except LogflumeError as error:
+                    _log.error("checkpoint of %s-%d: %s", log.topic, log.partition, error)
+                self._loop.call_soon(step)
+
+        step()
+
+
+def unix_socket_path(data_dir: str) -> str:
+    """Return where the broker of a data directory has its Unix socket: in it, or among temporary files if that is too long."""
+    path = os.path.join(os.path.abspath(data_dir), "broker.sock")
+    if len(path.encode()) <= MAX_UNIX_PATH_BYTES:
+        return path
+    name = hashlib.sha256(os.path.realpath(data_dir).encode()).hexdigest()[:24]
+    return os.path.join(tempfile.gettempdir(), f"logflume-{os.getuid()}-{name}.sock")

@@ -1,0 +1,39 @@
+"""Closes state off the engine's thread: RocksDB may take a while, and the group must be polled meanwhile."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from logflume.log import StorageError
+from logflume.streams.state import TaskState
+
+_WAIT_S = 60.0
+
+
+class Closer:
+    """One background thread. `wait` before opening the same directory again."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="state-closer")
+        self._closing: dict[Path, Future[None]] = {}
+
+    def close(self, state: TaskState) -> None:
+        """Close soon."""
+        self._closing[state.db.path] = self._pool.submit(state.close)
+
+    def wait(self, path: Path) -> None:
+        """Wait until the state in `path` is closed, if it is being closed. Raises StorageError after 60 s."""
+        closing = self._closing.pop(path, None)
+        if closing is None:
+            return
+        try:
+            closing.result(timeout=_WAIT_S)
+        except TimeoutError:
+            raise StorageError(f"the state in {path} could not be closed within {_WAIT_S:.0f} s: a reader holds it") from None
+
+    def finish(self) -> None:
+        """Wait for everything and end the thread."""
+        for path in list(self._closing):
+            self.wait(path)
+        self._pool.shutdown(wait=True)

@@ -1,0 +1,228 @@
+"""Runs one application on a log, in one thread: embeddable, several per process (they share nothing)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+
+from logflume.log import LogflumeError
+from logflume.log.interfaces import Log
+from logflume.streams.seams import Plan
+from logflume.streams.state import StateDirectory, StoreReader
+
+from .closing import Closer
+from .opening import Surroundings
+from .options import EngineOptions
+from .problems import StreamsError
+from .queries import StoreReaders, StoreView
+from .session import Session, is_fatal
+from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
+from .task import Task
+from .topics import prepare_topics
+
+_log = logging.getLogger("logflume.streams")
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 10.0
+
+
+class Engine:
+    """See the module. `start`, then `stop`; or `run_app` for a whole process. Thread-safe."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: Log,
+        options: EngineOptions | None = None,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.plan = plan
+        self.options = options or EngineOptions()
+        self._log_handle = log
+        self._monotonic_s = monotonic_s
+        specs = {spec.name: spec for sub in plan.subtopologies for spec in sub.program.stores}
+        self._readers = StoreReaders(specs)
+        self._commit_times = CommitTimes()
+        self._stopping = threading.Event()
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._session: Session | None = None
+        self._directory: StateDirectory | None = None
+        self._state = EngineState.STARTING
+        self._error: BaseException | None = None
+        self._before: Counter[str] = Counter()
+        self._dropped_before: Counter[str] = Counter()
+        self._rate_in = RateMeter(monotonic_s())
+        self._rate_out = RateMeter(monotonic_s())
+
+    # -- life ------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Check topics and state directory, then go on in a thread.
+
+        Raises:
+            UnknownName: a source topic does not exist. InvalidInput: topics do not fit. DataDirLocked, StorageError: no state.
+        """
+        assert self._thread is None, "an engine is started once"
+        admin = self._log_handle.admin()
+        topics = prepare_topics(self.plan, admin)
+        self._directory = StateDirectory(self.options.state_dir, self.plan.application, new_id=uuid.uuid4())
+        around = Surroundings(self.plan, self.options, self._directory, topics, admin)
+        self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
+        self._thread.start()
+
+    def stop(self, *, timeout_s: float = 60.0) -> None:
+        """Process no more, commit, leave the group, close. Idempotent.
+
+        Raises:
+            StreamsError: it did not end in time. Whatever made the engine fail before.
+        """
+        self._stopping.set()
+        session = self._session
+        if session is not None:
+            session.consumer.wakeup()
+        self.wait(timeout_s=timeout_s)
+
+    def wait(self, *, timeout_s: float | None = None) -> None:
+        """Wait until the engine has ended; raises what made it fail, StreamsError when it has not ended in time."""
+        if self._thread is None:
+            return
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise StreamsError(f"the engine of {self.plan.application!r} has not ended within {timeout_s} s")
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def has_ended(self) -> bool:
+        return self._done.is_set()
+
+    def _run(self, around: Surroundings) -> None:
+        closer = Closer()
+        try:
+            self._keep_going(around, closer)
+            self._state = EngineState.STOPPED
+        except BaseException as error:  # noqa: BLE001 - kept for wait() and status(), whatever it is
+            self._error = error
+            self._state = EngineState.FAILED
+            _log.error("application %s failed: %s", self.plan.application, error)
+        finally:
+            self._readers.publish({})
+            closer.finish()
+            around.directory.close()
+            self._done.set()
+
+    def _keep_going(self, around: Surroundings, closer: Closer) -> None:
+        """Run session after session: being fenced or losing the log ends one, and the next begins from what was committed."""
+        pause_s = _PAUSE_MIN_S
+        while not self._stopping.is_set():
+            started_s = self._monotonic_s()
+            session: Session | None = None
+            try:
+                session = self._new_session(around, closer)
+                session.run(self._stopping.is_set)
+            except LogflumeError as error:
+                self._abandon(session)
+                if is_fatal(error):
+                    raise
+                if self._monotonic_s() - started_s > _PAUSE_MAX_S:
+                    pause_s = _PAUSE_MIN_S
+                _log.warning("%s: %s; joining again in %.1f s", self.plan.application, error, pause_s)
+                self._state = EngineState.REBALANCING
+                self._stopping.wait(pause_s)
+                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+            except BaseException:
+                self._abandon(session)
+                raise
+            else:
+                return
+
+    def _new_session(self, around: Surroundings, closer: Closer) -> Session:
+        self._session = Session(
+            around,
+            self._log_handle,
+            monotonic_s=self._monotonic_s,
+            commit_times=self._commit_times,
+            closer=closer,
+            on_tasks=self._tasks_changed,
+            on_release=self._task_released,
+        )
+        return self._session
+
+    def _abandon(self, session: Session | None) -> None:
+        if session is not None:
+            session.abandon()
+        self._session = None
+
+    def _tasks_changed(self) -> None:
+        """Publish readers of the tasks that are ready."""
+        session = self._session
+        assert session is not None
+        readers: dict[str, dict[int, StoreReader]] = {}
+        for task in session.tasks.values():
+            if task.state and not session.restorer.is_restoring(task):
+                for name in task.state.stores:
+                    readers.setdefault(name, {})[task.partition] = task.state.reader(name)
+        self._readers.publish(readers)
+        self._state = EngineState.RUNNING if session.restorer.is_idle else EngineState.RESTORING
+
+    def _task_released(self, task: Task) -> None:
+        """Keep the counts of a task that is closed."""
+        self._before.update({"in": task.committed.records_in, "out": task.committed.records_out})
+        self._dropped_before.update(task.problems.counts)
+
+    # -- looking in ------------------------------------------------------------------------------------------------------
+
+    def store(self, name: str) -> StoreView:
+        """Return a thread-safe view of a store's committed entries on this instance. Raises UnknownName."""
+        return self._readers.view(name)
+
+    def status(self) -> EngineStatus:
+        """Return what the engine is doing."""
+        session = self._session
+        tasks = list(session.tasks.values()) if session else []
+        rows = tuple(self._task_status(session, task) for task in tasks if session)
+        dropped: Counter[str] = Counter(self._dropped_before)
+        for row in rows:
+            dropped.update(row.dropped)
+        records_in = self._before["in"] + sum(row.records_in for row in rows)
+        records_out = self._before["out"] + sum(row.records_out for row in rows)
+        now_s = self._monotonic_s()
+        self._rate_in.mark(now_s, records_in)
+        self._rate_out.mark(now_s, records_out)
+        lags = [each.lag_records for row in rows for each in row.inputs]
+        return EngineStatus(
+            self.plan.application,
+            self._state,
+            self.options.instance_id or (self._directory.instance_id if self._directory else ""),
+            rows,
+            records_in,
+            records_out,
+            self._rate_in.rate(now_s, records_in),
+            self._rate_out.rate(now_s, records_out),
+            dict(dropped),
+            None if None in lags else sum(lag for lag in lags if lag is not None),
+            self._commit_times.status(),
+            session.restorer.remaining_records if session else 0,
+            str(self._error) if self._error else None,
+        )
+
+    def _task_status(self, session: Session, task: Task) -> TaskStatus:
+        inputs = []
+        for partition, each in task.inputs.items():
+            unfetched = session.lags.get(partition)
+            lag = None if unfetched is None else unfetched + each.buffered_records
+            inputs.append(InputStatus(partition.topic, partition.partition, each.position, lag, each.buffered_records))
+        return TaskStatus(
+            task.name,
+            session.restorer.is_restoring(task),
+            max((each.time_ms for each in task.inputs.values()), default=-1),
+            task.counts.records_in,
+            task.counts.records_out,
+            dict(task.problems.counts),
+            tuple(inputs),
+            sum(len(store.resident) for store in task.state.stores.values()) if task.state else 0,
+        )

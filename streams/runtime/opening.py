@@ -1,0 +1,193 @@
+"""Opens a task where its application has come to: committed offsets are the truth, the local state may be older, never newer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from logflume.log import InvalidInput, StorageError
+from logflume.log.interfaces import Admin, OffsetAndMetadata
+from logflume.log.records import TopicPartition
+from logflume.streams.seams import Plan, SubTopology
+from logflume.streams.state import Checkpoint, StateDirectory, TaskState
+
+from .options import EngineOptions, Guarantee, OnGap, OnProblem
+from .positions import read_times
+from .problems import StreamsError, TaskProblems
+from .restore import Restoration
+from .task import Task, task_name
+from .topics import TopicMap
+
+_log = logging.getLogger("logflume.streams")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What opening a task needs beside its own name."""
+
+    plan: Plan
+    options: EngineOptions
+    directory: StateDirectory
+    topics: TopicMap
+    admin: Admin
+
+
+def start_positions(
+    around: Surroundings, committed: Mapping[TopicPartition, OffsetAndMetadata | None]
+) -> dict[TopicPartition, int]:
+    """Return where to read each input from: the committed offset, else as `offset_reset` says.
+
+    Raises:
+        StreamsError: records were deleted by retention before they were read, and `on_gap` says to stop.
+    """
+    starts = around.admin.start_offsets(committed)
+    fresh = [partition for partition, offset in committed.items() if offset is None]
+    ends = around.admin.end_offsets(fresh) if fresh and around.options.offset_reset == "latest" else {}
+    positions = {}
+    for partition, offset in committed.items():
+        if offset is None:
+            is_repartition = partition.topic in around.topics.repartition_topics
+            positions[partition] = starts[partition] if is_repartition else ends.get(partition, starts[partition])
+        elif offset.offset < starts[partition]:
+            positions[partition] = across_gap(around.options, partition, offset.offset, starts[partition])
+        else:
+            positions[partition] = offset.offset
+    return positions
+
+
+def across_gap(options: EngineOptions, partition: TopicPartition, wanted: int, oldest: int) -> int:
+    """Return the oldest offset after saying what was lost, or raise StreamsError, as `on_gap` says."""
+    where = f"{partition.topic}-{partition.partition}"
+    text = f"{where}: offsets {wanted} to {oldest - 1} were deleted by retention before they were read"
+    if options.on_gap is OnGap.STOP:
+        raise StreamsError(
+            f"{text}; set on_gap='earliest' to go on from {oldest} without them, reset the group's offsets yourself, or give the "
+            "topic a longer retention"
+        )
+    _log.warning("%s; going on from %d", text, oldest)
+    return oldest
+
+
+def open_task(
+    around: Surroundings,
+    subtopology: SubTopology,
+    partition: int,
+    assigned: frozenset[TopicPartition],
+    committed: Mapping[TopicPartition, OffsetAndMetadata | None],
+    positions: Mapping[TopicPartition, int],
+    *,
+    memory_bytes: int,
+) -> tuple[Task, list[Restoration]]:
+    """Open state and program of a task; the stores may still have to be restored before it processes.
+
+    Raises:
+        InvalidInput: its state belongs to something else or has another shape; StorageError: it is locked.
+    """
+    sources = {
+        node: TopicPartition(topic, partition)
+        for node, topic in subtopology.program.sources.items()
+        if TopicPartition(topic, partition) in assigned
+    }
+    inputs = set(sources.values())
+    known = {tp: offset for tp in inputs if (offset := committed.get(tp)) is not None}
+    name = task_name(subtopology, partition)
+    state, ranges = None, None
+    times = read_times(known)
+    if subtopology.program.stores:
+        state = _open_state(around, subtopology, name, memory_bytes)
+        ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
+        if ranges is None or any(state.checkpoint.inputs.get(tp, 0) > positions[tp] for tp in inputs):
+            _log.warning("task %s: the local state does not fit the log (offsets or changelog went back); rebuilding it", name)
+            state.close()
+            around.directory.wipe(name)
+            state = _open_state(around, subtopology, name, memory_bytes)
+            ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
+            assert ranges is not None, "an empty database fits any log"
+        for store, time_ms in times.stores_ms.items():
+            if store in state.stores:
+                state.stores[store].stream_time_ms = max(state.stores[store].stream_time_ms, time_ms)
+    checkpoint = Checkpoint(
+        {tp: positions[tp] for tp in inputs},
+        {tp: times.inputs_ms.get(tp, -1) for tp in inputs},
+        {store: start for store, (_, start, _) in (ranges or {}).items()},
+    )
+    task = Task(
+        subtopology,
+        partition,
+        inputs=sources,
+        state=state,
+        problems=TaskProblems(
+            name,
+            on_problem=OnProblem(around.options.on_problem),
+            keeps_letters=around.options.dead_letter_topic is not None,
+        ),
+        checkpoint=checkpoint,
+    )
+    restorations = [
+        Restoration(task, store, source, start, end, store in subtopology.table_sources)
+        for store, (source, start, end) in (ranges or {}).items()
+    ]
+    return task, restorations
+
+
+def check_restored(around: Surroundings, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+    """Refuse state without offsets: the inputs would be counted into it a second time.
+
+    Raises:
+        StreamsError: with what to do.
+    """
+    if task.state is None or around.options.guarantee is not Guarantee.EXACTLY_ONCE:
+        return
+    if any(committed.get(partition) is not None for partition in task.inputs):
+        return
+    filled = [
+        name
+        for name, store in task.state.stores.items()
+        if name not in task.subtopology.table_sources and next(iter(store.range(b"", None)), None) is not None
+    ]
+    if filled:
+        raise StreamsError(
+            f"task {task.name}: stores {', '.join(filled)} have entries, but group {around.plan.application!r} has no committed "
+            "offsets (deleted or expired), so its input would be counted twice; set the group's offsets, or reset the "
+            f"application: delete its changelog topics and {around.directory.path}"
+        )
+
+
+def _open_state(around: Surroundings, subtopology: SubTopology, name: str, memory_bytes: int) -> TaskState:
+    path, stores = around.directory.task_path(name), subtopology.program.stores
+    application = around.plan.application
+    try:
+        return TaskState(path, application=application, task=name, specs=stores, memory_bytes=memory_bytes)
+    except InvalidInput:
+        raise
+    except StorageError as error:
+        if error.code == "DATA_DIR_LOCKED":
+            raise
+        _log.warning("task %s: %s; rebuilding it", name, error)
+        around.directory.wipe(name)
+        return TaskState(path, application=application, task=name, specs=stores, memory_bytes=memory_bytes)
+
+
+def _ranges(
+    around: Surroundings,
+    subtopology: SubTopology,
+    partition: int,
+    checkpoint: Checkpoint,
+    positions: Mapping[TopicPartition, int],
+) -> dict[str, tuple[TopicPartition, int, int]] | None:
+    """Return store -> (partition to restore from, from, to); None when the local state is not within the log."""
+    sources = {
+        spec.name: TopicPartition(around.topics.changelogs[subtopology.name, spec.name], partition)
+        for spec in subtopology.program.stores
+    }
+    starts = around.admin.start_offsets(set(sources.values()))
+    ends = around.admin.end_offsets(set(sources.values()))
+    ranges = {}
+    for store, source in sources.items():
+        end = positions.get(source, 0) if store in subtopology.table_sources else ends[source]
+        local = checkpoint.changelogs.get(store)
+        if local is not None and (local > end or local < starts[source]):
+            return None
+        ranges[store] = (source, starts[source] if local is None else local, end)
+    return ranges

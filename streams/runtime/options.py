@@ -1,0 +1,82 @@
+"""How an application runs: data, validated once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from logflume.log import InvalidInput
+
+
+class Guarantee(StrEnum):
+    """EXACTLY_ONCE: outputs, changelogs and offsets in one transaction. AT_LEAST_ONCE: in that order, without one."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+class OnProblem(StrEnum):
+    """What a record that cannot be decoded or evaluated does. SKIP: counted, logged, kept if there is a dead letter topic."""
+
+    SKIP = "skip"
+    STOP = "stop"
+
+
+class OnGap(StrEnum):
+    """What happens when records were deleted by retention before they were read. EARLIEST: counted, then on from the oldest."""
+
+    STOP = "stop"
+    EARLIEST = "earliest"
+
+
+def no_failpoint(name: str) -> None:
+    """Do nothing: the default of `EngineOptions.failpoint`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings of one engine.
+
+    Attributes:
+        state_dir: where state lives; each running instance of an application takes a numbered directory of its own in it.
+        commit_interval_ms: longest time between the first change and its task commit.
+        commit_bytes: input that makes a task commit due earlier.
+        memory_bytes: for entries in memory, all stores of the application together.
+        buffered_records_max: per input partition; beyond it fetching that partition pauses.
+        offset_reset: where an input without committed offset begins, "earliest" or "latest".
+        dead_letter_topic: where records that cannot be processed are kept, None: only in the log.
+        transaction_timeout_ms: how long an instance that died in the middle of a transaction can hold up readers and successors.
+        leaves_group: on a graceful stop, hand the partitions to other instances at once.
+        failpoint: called with a name at each step of a task commit; tests kill the process in it.
+    """
+
+    state_dir: Path = Path("data/state")
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    commit_interval_ms: int = 100
+    commit_bytes: int = 64 << 20
+    memory_bytes: int = 512 << 20
+    buffered_records_max: int = 200_000
+    offset_reset: str = "earliest"
+    on_problem: OnProblem = OnProblem.SKIP
+    on_gap: OnGap = OnGap.STOP
+    dead_letter_topic: str | None = None
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    transaction_timeout_ms: int = 10_000
+    replication_factor: int = -1
+    leaves_group: bool = True
+    failpoint: Callable[[str], None] = no_failpoint
+
+    def __post_init__(self) -> None:
+        if self.offset_reset not in ("earliest", "latest"):
+            raise InvalidInput(f"offset_reset must be 'earliest' or 'latest', not {self.offset_reset!r}")
+        for name in ("commit_interval_ms", "commit_bytes", "memory_bytes", "buffered_records_max", "session_timeout_ms"):
+            if getattr(self, name) <= 0:
+                raise InvalidInput(f"{name} must be greater than 0, not {getattr(self, name)}")
+        if self.transaction_timeout_ms <= self.commit_interval_ms:
+            raise InvalidInput(
+                f"transaction_timeout_ms ({self.transaction_timeout_ms}) must be greater than "
+                f"commit_interval_ms ({self.commit_interval_ms}), or transactions would be aborted before they end"
+            )

@@ -1,0 +1,93 @@
+"""Records that cannot be processed: counted by reason, logged (the first ones of each reason in full), kept, never silent."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+from logflume.log import InvalidInput, LogflumeError
+from logflume.log.records import Chunk, Headers
+
+from .options import OnProblem
+
+_log = logging.getLogger("logflume.streams")
+_LOGGED_IN_FULL = 10
+BAD_RECORDS = frozenset({"decode", "expression"})
+"""Reasons that mean something is wrong with a record; the others (late, null_key, ...) belong to an operator's meaning."""
+
+
+class StreamsError(LogflumeError):
+    """An application cannot go on; says which task, record and cause."""
+
+    code = "STREAMS_ERROR"
+
+
+class PoisonRecord(StreamsError, InvalidInput):
+    """A record could not be processed and the application's setting is to stop."""
+
+    code = "POISON_RECORD"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be processed, as it is kept: its own key and value, with the cause in headers."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers
+
+
+class TaskProblems:
+    """The `Problems` of one task. `chunk` is set by the task to what is being processed."""
+
+    def __init__(self, task: str, *, on_problem: OnProblem, keeps_letters: bool) -> None:
+        self._task = task
+        self._on_problem = on_problem
+        self._keeps_letters = keeps_letters
+        self.counts: Counter[str] = Counter()
+        self.letters: list[DeadLetter] = []
+        self.chunk: Chunk | None = None
+
+    def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
+        """Count and log one record (see `streams.seams.Problems`). Raises PoisonRecord when the setting is to stop."""
+        self.counts[reason] += 1
+        is_bad = reason in BAD_RECORDS
+        where = f"{topic}-{partition} offset {offset}"
+        if is_bad and self._on_problem is OnProblem.STOP:
+            raise PoisonRecord(
+                f"task {self._task}, node {node}: cannot process {where} ({reason}): {cause}; correct the topology, or set "
+                "on_problem='skip' to count such records and go on"
+            )
+        if self.counts[reason] <= _LOGGED_IN_FULL:
+            more = "; more of this kind are counted only" if self.counts[reason] == _LOGGED_IN_FULL else ""
+            level = logging.WARNING if is_bad else logging.INFO
+            _log.log(level, "task %s, node %s: %s left out (%s): %s%s", self._task, node, where, reason, cause, more)
+        if is_bad and self._keeps_letters:
+            self._keep(reason, node, topic, partition, offset, cause)
+
+    def _keep(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
+        chunk = self.chunk
+        if chunk is None or (chunk.topic, chunk.partition) != (topic, partition):
+            return
+        at = int(chunk.offsets.searchsorted(offset))
+        if at == len(chunk) or int(chunk.offsets[at]) != offset:
+            return
+        record = next(chunk.slice(at, at + 1).records())
+        facts = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "task": self._task,
+            "node": node,
+            "reason": reason,
+            "message": str(cause)[:1000],
+        }
+        headers = tuple((f"__streams.errors.{name}", str(value).encode()) for name, value in facts.items())
+        self.letters.append(DeadLetter(record.key, record.value, max(record.timestamp_ms, 0), (*record.headers, *headers)))
+
+    def take_letters(self) -> list[DeadLetter]:
+        """Return the kept records since the last call."""
+        taken, self.letters = self.letters, []
+        return taken

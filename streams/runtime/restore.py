@@ -1,0 +1,171 @@
+"""Brings the stores of opened tasks up to their changelogs: only the tail after a crash, everything on an empty disk.
+
+A changelog is read to its high watermark with committed records only: what an instance that died left open is first ended (by its
+successor of the same name, or by its timeout), so that no committed record is missed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from logflume.log.interfaces import Consumer
+from logflume.log.records import Chunk, TopicPartition
+
+from .task import Task
+
+_log = logging.getLogger("logflume.streams")
+_REPORT_EVERY_S = 1.0
+
+
+@dataclass(slots=True)
+class Restoration:
+    """One store's way from `position` to `end` of the partition that it is rebuilt from; `records` so far."""
+
+    task: Task
+    store: str
+    source: TopicPartition
+    position: int
+    end: int
+    is_table_source: bool
+    records: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= self.end
+
+
+class Restorer:
+    """Restores tasks step by step, so that the engine can go on with others. One thread, a consumer of its own."""
+
+    def __init__(self, open_consumer: Callable[[], Consumer], monotonic_s: Callable[[], float]) -> None:
+        self._open_consumer = open_consumer
+        self._monotonic_s = monotonic_s
+        self._consumer: Consumer | None = None
+        self._pending: dict[TopicPartition, list[Restoration]] = {}
+        self._started_s = self._reported_s = 0.0
+        self._records = 0
+        self._total = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._pending
+
+    @property
+    def remaining_records(self) -> int:
+        """Return about how many records are still to be read (offsets, so markers and compacted records count too)."""
+        return sum(max(each.end - each.position, 0) for group in self._pending.values() for each in group)
+
+    @property
+    def restored_records(self) -> int:
+        return self._records
+
+    def add(self, restorations: list[Restoration]) -> None:
+        """Queue stores; those that are up to date already are left out."""
+        todo = [each for each in restorations if not each.is_done]
+        if not todo:
+            return
+        if not self._pending:
+            self._started_s = self._reported_s = self._monotonic_s()
+            self._records, self._total = 0, 0
+        for each in todo:
+            self._pending.setdefault(each.source, []).append(each)
+            self._total += each.end - each.position
+            what = "all" if each.position == 0 else "the tail"
+            count = each.end - each.position
+            _log.info(
+                "task %s: restoring %s of store %s: up to %d records from %s-%d",
+                each.task.name,
+                what,
+                each.store,
+                count,
+                *each.source,
+            )
+        self._assign()
+
+    def remove(self, task: Task) -> None:
+        """Forget the stores of a task that is closed."""
+        before = len(self._pending)
+        for source, group in list(self._pending.items()):
+            kept = [each for each in group if each.task is not task]
+            if kept:
+                self._pending[source] = kept
+            else:
+                del self._pending[source]
+        if len(self._pending) != before and self._consumer:
+            self._assign()
+
+    def is_restoring(self, task: Task) -> bool:
+        """Return whether a store of the task is not up to date yet."""
+        return any(each.task is task for group in self._pending.values() for each in group)
+
+    def step(self, *, timeout_s: float) -> None:
+        """Read and apply once."""
+        if not self._pending:
+            return
+        assert self._consumer is not None
+        for chunk in self._consumer.poll(timeout_s=timeout_s):
+            for each in self._pending.get(TopicPartition(chunk.topic, chunk.partition), []):
+                self._apply(each, chunk)
+        for source in list(self._pending):
+            position = self._consumer.position(source)
+            for each in self._pending[source]:
+                each.position = max(each.position, min(position, each.end))
+        self._finish()
+        self._report()
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._consumer:
+            self._consumer.close()
+            self._consumer = None
+
+    def _assign(self) -> None:
+        if self._consumer is None:
+            self._consumer = self._open_consumer()
+        self._consumer.assign(self._pending)
+        for source, group in self._pending.items():
+            self._consumer.seek(source, min(each.position for each in group))
+
+    def _apply(self, each: Restoration, chunk: Chunk) -> None:
+        start = int(chunk.offsets.searchsorted(each.position))
+        stop = int(chunk.offsets.searchsorted(each.end))
+        state = each.task.state
+        assert state is not None
+        store = state.stores[each.store]
+        each.position = max(each.position, chunk.next_offset if stop == len(chunk) else each.end)
+        each.task.changelogs[each.store] = each.position
+        checkpoint = replace(state.checkpoint, changelogs=dict(each.task.changelogs))
+        if each.is_table_source:
+            node = each.task.subtopology.table_sources[each.store]
+            each.task.function.restore(node, chunk, start, stop)
+            state.commit(state.encode_dirty(), checkpoint)
+        elif stop > start:
+            part = chunk.slice(start, stop)
+            state.restore(store, part.keys(), part.values(), checkpoint)
+        each.records += stop - start
+        self._records += stop - start
+
+    def _finish(self) -> None:
+        for source, group in list(self._pending.items()):
+            for each in [each for each in group if each.is_done]:
+                group.remove(each)
+                each.task.changelogs[each.store] = each.position
+                _log.info("task %s: store %s is restored (%d records)", each.task.name, each.store, each.records)
+            if not group:
+                del self._pending[source]
+        if not self._pending:
+            self.close()
+        elif self._consumer and len(self._consumer.assignment()) != len(self._pending):
+            self._assign()
+
+    def _report(self) -> None:
+        now = self._monotonic_s()
+        if now - self._reported_s < _REPORT_EVERY_S or not self._pending:
+            return
+        self._reported_s = now
+        rate = self._records / max(now - self._started_s, 1e-9)
+        left = self.remaining_records
+        eta = left / rate if rate else float("inf")
+        _log.info("restoring: %d of about %d records, %.0f records/s, %.0f s to go", self._records, self._total, rate, eta)

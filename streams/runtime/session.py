@@ -1,0 +1,396 @@
+"""One membership of an engine in its consumer group: from joining until it stops, is fenced or loses the log.
+
+The loop: poll, hand chunks to tasks, restore a step, process, commit when due. Everything runs on the engine's thread, the
+group's callbacks too (inside `poll`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from logflume.log import LogflumeError
+from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata
+from logflume.log.records import TopicPartition
+from logflume.streams.seams import SubTopology
+from logflume.streams.state import DirtyEntries
+
+from .closing import Closer
+from .opening import Surroundings, across_gap, check_restored, open_task, start_positions
+from .options import Guarantee
+from .outputs import Columns, merge_by_time
+from .positions import to_offsets
+from .problems import PoisonRecord, StreamsError
+from .restore import Restorer
+from .status import CommitTimes
+from .task import Task
+from .writer import LogWriter
+
+_RECORDS_PER_ROUND = 50_000
+_IDLE_POLL_S = 0.2
+_RESTORE_STEP_S = 0.05
+_PURGE_EVERY_S = 30.0
+_LAGS_EVERY_S = 0.1
+_EVERYTHING = (1 << 62, 1 << 30)
+
+
+class Session:
+    """See the module. `tasks` are those of the current assignment, by (sub-topology name, partition)."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        log: Log,
+        *,
+        monotonic_s: Callable[[], float],
+        commit_times: CommitTimes,
+        closer: Closer,
+        on_tasks: Callable[[], None],
+        on_release: Callable[[Task], None],
+    ) -> None:
+        self._around = around
+        self._options = around.options
+        self._log = log
+        self._monotonic_s = monotonic_s
+        self._commit_times = commit_times
+        self._closer = closer
+        self._on_tasks = on_tasks
+        self._on_release = on_release
+        self.lags: dict[TopicPartition, int | None] = {}
+        self._lags_s = monotonic_s()
+        self.tasks: dict[tuple[str, int], Task] = {}
+        self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        self._owner: dict[TopicPartition, list[Task]] = {}
+        self._unopened: set[TopicPartition] = set()
+        self._running: set[Task] = set()
+        self._paused: set[TopicPartition] = set()
+        self._changed_since_s: float | None = None
+        self._uncommitted_bytes = 0
+        self._purged_s = monotonic_s()
+        self._purgeable: dict[TopicPartition, int] = {}
+        instance = around.options.instance_id or around.directory.instance_id
+        application = around.plan.application
+        is_transactional = self._options.guarantee is Guarantee.EXACTLY_ONCE
+        self._producer = log.producer(
+            transactional_id=f"{application}-{instance}" if is_transactional else None,
+            transaction_timeout_ms=self._options.transaction_timeout_ms,
+            client_id=f"{application}-{instance}",
+        )
+        self.consumer: Consumer = log.consumer(
+            group_id=application,
+            group_instance_id=instance,
+            read_committed=True,
+            offset_reset="none",
+            session_timeout_ms=self._options.session_timeout_ms,
+            client_id=f"{application}-{instance}",
+        )
+        self._writer = LogWriter(self._producer, self.consumer, self._options, around.topics.partitions)
+        self.restorer = Restorer(lambda: log.consumer(read_committed=True, offset_reset="earliest"), monotonic_s)
+
+    # -- the loop --------------------------------------------------------------------------------------------------------
+
+    def run(self, is_stopping: Callable[[], bool]) -> None:
+        """Take part until told to stop, then commit and leave.
+
+        Raises:
+            LogflumeError: fenced, the log is lost, or the application failed; `abandon` must follow.
+        """
+        if self._options.guarantee is Guarantee.EXACTLY_ONCE:
+            self._producer.init_transactions()
+        topics = sorted({topic for sub in self._around.plan.subtopologies for topic in sub.program.sources.values()})
+        self.consumer.subscribe(topics, on_assigned=self._assigned, on_revoked=self._revoked)
+        while not is_stopping():
+            self._poll()
+            self._open_assigned()
+            self.restorer.step(timeout_s=_RESTORE_STEP_S)
+            self._process()
+            self._control_flow()
+            self._note_lags()
+            if self._is_commit_due():
+                self.commit()
+            self._purge()
+        self.commit()
+        self._release(list(self.tasks))
+        self.restorer.close()
+        self.consumer.close(leave_group=self._options.leaves_group)
+        self._producer.close()
+
+    def abandon(self) -> None:
+        """Drop everything uncommitted: after an error nothing in memory may reach a store."""
+        self._commit_times.aborts += 1
+        self._writer.abort()
+        self._release(list(self.tasks))
+        for close in (self.restorer.close, lambda: self.consumer.close(leave_group=False), self._producer.close):
+            try:
+                close()
+            except LogflumeError as error:
+                _log.info("while closing: %s", error)
+
+    def _poll(self) -> None:
+        try:
+            chunks = self.consumer.poll(timeout_s=self._poll_timeout_s())
+        except LogflumeError as error:
+            if error.code != "OFFSET_OUT_OF_RANGE":
+                raise
+            self._cross_gaps()
+            return
+        for chunk in chunks:
+            for task in self._owner.get(TopicPartition(chunk.topic, chunk.partition), ()):
+                task.add(chunk)
+                self._note_change(task, 0)
+
+    def _poll_timeout_s(self) -> float:
+        if self._unopened or not self.restorer.is_idle or any(task.has_work for task in self.tasks.values()):
+            return 0.0
+        if self._changed_since_s is None:
+            return _IDLE_POLL_S
+        due_s = self._changed_since_s + self._options.commit_interval_ms / 1000
+        return min(max(due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
+
+    def _process(self) -> None:
+        for sub in self._around.plan.subtopologies:
+            tasks = [task for (name, _), task in self.tasks.items() if name == sub.name]
+            tasks.sort(key=lambda task: task.partition)
+            running = [task for task in tasks if task in self._running]
+            for task in running:
+                task.plan(self._is_caught_up)
+            is_aligned = any(out.is_repartition for out in sub.outputs.values())
+            limit = min((task.frontier() for task in tasks), default=_EVERYTHING) if is_aligned else _EVERYTHING
+            for task in running:
+                before = task.counts.bytes_in
+                if task.process(limit, _EVERYTHING[0] if is_aligned else _RECORDS_PER_ROUND):
+                    self._note_change(task, task.counts.bytes_in - before)
+            self._send_outputs(sub, running)
+
+    def _is_caught_up(self, partition: TopicPartition) -> bool:
+        return self.consumer.lag(partition) == 0
+
+    def _note_change(self, task: Task, size_bytes: int) -> None:
+        self._uncommitted_bytes += size_bytes
+        if task.has_changes and self._changed_since_s is None:
+            self._changed_since_s = self._monotonic_s()
+
+    def _send_outputs(self, sub: SubTopology, tasks: Sequence[Task]) -> None:
+        """Send what the tasks have put out; for repartition topics merged by time between tasks."""
+        parts: dict[str, list[Columns]] = {}
+        for task in tasks:
+            for node, columns in task.take_outputs().items():
+                parts.setdefault(node, []).append(columns)
+        for node, group in parts.items():
+            output = sub.outputs[node]
+            for columns in [merge_by_time(group)] if output.is_repartition else group:
+                self._writer.send(output, columns)
+
+    def _note_lags(self) -> None:
+        """Keep the lags where other threads may read them (the consumer is this thread's alone)."""
+        if self._monotonic_s() - self._lags_s >= _LAGS_EVERY_S:
+            self._lags_s = self._monotonic_s()
+            self.lags = {source: self.consumer.lag(source) for task in self.tasks.values() for source in task.inputs}
+
+    def _control_flow(self) -> None:
+        """Pause inputs that are buffered beyond the bound, resume those that have drained to half of it."""
+        bound = self._options.buffered_records_max
+        full, drained = [], []
+        for task in self.tasks.values():
+            for partition, each in task.inputs.items():
+                if partition in self._paused:
+                    if each.buffered_records <= bound // 2 and task in self._running:
+                        drained.append(partition)
+                elif each.buffered_records > bound:
+                    full.append(partition)
+        if full:
+            self.consumer.pause(full)
+            self._paused.update(full)
+        if drained:
+            self.consumer.resume(drained)
+            self._paused.difference_update(drained)
+
+    # -- task commit -----------------------------------------------------------------------------------------------------
+
+    def _is_commit_due(self) -> bool:
+        if self._changed_since_s is None:
+            return False
+        waited_ms = (self._monotonic_s() - self._changed_since_s) * 1000
+        return waited_ms >= self._options.commit_interval_ms or self._uncommitted_bytes >= self._options.commit_bytes
+
+    def commit(self) -> None:
+        """Commit all tasks with changes: results due, one log transaction, then one write batch of each task's state."""
+        changed = [task for task in self.tasks.values() if task.has_changes]
+        self._changed_since_s, self._uncommitted_bytes = None, 0
+        if not changed:
+            return
+        started_s, failpoint = self._monotonic_s(), self._options.failpoint
+        failpoint("before-flush")
+        for task in changed:
+            task.flush()
+        for sub in self._around.plan.subtopologies:
+            self._send_outputs(sub, [task for task in changed if task.subtopology is sub])
+        failpoint("after-flush")
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        entries: list[dict[str, DirtyEntries]] = []
+        for task in changed:
+            entries.append(self._send_changes(task))
+            offsets.update(to_offsets(task.checkpoint()))
+        failpoint("after-produce")
+        self._writer.commit(offsets)
+        failpoint("after-log-commit")
+        for task, dirty in zip(changed, entries, strict=True):
+            if task.state:
+                failpoint("before-store-batch")
+                task.state.commit(dirty, task.checkpoint())
+                failpoint("after-store-batch")
+            task.has_committed()
+        self._committed.update(offsets)
+        repartitions = self._around.topics.repartition_topics
+        self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})
+        self._commit_times.add(self._monotonic_s() - started_s)
+
+    def _send_changes(self, task: Task) -> dict[str, DirtyEntries]:
+        """Send changed entries to the changelogs and dead letters to their topic; return the entries for the write batch."""
+        letters = task.problems.take_letters()
+        if letters:
+            self._writer.send_letters(letters)
+        if task.state is None:
+            return {}
+        dirty = task.state.encode_dirty()
+        has_marker = self._options.guarantee is Guarantee.EXACTLY_ONCE
+        for name in task.state.stores:
+            topic = self._around.topics.changelogs[task.subtopology.name, name]
+            if name in task.subtopology.table_sources:
+                source = TopicPartition(topic, task.partition)
+                task.changelogs[name] = task.inputs[source].position
+            elif name in dirty:
+                self._writer.send_changelog(topic, task.partition, dirty[name])
+                task.changelogs[name] = task.changelogs.get(name, 0) + len(dirty[name].keys) + has_marker
+        return dirty
+
+    def _purge(self) -> None:
+        """Delete the records of repartition topics that are processed and committed."""
+        now_s = self._monotonic_s()
+        if self._purgeable and now_s - self._purged_s >= _PURGE_EVERY_S:
+            self._purged_s = now_s
+            self._around.admin.delete_records(self._purgeable)
+            self._purgeable = {}
+
+    # -- assignment ------------------------------------------------------------------------------------------------------
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note the assignment; nothing of it is fetched before its task is open."""
+        committed = self.consumer.committed(partitions)
+        positions = start_positions(self._around, committed)
+        for partition in partitions:
+            self.consumer.seek(partition, positions[partition])
+        self.consumer.pause(partitions)
+        self._paused.update(partitions)
+        self._committed.update(committed)
+        self._unopened.update(partitions)
+
+    def _open_assigned(self) -> None:
+        """Open the tasks of newly assigned partitions, close those that went elsewhere; go on with those that came back."""
+        if not self._unopened:
+            self._resume_restored()
+            return
+        assigned = frozenset(self.consumer.assignment())
+        wanted = {
+            (sub.name, partition.partition): sub
+            for sub in self._around.plan.subtopologies
+            for partition in assigned
+            if partition.topic in sub.program.sources.values()
+        }
+        kept = {key for key, task in self.tasks.items() if key in wanted and self._is_current(task, assigned)}
+        self._release([key for key in self.tasks if key not in kept])
+        positions = start_positions(self._around, {tp: self._committed.get(tp) for tp in assigned})
+        memory_bytes = self._options.memory_bytes // max(1, sum(bool(sub.program.stores) for sub in wanted.values()))
+        for (name, partition), sub in sorted(wanted.items(), key=lambda item: item[0]):
+            if (name, partition) in kept:
+                continue
+            self._closer.wait(self._around.directory.task_path(f"{name}.{partition}"))
+            task, restorations = open_task(
+                self._around, sub, partition, assigned, self._committed, positions, memory_bytes=memory_bytes
+            )
+            self.tasks[name, partition] = task
+            self.restorer.add(restorations)
+        for task in self.tasks.values():
+            for source, each in task.inputs.items():
+                if source in self._unopened:
+                    self.consumer.seek(source, each.fetched_to)
+        self._unopened.clear()
+        self._owner = {}
+        for task in self.tasks.values():
+            for source in task.inputs:
+                self._owner.setdefault(source, []).append(task)
+        _log.info("%s: %d tasks on %d partitions", self._around.plan.application, len(self.tasks), len(assigned))
+
+        self._resume_restored()
+
+    def _is_current(self, task: Task, assigned: frozenset[TopicPartition]) -> bool:
+        """Return whether an open task may go on: same inputs, and nobody else committed for it in between."""
+        topics = task.subtopology.program.sources.values()
+        inputs = {TopicPartition(topic, task.partition) for topic in topics} & assigned
+        if inputs != set(task.inputs) or self.restorer.is_restoring(task):
+            return False
+        committed = {tp: self._committed.get(tp) for tp in inputs}
+        return all(offset is None or offset.offset == task.inputs[partition].position for partition, offset in committed.items())
+
+    def _resume_restored(self) -> None:
+        """Let tasks run whose stores have become complete."""
+        fresh = [t for t in self.tasks.values() if t not in self._running and not self.restorer.is_restoring(t)]
+        for task in fresh:
+            check_restored(self._around, task, self._committed)
+            if task.state:
+                task.state.preload()
+            self._running.add(task)
+            partitions = [partition for partition in task.inputs if partition in self._paused]
+            self.consumer.resume(partitions)
+            self._paused.difference_update(partitions)
+        if fresh:
+            self._on_tasks()
+
+    def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit before the partitions may go elsewhere; whether they do is known at the next assignment."""
+        self.commit()
+        self._purgeable = {tp: offset for tp, offset in self._purgeable.items() if tp not in set(partitions)}
+
+    def _release(self, keys: Sequence[tuple[str, int]]) -> None:
+        for key in keys:
+            task = self.tasks.pop(key)
+            self._running.discard(task)
+            self._on_release(task)
+            self.restorer.remove(task)
+            if task.state:
+                self._closer.close(task.state)
+        self._on_tasks()
+
+    def _cross_gaps(self) -> None:
+        """The log deleted records before they were fetched: go on or stop, as the setting says."""
+        partitions = [partition for task in self.tasks.values() for partition in task.inputs]
+        starts = self._around.admin.start_offsets(partitions)
+        for partition in partitions:
+            position = self.consumer.position(partition)
+            if position < starts[partition]:
+                self.consumer.seek(partition, across_gap(self._options, partition, position, starts[partition]))
+
+
+def is_fatal(error: LogflumeError) -> bool:
+    """Return whether joining again cannot help: the application, its input or its state is the cause."""
+    if isinstance(error, (PoisonRecord, StreamsError)):
+        return True
+    return not (error.is_retriable or error.code in _MEMBERSHIP_LOST)
+
+
+_MEMBERSHIP_LOST = frozenset(
+    {
+        "FENCED_INSTANCE_ID",
+        "ILLEGAL_GENERATION",
+        "UNKNOWN_MEMBER_ID",
+        "REBALANCE_IN_PROGRESS",
+        "INVALID_PRODUCER_EPOCH",
+        "PRODUCER_FENCED",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "INVALID_TXN_STATE",
+        "TRANSACTION_MUST_ABORT",
+        "CLIENT_CLOSED",
+    }
+)
+
+_log = logging.getLogger("logflume.streams")

@@ -1,0 +1,115 @@
+"""What an engine is doing, as data: for live tables, logs and metrics."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+_LATENCIES_KEPT = 512
+
+
+class EngineState(StrEnum):
+    """STARTING: topics and group. RESTORING: at least one task waits for its stores. FAILED: see `error`."""
+
+    STARTING = "starting"
+    REBALANCING = "rebalancing"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class InputStatus:
+    """One input partition. `position`: next offset to process; `lag_records` None: not known yet."""
+
+    topic: str
+    partition: int
+    position: int
+    lag_records: int | None
+    buffered_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """One task. `dropped`: reason -> records left out. `stream_time_ms` -1: nothing seen yet."""
+
+    name: str
+    is_restoring: bool
+    stream_time_ms: int
+    records_in: int
+    records_out: int
+    dropped: Mapping[str, int]
+    inputs: tuple[InputStatus, ...]
+    entries_in_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStatus:
+    """Task commits since the start. Latencies in ms over the last 512."""
+
+    commits: int = 0
+    aborts: int = 0
+    latency_p50_ms: float = 0.0
+    latency_max_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """A snapshot. Rates are per second since the engine started processing; totals survive rebalances."""
+
+    application: str
+    state: EngineState
+    instance_id: str
+    tasks: tuple[TaskStatus, ...] = ()
+    records_in: int = 0
+    records_out: int = 0
+    records_in_per_s: float = 0.0
+    records_out_per_s: float = 0.0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    lag_records: int | None = None
+    commit: CommitStatus = CommitStatus()
+    restore_remaining_records: int = 0
+    error: str | None = None
+
+
+class CommitTimes:
+    """Counts task commits and keeps the latest latencies."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.aborts = 0
+        self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+
+    def add(self, latency_s: float) -> None:
+        """Count one commit."""
+        self.commits += 1
+        self._latencies_ms.append(latency_s * 1000)
+
+    def status(self) -> CommitStatus:
+        """Return the figures."""
+        ordered = sorted(self._latencies_ms)
+        if not ordered:
+            return CommitStatus(self.commits, self.aborts)
+        return CommitStatus(self.commits, self.aborts, ordered[len(ordered) // 2], ordered[-1])
+
+
+class RateMeter:
+    """Records per second over about the last two seconds."""
+
+    def __init__(self, now_s: float) -> None:
+        self._marks: deque[tuple[float, int]] = deque([(now_s, 0)], maxlen=64)
+
+    def mark(self, now_s: float, total: int) -> None:
+        """Note the total at a time; at most one mark per 100 ms is kept."""
+        if now_s - self._marks[-1][0] >= 0.1:
+            self._marks.append((now_s, total))
+            while len(self._marks) > 2 and now_s - self._marks[1][0] > 2.0:
+                self._marks.popleft()
+
+    def rate(self, now_s: float, total: int) -> float:
+        """Return the rate up to now."""
+        then_s, before = self._marks[0]
+        return (total - before) / max(now_s - then_s, 1e-3)

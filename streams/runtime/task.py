@@ -1,0 +1,171 @@
+"""A task: one sub-topology x one partition number, with its inputs, its stores and its bound program.
+
+Knows no log and no group: the engine hands it chunks and takes its outputs. One thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from logflume.log import LogflumeError
+from logflume.log.records import Chunk, TopicPartition
+from logflume.streams.seams import SubTopology, TaskFunction
+from logflume.streams.state import Checkpoint, TaskState
+
+from .merge import Input, Merger, Run
+from .outputs import Columns, TaskOutputs
+from .problems import StreamsError, TaskProblems
+
+_FOREVER = (1 << 62, 1 << 30)
+
+
+@dataclass(slots=True)
+class TaskCounts:
+    """What a task has done since it was opened."""
+
+    records_in: int = 0
+    bytes_in: int = 0
+    records_out: int = 0
+
+
+class Task:
+    """See the module. `changelogs`: store -> next offset of its changelog, kept up by the committer."""
+
+    def __init__(
+        self,
+        subtopology: SubTopology,
+        partition: int,
+        *,
+        inputs: Mapping[str, TopicPartition],
+        state: TaskState | None,
+        problems: TaskProblems,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self.subtopology = subtopology
+        self.partition = partition
+        self.name = task_name(subtopology, partition)
+        self.state = state
+        self.problems = problems
+        self.outputs = TaskOutputs(subtopology.outputs)
+        self.counts = TaskCounts()
+        self.committed = TaskCounts()
+        self.changelogs = dict(checkpoint.changelogs)
+        by_partition: dict[TopicPartition, list[str]] = {}
+        for node, source in inputs.items():
+            by_partition.setdefault(source, []).append(node)
+        self.inputs: dict[TopicPartition, Input] = {
+            source: Input(
+                tuple(nodes),
+                source,
+                position=checkpoint.inputs.get(source, 0),
+                time_ms=checkpoint.input_times_ms.get(source, -1),
+            )
+            for source, nodes in by_partition.items()
+        }
+        self.merger = Merger(list(self.inputs.values()))
+        self.has_changes = False
+        stores = state.stores if state else {}
+        self.function: TaskFunction = subtopology.program.bind(stores, self.outputs, problems)
+
+    # -- taking records --------------------------------------------------------------------------------------------------
+
+    def add(self, chunk: Chunk) -> None:
+        """Buffer a fetched chunk of one of the inputs."""
+        if self.inputs[TopicPartition(chunk.topic, chunk.partition)].add(chunk):
+            self.has_changes = True
+
+    def plan(self, is_caught_up: Callable[[TopicPartition], bool]) -> None:
+        """Decide the order of what is buffered, as far as it is certain."""
+        self.merger.plan(is_caught_up)
+
+    def frontier(self) -> tuple[int, int]:
+        """Return (time, partition): what comes later than what is planned lies not before this; far away when caught up."""
+        return (self.merger.time_ms, self.partition) if self.merger.is_blocked else _FOREVER
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.merger.runs)
+
+    def process(self, limit: tuple[int, int], max_records: int) -> int:
+        """Process planned records up to a (time, partition) inclusive, at most about `max_records`; return how many.
+
+        Raises:
+            StreamsError: the program failed; names task, topic, partition and offsets.
+        """
+        done = 0
+        runs = self.merger.runs
+        last_time = limit[0] if self.partition <= limit[1] else limit[0] - 1
+        while runs and done < max_records:
+            run = runs.popleft()
+            count = min(int(run.times_ms.searchsorted(last_time, side="right")), max_records - done)
+            if count < len(run):
+                now, later = run.split(count)
+                runs.appendleft(later)
+                if count == 0:
+                    break
+                run = now
+            self._process_run(run)
+            done += len(run)
+        return done
+
+    def _process_run(self, run: Run) -> None:
+        chunk, source = run.chunk, run.input
+        self.outputs.run, self.problems.chunk = run, chunk
+        try:
+            for node in source.nodes:
+                self.function.process(node, chunk, run.start, run.stop)
+        except LogflumeError:
+            raise
+        except Exception as error:
+            first, last = int(chunk.offsets[run.start]), int(chunk.offsets[run.stop - 1])
+            raise StreamsError(
+                f"task {self.name}: {type(error).__name__} while processing {chunk.topic}-{chunk.partition} offsets {first} to "
+                f"{last}: {error}"
+            ) from error
+        self.outputs.time_ms = int(run.times_ms[-1])
+        self.outputs.run = None
+        source.processed(run)
+        self.counts.records_in += len(run)
+        self.counts.bytes_in += len(chunk.buffer) * len(run) // len(chunk)
+        self.has_changes = True
+
+    def flush(self) -> None:
+        """Let the program put out what leaves at task commit."""
+        try:
+            self.function.flush()
+        except LogflumeError:
+            raise
+        except Exception as error:
+            raise StreamsError(f"task {self.name}: {type(error).__name__} at task commit: {error}") from error
+
+    def take_outputs(self) -> dict[str, Columns]:
+        """Return the outputs since the last call, per output node."""
+        taken = self.outputs.take()
+        self.counts.records_out += sum(map(len, taken.values()))
+        return taken
+
+    def has_committed(self) -> None:
+        """Note that everything up to here is durable."""
+        self.has_changes = False
+        self.committed = replace(self.counts)
+
+    # -- commit ----------------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> Checkpoint:
+        """Return positions and times as of now."""
+        return Checkpoint(
+            {partition: each.position for partition, each in self.inputs.items()},
+            {partition: each.time_ms for partition, each in self.inputs.items()},
+            dict(self.changelogs),
+            {name: store.stream_time_ms for name, store in self.state.stores.items()} if self.state else {},
+        )
+
+    @property
+    def buffered_records(self) -> int:
+        return sum(each.buffered_records for each in self.inputs.values())
+
+
+def task_name(subtopology: SubTopology, partition: int) -> str:
+    """Return a task's name, which is also that of its state directory."""
+    return f"{subtopology.name}.{partition}"

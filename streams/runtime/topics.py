@@ -1,0 +1,133 @@
+"""The topics of an application: which exist, which are created with what, and how many tasks follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from logflume.log import InvalidInput
+from logflume.log.interfaces import Admin
+from logflume.streams.graph import TimeWindow
+from logflume.streams.seams import OutputTopic, Plan, SubTopology
+from logflume.streams.state import SegmentLayout
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMap:
+    """The topics as they are now. `partitions`: topic -> number; `changelogs`: (sub-topology, store) -> topic."""
+
+    partitions: Mapping[str, int]
+    changelogs: Mapping[tuple[str, str], str]
+    repartition_topics: frozenset[str]
+
+    def task_count(self, subtopology: SubTopology) -> int:
+        """Return the number of tasks: partitions of the largest source topic."""
+        return max(self.partitions[topic] for topic in subtopology.program.sources.values())
+
+
+def changelog_topic(application: str, store: str) -> str:
+    """Return the changelog topic of a store.
+
+    >>> changelog_topic("delays", "counts")
+    'delays-counts-changelog'
+    """
+    return f"{application}-{store}-changelog"
+
+
+def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
+    """Check the sources, create what is missing of outputs, repartition topics and changelogs.
+
+    Raises:
+        UnknownName: a source topic does not exist (near matches listed).
+        InvalidInput: inputs that are joined differ in their number of partitions, or an internal topic has the wrong number.
+    """
+    internal = {out.topic: sub for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
+    outputs = {out.topic: out for sub in plan.subtopologies for out in sub.outputs.values()}
+    wanted = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
+    own = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if not out.is_repartition}
+    existing = set(admin.list_topics(include_internal=True))
+    external = sorted(wanted - set(internal) - (own - existing))
+    partitions = {name: found.partitions for name, found in admin.describe_topics(external).items()} if external else {}
+    for topic in sorted(set(internal) | (own & wanted - existing)):
+        partitions[topic] = _count(topic, plan, outputs, partitions, ())
+    for topic, out in sorted(outputs.items()):
+        count = partitions.get(topic) or _count(topic, plan, outputs, partitions, ())
+        configs = _REPARTITION_CONFIGS if out.is_repartition else out.configs
+        found = admin.ensure_topic(topic, partitions=count, configs=configs)
+        if out.is_repartition and found.partitions != count:
+            raise InvalidInput(
+                f"repartition topic {topic!r} has {found.partitions} partitions, the topology needs {count}; reset the "
+                "application (delete its internal topics and state) or restore the partition count of its sources"
+            )
+        partitions[topic] = found.partitions
+    _check_copartitioned(plan, partitions)
+    changelogs = _ensure_changelogs(plan, partitions, admin)
+    return TopicMap(partitions, changelogs, frozenset(internal))
+
+
+_REPARTITION_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+
+
+def changelog_configs(window: TimeWindow | None) -> dict[str, str]:
+    """Return a changelog's configs: compacted; for windows also deleted a day after their retention."""
+    if window is None:
+        return {"cleanup.policy": "compact"}
+    return {"cleanup.policy": "compact,delete", "retention.ms": str(SegmentLayout(window).retention_ms + _DAY_MS)}
+
+
+def _count(
+    topic: str, plan: Plan, outputs: Mapping[str, OutputTopic], known: Mapping[str, int], visiting: tuple[str, ...]
+) -> int:
+    """Return how many partitions a topic to be created gets.
+
+    A repartition topic follows the topics it is read together with; any other output, and a repartition topic read alone, the
+    largest source of the sub-topology that writes it.
+    """
+    if topic in known:
+        return known[topic]
+    out = outputs[topic]
+    if out.partitions is not None:
+        return out.partitions
+    if topic in visiting:
+        raise InvalidInput(f"topic {topic!r} feeds itself, so its number of partitions must be given")
+    if out.is_repartition:
+        for sub in plan.subtopologies:
+            sources = set(sub.program.sources.values())
+            beside = [known[other] for other in sources - {topic} if other in known and other not in outputs]
+            if topic in sources and beside:
+                return max(beside)
+    writers = [sub for sub in plan.subtopologies if any(o.topic == topic for o in sub.outputs.values())]
+    sources = {source for sub in writers for source in sub.program.sources.values()}
+    return max(_count(source, plan, outputs, known, (*visiting, topic)) for source in sorted(sources))
+
+
+def _check_copartitioned(plan: Plan, partitions: Mapping[str, int]) -> None:
+    for sub in plan.subtopologies:
+        counts = {topic: partitions[topic] for topic in sub.program.sources.values()}
+        if sub.program.stores and len(set(counts.values())) > 1:
+            raise InvalidInput(
+                f"sub-topology {sub.name!r} joins topics with different numbers of partitions, so equal keys would not meet: "
+                + ", ".join(f"{topic} has {count}" for topic, count in sorted(counts.items()))
+                + "; repartition one of them to the other's number"
+            )
+
+
+def _ensure_changelogs(plan: Plan, partitions: Mapping[str, int], admin: Admin) -> dict[tuple[str, str], str]:
+    changelogs: dict[tuple[str, str], str] = {}
+    for sub in plan.subtopologies:
+        count = max(partitions[topic] for topic in sub.program.sources.values())
+        for spec in sub.program.stores:
+            if spec.name in sub.table_sources:
+                changelogs[sub.name, spec.name] = sub.program.sources[sub.table_sources[spec.name]]
+                continue
+            topic = changelog_topic(plan.application, spec.name)
+            found = admin.ensure_topic(topic, partitions=count, configs=changelog_configs(spec.window))
+            if found.partitions != count:
+                raise InvalidInput(
+                    f"changelog {topic!r} has {found.partitions} partitions, the topology needs {count}: the number of "
+                    "partitions of a source has changed; reset the application to compute its state again"
+                )
+            changelogs[sub.name, spec.name] = topic
+    return changelogs

@@ -1,0 +1,150 @@
+"""The order in which records are taken and repartitioned: against plain references, over random data and random fetches."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logflume.log.records import Chunk, TopicPartition
+from logflume.streams.runtime.merge import Input, Merger
+from logflume.streams.runtime.options import OnProblem
+from logflume.streams.runtime.outputs import merge_by_time
+from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.task import Task
+from logflume.streams.seams import OutputTopic, SubTopology
+from logflume.streams.state import Checkpoint
+from tests.streams.handmade import Program, RekeyByValue
+
+TIMES = st.lists(st.integers(0, 30), max_size=25)
+
+
+def chunk_of(topic: str, partition: int, times: list[int], start: int, stop: int, *, next_offset: int | None = None) -> Chunk:
+    """Offsets are twice the index, so that positions are not confused with indices."""
+    values = [b"%s-%d-%d" % (topic.encode(), partition, i) for i in range(start, stop)]
+    chunk = Chunk.from_columns(topic, values, values, times[start:stop], partition=partition)
+    chunk.offsets = np.arange(start, stop, dtype=np.int64) * 2
+    chunk.next_offset = stop * 2 if next_offset is None else next_offset
+    return chunk
+
+
+def reference_merge(inputs: list[tuple[TopicPartition, list[int]]]) -> list[tuple[TopicPartition, int]]:
+    """Take the head with the smallest (timestamp, topic, partition), again and again."""
+    queues = {tp: deque(enumerate(times)) for tp, times in inputs}
+    taken = []
+    while any(queues.values()):
+        tp = min((tp for tp in queues if queues[tp]), key=lambda tp: (queues[tp][0][1], tp))
+        taken.append((tp, queues[tp].popleft()[0]))
+    return taken
+
+
+@settings(deadline=None)
+@given(st.tuples(TIMES, TIMES, TIMES), st.randoms(use_true_random=False))
+def test_inputs_are_merged_by_time_however_they_are_fetched(times: tuple[list[int], ...], random: Any) -> None:
+    names = [TopicPartition("b", 0), TopicPartition("a", 0), TopicPartition("a", 1)]
+    inputs = {tp: Input((tp.topic,), tp, position=0) for tp in names}
+    merger = Merger(list(inputs.values()))
+    fed = dict.fromkeys(names, 0)
+    taken: list[tuple[TopicPartition, int]] = []
+    largest: list[int] = []
+    by_name = dict(zip(names, times, strict=True))
+    while True:
+        merger.plan(lambda tp: fed[tp] == len(by_name[tp]))
+        while merger.runs:
+            run = merger.runs.popleft()
+            taken += [(run.input.partition, int(offset) // 2) for offset in run.chunk.offsets[run.start : run.stop]]
+            largest += run.times_ms.tolist()
+        unfed = [tp for tp in names if fed[tp] < len(by_name[tp])]
+        if not unfed:
+            break
+        tp = random.choice(unfed)
+        stop = random.randint(fed[tp] + 1, len(by_name[tp]))
+        inputs[tp].add(chunk_of(*tp, by_name[tp], fed[tp], stop))
+        fed[tp] = stop
+    assert taken == reference_merge(list(by_name.items()))
+    assert largest == np.maximum.accumulate([by_name[tp][i] for tp, i in taken] or [0])[: len(taken)].tolist()
+    assert not merger.is_blocked
+
+
+def test_an_empty_input_holds_back_only_while_it_may_have_more() -> None:
+    left, right = Input(("l",), TopicPartition("l", 0), position=0), Input(("r",), TopicPartition("r", 0), position=0)
+    merger = Merger([left, right])
+    left.add(chunk_of("l", 0, [5, 6], 0, 2))
+    merger.plan(lambda tp: False)
+    assert not merger.runs
+    assert merger.is_blocked
+    merger.plan(lambda tp: tp.topic == "r")
+    assert [len(run) for run in merger.runs] == [2]
+    assert merger.is_blocked
+    merger.plan(lambda tp: True)
+    assert not merger.is_blocked
+
+
+def make_task(partition: int) -> Task:
+    sub = SubTopology("rekey", Program(RekeyByValue, {"lines": "lines"}), {"words": OutputTopic("r", is_repartition=True)})
+    problems = TaskProblems("t", on_problem=OnProblem.SKIP, keeps_letters=False)
+    source = {"lines": TopicPartition("lines", partition)}
+    return Task(sub, partition, inputs=source, state=None, problems=problems, checkpoint=Checkpoint())
+
+
+@settings(deadline=None)
+@given(st.lists(TIMES, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_history_is_repartitioned_in_one_order_however_it_is_fetched(times: list[list[int]], random: Any) -> None:
+    tasks = [make_task(partition) for partition in range(len(times))]
+    fed = [0] * len(times)
+    result: list[bytes | None] = []
+    while True:
+        for task in tasks:
+            task.plan(lambda tp: fed[tp.partition] == len(times[tp.partition]))
+        limit = min(task.frontier() for task in tasks)
+        for task in tasks:
+            task.process(limit, 1 << 40)
+        parts = [columns for task in tasks for columns in task.take_outputs().values()]
+        if parts:
+            result += merge_by_time(parts).values
+        unfed = [p for p in range(len(times)) if fed[p] < len(times[p])]
+        if not unfed:
+            break
+        partition = random.choice(unfed)
+        stop = random.randint(fed[partition] + 1, len(times[partition]))
+        tasks[partition].add(chunk_of("lines", partition, times[partition], fed[partition], stop))
+        fed[partition] = stop
+    expected = []
+    for partition, column in enumerate(times):
+        for i, time_ms in enumerate(np.maximum.accumulate(column).tolist() if column else []):
+            expected.append((time_ms, partition, i))
+    assert result == [b"lines-%d-%d" % (partition, i) for _, partition, i in sorted(expected)]
+    assert not any(task.has_work for task in tasks)
+
+
+def test_positions_follow_what_is_processed_and_markers_after_it() -> None:
+    task = make_task(0)
+    everything = ((1 << 62), 1 << 30)
+    task.add(chunk_of("lines", 0, [1, 2, 3], 0, 3, next_offset=9))
+    task.plan(lambda tp: False)
+    assert task.process((2, 0), 1 << 40) == 2
+    source = task.inputs[TopicPartition("lines", 0)]
+    assert (source.position, source.time_ms) == (4, 2)
+    marker = chunk_of("lines", 0, [], 0, 0, next_offset=12)
+    task.add(marker)
+    assert source.position == 4
+    assert task.process(everything, 1 << 40) == 1
+    assert source.position == 12
+    task.has_changes = False
+    task.add(chunk_of("lines", 0, [], 0, 0, next_offset=13))
+    assert source.position == 13
+    assert task.has_changes
+    assert task.checkpoint().inputs == {TopicPartition("lines", 0): 13}
+
+
+def test_a_round_is_bounded_and_goes_on_where_it_stopped() -> None:
+    task = make_task(0)
+    task.add(chunk_of("lines", 0, list(range(100)), 0, 100))
+    task.plan(lambda tp: True)
+    assert task.process(((1 << 62), 1 << 30), 30) == 30
+    assert task.has_work
+    assert task.process(((1 << 62), 1 << 30), 1000) == 70
+    assert [len(c) for c in task.take_outputs().values()] == [100]
