@@ -4,9 +4,9 @@
     report = run_backfill(plan, spark)          # computes [start, cut) on Spark, then installs it
 
 The hand-over is ONE log transaction that holds the changelog records of all stores, the result records, and the offsets of the
-application's consumer group (= the cut, with the times that decide about lateness as their metadata). So it happens wholly or not at
-all: a live application that starts afterwards restores its stores from the changelogs and goes on at the cut. Before it, nothing but
-new topics exists, and those are removed when the backfill fails; what a killed backfill left is taken over by the next one.
+application's consumer group (= the cut, with the times that decide about lateness as their metadata). So it happens wholly
+or not at all: a live application that starts afterwards restores its stores from the changelogs and goes on at the cut. Before
+it, nothing but new topics exists; a backfill that fails removes them, and what a killed one left is taken over by the next.
 
 The result topic receives what a live run that commits every 500,000 records of a task would have put there: every record of a
 stream result; of a table result the last value of each key (and window) at each of those commits, so the newest record per key
@@ -33,7 +33,8 @@ from logflume.log import (
     TopicPartition,
     connect,
 )
-from logflume.streams.runtime import changelog_topic, prepare_topics, to_offsets
+from logflume.streams.runtime.positions import to_offsets
+from logflume.streams.runtime.topics import changelog_topic, prepare_topics
 from logflume.streams.seams import Plan
 from logflume.streams.state import Checkpoint
 
@@ -311,9 +312,9 @@ def run_continuously(
 ) -> Any:
     """Run an application on Structured Streaming instead of the native engine; returns the StreamingQuery.
 
-    Each micro-batch is a step: it goes on from the offsets that the application's group has committed and ends with one transaction of
-    results, changelogs and offsets, so a batch that Spark runs again finds its offsets committed and does nothing. State is kept in
-    `state_root` (shared by all executors) between batches.
+    Each micro-batch is a step: it goes on from the offsets that the application's group has committed and ends with one
+    transaction of results, changelogs and offsets, so a batch that Spark runs again finds its offsets committed and does nothing.
+    State is kept in `state_root` (shared by all executors) between batches.
     """
     from .source import LogflumeDataSource
 

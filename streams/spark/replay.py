@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from logflume.log import Chunk, Headers, TopicPartition
-from logflume.streams.runtime import OnProblem, Task, TaskProblems
+from logflume.streams.runtime.options import OnProblem
+from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.task import Task
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Checkpoint, TaskState
 

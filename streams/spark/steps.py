@@ -9,7 +9,7 @@ engine gives such a topic: (running maximum of time in the source partition, sou
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -252,8 +252,8 @@ class _RowWriter:
         name: str,
         targets: list[int],
         times_ms: list[int] | None,
-        keys: list[bytes | None] | list[bytes],
-        values: list[bytes | None] | list[bytes],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
         timestamps_ms: list[int],
         headers: list[bytes | None] | None,
     ) -> Iterator[Any]:
