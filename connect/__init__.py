@@ -1,1 +1,74 @@
+"""Connectors move data in and out of topics: the connector API, the worker, converters, a file source, Parquet and SQL sinks."""
 
+from .api import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    Broken,
+    Connector,
+    Idle,
+    Offset,
+    Partition,
+    Refused,
+    RowSchema,
+    SinkBatch,
+    SinkConnector,
+    SinkContext,
+    SinkTask,
+    SourceBatch,
+    SourceConnector,
+    SourceContext,
+)
+from .columns import parse_columns
+from .config import Config
+from .errors import BrokenRow, ConfigErrors, Problem, SourceChanged, TargetConflict, TargetRefused, TaskFenced
+from .load import ConnectorConfig, connector_spec, load_connector
+from .registry import connector_names, find_connector
+from .run import run_connector, run_connectors
+from .secrets import Secret
+from .spec import REQUIRED, Option, OptionType, Spec
+from .status import ConnectorStatus, State, TaskStatus
+from .worker import Worker
+
+__all__ = [
+    "AT_LEAST_ONCE",
+    "EXACTLY_ONCE",
+    "REQUIRED",
+    "Broken",
+    "BrokenRow",
+    "Config",
+    "ConfigErrors",
+    "Connector",
+    "ConnectorConfig",
+    "ConnectorStatus",
+    "Idle",
+    "Offset",
+    "Option",
+    "OptionType",
+    "Partition",
+    "Problem",
+    "Refused",
+    "RowSchema",
+    "Secret",
+    "SinkBatch",
+    "SinkConnector",
+    "SinkContext",
+    "SinkTask",
+    "SourceBatch",
+    "SourceChanged",
+    "SourceConnector",
+    "SourceContext",
+    "Spec",
+    "State",
+    "TargetConflict",
+    "TargetRefused",
+    "TaskFenced",
+    "TaskStatus",
+    "Worker",
+    "connector_names",
+    "connector_spec",
+    "find_connector",
+    "load_connector",
+    "parse_columns",
+    "run_connector",
+    "run_connectors",
+]

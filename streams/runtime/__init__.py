@@ -4,6 +4,7 @@ from .engine import Engine
 from .options import EngineOptions, Guarantee, OnGap, OnProblem
 from .problems import PoisonRecord, StreamsError
 from .queries import StoreView
+from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, TaskStatus
 
 __all__ = [
@@ -20,4 +21,6 @@ __all__ = [
     "StoreView",
     "StreamsError",
     "TaskStatus",
+    "describe_status",
+    "run_app",
 ]

@@ -61,7 +61,9 @@ class Session:
         self.tasks: dict[tuple[str, int], Task] = {}
         self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         self._owner: dict[TopicPartition, list[Task]] = {}
-        self._unopened: set[TopicPartition] = set()
+        self._has_partitions = False
+        self._is_opened = False
+        self._progress = 0
         self._running: set[Task] = set()
         self._paused: set[TopicPartition] = set()
         self._changed_since_s: float | None = None
@@ -140,7 +142,7 @@ class Session:
                 self._note_change(task, 0)
 
     def _poll_timeout_s(self) -> float:
-        if self._unopened or not self.restorer.is_idle or any(task.has_work for task in self.tasks.values()):
+        if self._progress or not self.restorer.is_idle:
             return 0.0
         if self._changed_since_s is None:
             return _IDLE_POLL_S
@@ -148,6 +150,8 @@ class Session:
         return min(max(due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
 
     def _process(self) -> None:
+        """Process what is planned, up to a bound; `_progress` becomes the number of records."""
+        self._progress = 0
         for sub in self._around.plan.subtopologies:
             tasks = [task for (name, _), task in self.tasks.items() if name == sub.name]
             tasks.sort(key=lambda task: task.partition)
@@ -158,7 +162,9 @@ class Session:
             limit = min((task.frontier() for task in tasks), default=_EVERYTHING) if is_aligned else _EVERYTHING
             for task in running:
                 before = task.counts.bytes_in
-                if task.process(limit, _EVERYTHING[0] if is_aligned else _RECORDS_PER_ROUND):
+                done = task.process(limit, _EVERYTHING[0] if is_aligned else _RECORDS_PER_ROUND)
+                if done:
+                    self._progress += done
                     self._note_change(task, task.counts.bytes_in - before)
             self._send_outputs(sub, running)
 
@@ -185,16 +191,16 @@ class Session:
         """Keep the lags where other threads may read them (the consumer is this thread's alone)."""
         if self._monotonic_s() - self._lags_s >= _LAGS_EVERY_S:
             self._lags_s = self._monotonic_s()
-            self.lags = {source: self.consumer.lag(source) for task in self.tasks.values() for source in task.inputs}
+            self.lags = {source: self.consumer.lag(source) for task in self._running for source in task.inputs}
 
     def _control_flow(self) -> None:
         """Pause inputs that are buffered beyond the bound, resume those that have drained to half of it."""
         bound = self._options.buffered_records_max
         full, drained = [], []
-        for task in self.tasks.values():
+        for task in self._running:
             for partition, each in task.inputs.items():
                 if partition in self._paused:
-                    if each.buffered_records <= bound // 2 and task in self._running:
+                    if each.buffered_records <= bound // 2:
                         drained.append(partition)
                 elif each.buffered_records > bound:
                     full.append(partition)
@@ -283,12 +289,13 @@ class Session:
         self.consumer.pause(partitions)
         self._paused.update(partitions)
         self._committed.update(committed)
-        self._unopened.update(partitions)
+        self._has_partitions, self._is_opened = True, False
 
     def _open_assigned(self) -> None:
         """Open the tasks of newly assigned partitions, close those that went elsewhere; go on with those that came back."""
-        if not self._unopened:
+        if self._is_opened:
             self._resume_restored()
+        if self._is_opened or not self._has_partitions:
             return
         assigned = frozenset(self.consumer.assignment())
         wanted = {
@@ -312,9 +319,8 @@ class Session:
             self.restorer.add(restorations)
         for task in self.tasks.values():
             for source, each in task.inputs.items():
-                if source in self._unopened:
-                    self.consumer.seek(source, each.fetched_to)
-        self._unopened.clear()
+                self.consumer.seek(source, each.fetched_to)
+        self._is_opened = True
         self._owner = {}
         for task in self.tasks.values():
             for source in task.inputs:
@@ -347,8 +353,13 @@ class Session:
             self._on_tasks()
 
     def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit before the partitions may go elsewhere; whether they do is known at the next assignment."""
+        """Commit before the partitions may go elsewhere; whether they do is known at the next assignment, until then all rest."""
         self.commit()
+        self._running.clear()
+        self._paused.clear()
+        self._has_partitions = self._is_opened = False
+        self._owner = {}
+        self.lags = {}
         self._purgeable = {tp: offset for tp, offset in self._purgeable.items() if tp not in set(partitions)}
 
     def _release(self, keys: Sequence[tuple[str, int]]) -> None:
@@ -363,7 +374,7 @@ class Session:
 
     def _cross_gaps(self) -> None:
         """The log deleted records before they were fetched: go on or stop, as the setting says."""
-        partitions = [partition for task in self.tasks.values() for partition in task.inputs]
+        partitions = self.consumer.assignment()
         starts = self._around.admin.start_offsets(partitions)
         for partition in partitions:
             position = self.consumer.position(partition)

@@ -1,12 +1,12 @@
-"""How an entry is written, the same on disk and in the changelog: one version byte, then MessagePack [timestamp ms, *state].
+"""How an entry is written, the same on disk and in the changelog: MessagePack [version, timestamp ms, *state].
 
-A changelog can be read by a later version: the version byte names the encoding, and unknown ones are refused.
+A changelog can be read by a later version: the version names the encoding, and unknown ones are refused.
 """
 
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import GenericAlias
 from typing import Any
 
@@ -19,7 +19,6 @@ from logflume.streams.seams import Entry
 from .values import from_wire, to_wire
 
 ENTRY_VERSION = 1
-_PREFIX = bytes([ENTRY_VERSION])
 _PYTHON_TYPES: dict[Kind, Any] = {
     Kind.BOOLEAN: bool,
     Kind.INTEGER: int,
@@ -41,38 +40,54 @@ class EntryCodec:
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self.columns = columns
-        fields = (int, *(_python_type(column.type) | None for column in columns))
+        fields = (int, int, *(_python_type(column.type) | None for column in columns))
         self._decoder: Any = msgspec.msgpack.Decoder(GenericAlias(tuple, fields), ext_hook=from_wire)
         self._encode = msgspec.msgpack.Encoder().encode
-        self._any_positions = tuple(i for i, column in enumerate(columns, 1) if _holds_any(column.type))
+        self._any_positions = tuple(i for i, column in enumerate(columns, 2) if _holds_any(column.type))
         self.encode: Callable[[Entry], bytes | None] = self._encode_any if self._any_positions else self._encode_plain
         self.decode: Callable[[bytes], Entry] = self._decode
 
     def _encode_plain(self, entry: Entry) -> bytes | None:
         """Return the bytes of an entry, None for a deleted one (a tombstone in the changelog)."""
         state = entry.state
-        return None if state is None else _PREFIX + self._encode((entry.timestamp_ms, *state))
+        return None if state is None else self._encode((ENTRY_VERSION, entry.timestamp_ms, *state))
 
     def _encode_any(self, entry: Entry) -> bytes | None:
         if entry.state is None:
             return None
-        fields: list[Any] = [entry.timestamp_ms, *entry.state]
+        fields: list[Any] = [ENTRY_VERSION, entry.timestamp_ms, *entry.state]
         for position in self._any_positions:
             fields[position] = to_wire(fields[position])
-        return _PREFIX + self._encode(fields)
+        return self._encode(fields)
+
+    def encode_all(self, entries: Sequence[Entry]) -> list[bytes | None]:
+        """Return the bytes of many entries, None for deleted ones."""
+        if self._any_positions:
+            return [self._encode_any(entry) for entry in entries]
+        encode = self._encode
+        return [
+            None if (state := entry.state) is None else encode((ENTRY_VERSION, entry.timestamp_ms, *state)) for entry in entries
+        ]
 
     def _decode(self, data: bytes) -> Entry:
         """Return the entry. Raises CorruptLog when the bytes do not fit the store's columns, InvalidInput for a newer version."""
-        if data[:1] != _PREFIX:
-            found = data[0] if data else "nothing"
-            raise InvalidInput(
-                f"a store entry has format {found}, this logflume reads {ENTRY_VERSION}: use the version that wrote it"
-            )
         try:
-            timestamp_ms, *state = self._decoder.decode(data[1:])
+            version, timestamp_ms, *state = self._decoder.decode(data)
         except (msgspec.MsgspecError, ValueError) as error:
+            _check_version(data)
             raise CorruptLog(f"a store entry does not fit its columns {[str(c.type) for c in self.columns]}: {error}") from error
+        if version != ENTRY_VERSION:
+            _check_version(data)
         return Entry(tuple(state), timestamp_ms)
+
+
+def _check_version(data: bytes) -> None:
+    """Raise InvalidInput when this is an entry of another version (its second byte: a small int after the array's head)."""
+    is_array = len(data) > 1 and data[0] & 0xF0 == 0x90
+    if is_array and data[1] != ENTRY_VERSION:
+        raise InvalidInput(
+            f"a store entry has format {data[1]}, this logflume reads {ENTRY_VERSION}: use the version that wrote it"
+        )
 
 
 def _python_type(data_type: DataType) -> Any:

@@ -18,10 +18,11 @@ from logflume.streams.seams import Entry, State, StoreSpec
 
 from .codec import EntryCodec
 from .disk import TaskDb, after_prefix
-from .windows import SegmentLayout, window_start
+from .windows import WINDOW_START_BYTES, SegmentLayout, window_start
 
 _ENTRY_OVERHEAD_BYTES = 260
 _PRELOAD_MAX_ENTRIES = 100_000
+_PREFIXES_KEPT = 10_000
 _NEVER = 1 << 62
 
 
@@ -42,6 +43,7 @@ class Store:
         self._touched: set[bytes] = set()
         self._prefix = db.prefix(spec.name) if db else b""
         self.disk_key: Callable[[bytes], bytes] = self._segmented_key if self.layout else self._plain_key
+        self._segment_prefixes: dict[bytes, bytes] = {}
         self._expired_segment = 0
         self._expired_in_memory = 0
         self._complete_from = 0 if db is None or db.is_empty(spec.name) else self._first_start_not_on_disk()
@@ -104,9 +106,8 @@ class Store:
     def encode_dirty(self) -> tuple[list[bytes], list[bytes | None], list[int]]:
         """Return keys, encoded values (None = deleted) and timestamps of all changed entries, in order of first change."""
         keys = list(self.dirty)
-        resident, encode = self.resident, self.codec.encode
-        entries = [resident[key] for key in keys]
-        return keys, [encode(entry) for entry in entries], [max(entry.timestamp_ms, 0) for entry in entries]
+        entries = list(map(self.resident.__getitem__, keys))
+        return keys, self.codec.encode_all(entries), [entry.timestamp_ms for entry in entries]
 
     def put_into(self, batch: Any, keys: list[bytes], values: list[bytes | None]) -> None:
         """Add changed entries to a write batch, and the range delete of segments that have expired."""
@@ -127,10 +128,8 @@ class Store:
     def committed(self) -> None:
         """Everything dirty is on disk now: forget deleted entries, and cold ones beyond the memory setting."""
         resident = self.resident
-        for key in self.dirty:
-            entry = resident.get(key)
-            if entry is not None and entry.state is None:
-                del resident[key]
+        for key in [key for key in self.dirty if (entry := resident.get(key)) is not None and entry.state is None]:
+            del resident[key]
         self.dirty.clear()
         if len(self._touched) > 2 * len(resident) + 100_000:
             self._touched.clear()
@@ -175,7 +174,8 @@ class Store:
         if oldest <= self._expired_in_memory:
             return 0
         self._expired_in_memory = oldest
-        gone = [key for key in self.resident if window_start(key) < oldest]
+        first = oldest.to_bytes(WINDOW_START_BYTES, "big")
+        gone = [key for key in self.resident if key[-WINDOW_START_BYTES:] < first]
         for key in gone:
             del self.resident[key]
             self.dirty.pop(key, None)
@@ -220,8 +220,15 @@ class Store:
         return self._prefix + key
 
     def _segmented_key(self, key: bytes) -> bytes:
-        assert self.layout is not None
-        return self._prefix + self.layout.segment(key).to_bytes(8, "big") + key
+        start = key[-WINDOW_START_BYTES:]
+        prefix = self._segment_prefixes.get(start)
+        if prefix is None:
+            assert self.layout is not None
+            if len(self._segment_prefixes) >= _PREFIXES_KEPT:
+                self._segment_prefixes.clear()
+            prefix = self._prefix + self.layout.segment(key).to_bytes(WINDOW_START_BYTES, "big")
+            self._segment_prefixes[start] = prefix
+        return prefix + key
 
 
 def scan_entries(

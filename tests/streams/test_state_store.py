@@ -221,7 +221,10 @@ def test_state_that_could_not_be_read_back_is_refused() -> None:
         codec.encode(Entry(({dt.date(2020, 1, 1): 1},), 1))
 
 
-@pytest.mark.parametrize(("data", "error"), [(b"", InvalidInput), (b"\x02abc", InvalidInput), (b"\x01\xc1", CorruptLog)])
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [(b"", CorruptLog), (b"\x94\x02abc", InvalidInput), (b"\x93\x02\x01\x01", InvalidInput), (b"\x94\x01\xc1", CorruptLog)],
+)
 def test_entries_of_an_unknown_format_are_refused(data: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         EntryCodec(PLAIN.columns).decode(data)

@@ -1,0 +1,97 @@
+"""Source offsets, kept in the log: the compacted topic `connect-offsets`, written in the same transaction as the records.
+
+A key is JSON `[connector name, source partition]`, a value the JSON offset, as in Kafka Connect. All offsets of a connector
+are in one partition, so that only that partition is read when it starts, and only its own transactions can hold the reader
+up.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from logflume.log import TransportError
+from logflume.log.interfaces import Log, Producer
+from logflume.log.records import TopicPartition
+
+from .api import Offset, Partition
+
+OFFSETS_TOPIC = "connect-offsets"
+_PARTITIONS = 8
+_READ_TIMEOUT_S = 90.0
+"""Longer than the transaction timeout: a transaction that a killed worker left open ends by then."""
+
+
+class OffsetStore:
+    """The kept offsets of one connector: read once, then followed as they are written by this task."""
+
+    def __init__(self, log: Log, connector: str) -> None:
+        self._log = log
+        self._connector = connector
+        topic = log.admin().ensure_topic(OFFSETS_TOPIC, partitions=_PARTITIONS, configs={"cleanup.policy": "compact"})
+        self._partition = TopicPartition(OFFSETS_TOPIC, zlib.crc32(connector.encode()) % topic.partitions)
+        self._offsets: dict[bytes, Offset] = {}
+
+    def read(self, *, clock_s: Callable[[], float]) -> None:
+        """Read all offsets that are committed; call it after `init_transactions`, which ends what a killed task left open.
+
+        Waits for open transactions of other tasks, because an own offset may lie behind them.
+
+        Raises:
+            TransportError: the end was not reached in time.
+        """
+        self._offsets.clear()
+        end = self._log.admin().end_offsets([self._partition])[self._partition]
+        consumer = self._log.consumer(read_committed=True, client_id=f"connect-{self._connector}-offsets")
+        try:
+            consumer.assign([self._partition])
+            consumer.seek(self._partition, self._log.admin().start_offsets([self._partition])[self._partition])
+            give_up_s = clock_s() + _READ_TIMEOUT_S
+            while consumer.position(self._partition) < end:
+                if clock_s() > give_up_s:
+                    raise TransportError(
+                        f"the offsets of connector {self._connector!r} could not be read within {_READ_TIMEOUT_S:g} s"
+                    )
+                for chunk in consumer.poll(timeout_s=0.5):
+                    for key, value in zip(chunk.keys(), chunk.values(), strict=True):
+                        self._take(key, value)
+        finally:
+            consumer.close()
+
+    def get(self, partition: Partition) -> Offset | None:
+        """Return the kept offset of a source partition."""
+        return self._offsets.get(self._key(partition))
+
+    def all(self) -> list[tuple[dict[str, str], Offset]]:
+        """Return every source partition of this connector with its offset."""
+        return [(orjson.loads(key)[1], offset) for key, offset in self._offsets.items()]
+
+    def send(self, producer: Producer, partition: Partition, offset: Offset) -> None:
+        """Write an offset in the producer's open transaction."""
+        producer.send(
+            OFFSETS_TOPIC,
+            orjson.dumps(offset, option=orjson.OPT_SORT_KEYS),
+            key=self._key(partition),
+            partition=self._partition.partition,
+        )
+
+    def keep(self, partition: Partition, offset: Offset) -> None:
+        """Take note of an offset whose transaction was committed."""
+        self._offsets[self._key(partition)] = dict(offset)
+
+    def _key(self, partition: Mapping[str, str]) -> bytes:
+        return orjson.dumps([self._connector, dict(partition)], option=orjson.OPT_SORT_KEYS)
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None:
+            return
+        names: Any = orjson.loads(key)
+        if names[0] != self._connector:
+            return
+        if value is None:
+            self._offsets.pop(key, None)
+        else:
+            self._offsets[key] = orjson.loads(value)
