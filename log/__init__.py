@@ -1,4 +1,15 @@
-"""The log: record batches, storage, broker, protocol, server and client of an append-only partitioned log (Kafka's protocol)."""
+"""The log: record batches, storage, broker, protocol, server and client of an append-only partitioned log (Kafka's protocol).
+
+    from logflume.log import connect
+    with connect("./data") as log:
+        log.admin().ensure_topic("flights")
+        log.producer().send("flights", b"...").result()
+
+Names are loaded when they are first used, so that importing this costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .errors import (
     CorruptLog,
@@ -9,18 +20,83 @@ from .errors import (
     StorageError,
     TransportError,
     UnknownName,
+    near_matches,
 )
-from .protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from .client import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort, connect
+    from .interfaces import (
+        Admin,
+        Consumer,
+        GroupDescription,
+        GroupMemberDescription,
+        GroupMetadata,
+        Log,
+        OffsetAndMetadata,
+        Producer,
+        RecordMetadata,
+        TopicDescription,
+    )
+    from .protocol import ErrorCode, KafkaError
+    from .records import Chunk, Headers, Record, TopicPartition
+
+_LAZY = {
+    **dict.fromkeys(("ClientClosed", "OffsetOutOfRange", "ProducerFenced", "TransactionMustAbort", "connect"), "client"),
+    **dict.fromkeys(
+        (
+            "Admin",
+            "Consumer",
+            "GroupDescription",
+            "GroupMemberDescription",
+            "GroupMetadata",
+            "Log",
+            "OffsetAndMetadata",
+            "Producer",
+            "RecordMetadata",
+            "TopicDescription",
+        ),
+        "interfaces",
+    ),
+    **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
+    **dict.fromkeys(("Chunk", "Headers", "Record", "TopicPartition"), "records"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+
 
 __all__ = [
+    "Admin",
+    "Chunk",
+    "ClientClosed",
+    "Consumer",
     "CorruptLog",
     "DataDirLocked",
     "DecodeError",
     "ErrorCode",
+    "GroupDescription",
+    "GroupMemberDescription",
+    "GroupMetadata",
+    "Headers",
     "InvalidInput",
     "KafkaError",
+    "Log",
     "LogflumeError",
+    "OffsetAndMetadata",
+    "OffsetOutOfRange",
+    "Producer",
+    "ProducerFenced",
+    "Record",
+    "RecordMetadata",
     "StorageError",
+    "TopicDescription",
+    "TopicPartition",
+    "TransactionMustAbort",
     "TransportError",
     "UnknownName",
+    "connect",
+    "near_matches",
 ]

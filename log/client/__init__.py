@@ -1,1 +1,6 @@
+"""The client of a log: `connect`, producers, consumers, admin, over TCP, a Unix socket or inside the process."""
 
+from .errors import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort
+from .log import Log, connect
+
+__all__ = ["ClientClosed", "Log", "OffsetOutOfRange", "ProducerFenced", "TransactionMustAbort", "connect"]

@@ -32,9 +32,13 @@ def decode_request(api_key: int, version: int, body: memoryview) -> Any:
     return _decode(_request_decoder(api_key, version), body, api_key, version)[0]
 
 
-def decode_response(api_key: int, version: int, body: memoryview) -> Any:
-    """Decode the body of a response (after its header); raises as `decode_request`."""
-    return _decode_all(_response_decoder(api_key, version), body, api_key, version)
+def decode_response(api_key: int, version: int, body: memoryview, *, is_exact: bool = True) -> Any:
+    """Decode the body of a response (after its header); raises as `decode_request`.
+
+    `is_exact` False takes bytes after the message as well, which some brokers send and other clients ignore.
+    """
+    decoder = _response_decoder(api_key, version)
+    return _decode_all(decoder, body, api_key, version) if is_exact else _decode(decoder, body, api_key, version)[0]
 
 
 def decode_data(name: str, version: int, body: Buffer) -> Any:

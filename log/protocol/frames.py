@@ -52,10 +52,11 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, version, correlation_id, client_id), pos
 
 
-def decode_response(frame: memoryview, api_key: int, version: int) -> Any:
+def decode_response(frame: memoryview, api_key: int, version: int, *, is_exact: bool = True) -> Any:
     """Return the message of a response frame (without its size); the correlation id is its first int32, see `correlation_id`.
 
-    An ApiVersions response of a version the broker does not know comes with a v0 body, which is tried then.
+    An ApiVersions response of a version the broker does not know comes with a v0 body, which is tried then. `is_exact` as in
+    `codec.decode_response`.
 
     Raises DecodeError.
     """
@@ -63,13 +64,13 @@ def decode_response(frame: memoryview, api_key: int, version: int) -> Any:
     if api_key == API_VERSIONS_KEY:
         body = frame[pos:]
         is_refused = len(body) >= 2 and body[0] == 0 and body[1] == ErrorCode.UNSUPPORTED_VERSION
-        return codec.decode_response(api_key, 0 if is_refused else version, body)
+        return codec.decode_response(api_key, 0 if is_refused else version, body, is_exact=is_exact)
     try:
         if version in tables.api(api_key).response.flexible:
             pos = _skip_tags(frame, pos)
     except (Malformed, struct.error, IndexError) as error:
         raise DecodeError(f"malformed response header: {error}") from error
-    return codec.decode_response(api_key, version, frame[pos:])
+    return codec.decode_response(api_key, version, frame[pos:], is_exact=is_exact)
 
 
 def correlation_id(frame: memoryview) -> int:

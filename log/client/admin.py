@@ -1,0 +1,364 @@
+"""Topics, groups and offsets: `interfaces.Admin` over a transport."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from logflume.log.errors import InvalidInput, UnknownName
+from logflume.log.interfaces import GroupDescription, GroupMemberDescription, OffsetAndMetadata, TopicDescription
+from logflume.log.protocol import ErrorCode, KafkaError, codec, messages, tables
+from logflume.log.records import TopicPartition
+
+from .cluster import GROUP, Cluster, TopicInfo
+from .loop import IoLoop
+from .offsets import EARLIEST, LATEST, by_topic, fetch_committed, list_offsets
+from .retry import with_retries
+
+T = TypeVar("T")
+
+TIMEOUT_S = 60.0
+_TOPIC_RESOURCE = 2
+_SET, _DELETE = 0, 1
+_DYNAMIC_TOPIC_CONFIG = 1
+_VISIBLE_TIMEOUT_S = 15.0
+
+
+class Admin:
+    """See `interfaces.Admin`. Thread-safe; each call blocks until it is done."""
+
+    def __init__(self, cluster: Cluster, loop: IoLoop) -> None:
+        self._cluster = cluster
+        self._loop = loop
+
+    # topics
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; on return its partitions have leaders.
+
+        Raises:
+            KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG and so on.
+        """
+        if partitions < 1:
+            raise InvalidInput(f"topic {name!r}: expected at least 1 partition, found {partitions}")
+        self._run(self._create_topic(name, partitions, replication_factor, dict(configs or {})))
+
+    def ensure_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicDescription:
+        """Create the topic if it does not exist; return it as it is."""
+        try:
+            self.create_topic(name, partitions=partitions, configs=configs)
+        except KafkaError as error:
+            if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        return self.describe_topics([name])[name]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. Raises UnknownName."""
+        self._run(self._delete_topic(name))
+
+    def create_partitions(self, name: str, total: int) -> None:
+        """Raise the number of partitions of a topic to `total`."""
+        topic = messages.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=total, assignments=None)
+        request = messages.CreatePartitionsRequest(topics=[topic], timeout_ms=30_000)
+
+        async def create() -> None:
+            response = await self._to_controller(request, lambda r: r.results[0].error_code)
+            result = response.results[0]
+            _check(result.error_code, result.error_message, topic=name)
+            self._cluster.forget_topic(name)
+
+            async def look() -> None:
+                await self._cluster.refresh([name])
+                info = self._cluster.topics.get(name)
+                if info is None or len(info.partitions) < total or any(p.leader < 0 for p in info.partitions):
+                    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
+
+            await with_retries(look, timeout_s=_VISIBLE_TIMEOUT_S)
+
+        self._run(create())
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted; those starting with `__` or flagged internal only when asked for."""
+        self._run(self._cluster.refresh(None))
+        return sorted(t.name for t in self._cluster.topics.values() if include_internal or not _is_internal(t))
+
+    def describe_topics(self, names: Sequence[str]) -> dict[str, TopicDescription]:
+        """Return partitions, id and configs that differ from the defaults. Raises UnknownName."""
+        return self._run(self._describe_topics(list(names)))
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        """Return all configs of a topic, defaults included. Raises UnknownName."""
+        configs = self._run(self._describe_configs([name]))[name]
+        return {config.name: config.value for config in configs if config.value is not None}
+
+    def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Set configs of a topic (None: back to the default); the others stay."""
+        alterable = messages.IncrementalAlterConfigsRequest.AlterableConfig
+        resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=_TOPIC_RESOURCE,
+            resource_name=name,
+            configs=[
+                alterable(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+                for key, value in configs.items()
+            ],
+        )
+
+        async def alter() -> None:
+            response = await self._to_controller(
+                messages.IncrementalAlterConfigsRequest(resources=[resource]), lambda r: r.responses[0].error_code
+            )
+            _check(response.responses[0].error_code, response.responses[0].error_message, topic=name)
+
+        self._run(alter())
+
+    # offsets of partitions
+
+    def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset each partition still holds."""
+        found = self._run(list_offsets(self._cluster, self._cluster.channel, dict.fromkeys(partitions, EARLIEST)))
+        return {tp: offset for tp, (offset, _) in found.items()}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition], *, read_committed: bool = False) -> dict[TopicPartition, int]:
+        """Return the high watermarks, or the last stable offsets with `read_committed`."""
+        wanted = dict.fromkeys(partitions, LATEST)
+        found = self._run(list_offsets(self._cluster, self._cluster.channel, wanted, read_committed=read_committed))
+        return {tp: offset for tp, (offset, _) in found.items()}
+
+    def offsets_for_time(self, partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset whose timestamp is >= the given milliseconds (0 or more), None when there is none."""
+        for tp, timestamp_ms in partitions.items():
+            if timestamp_ms < 0:
+                raise InvalidInput(f"{tp.topic}-{tp.partition}: expected a time of 0 ms or more, found {timestamp_ms}")
+        found = self._run(list_offsets(self._cluster, self._cluster.channel, partitions))
+        return {tp: None if offset < 0 else offset for tp, (offset, _) in found.items()}
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Move the log start offset of each partition up to the given offset (-1: to the end)."""
+        self._run(self._delete_records(before))
+
+    # groups
+
+    def list_groups(self) -> list[str]:
+        """Return the ids of all groups of all brokers, sorted."""
+        return sorted(self._run(self._list_groups()))
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """Return state, protocol and members; a group that does not exist has the state Dead."""
+        return self._run(self._describe_group(group_id))
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group without members, and its committed offsets."""
+
+        async def delete() -> None:
+            request = messages.DeleteGroupsRequest(groups_names=[group_id])
+            response = await self.to_coordinator(group_id, request, lambda r: r.results[0].error_code)
+            _check(response.results[0].error_code, f"group {group_id!r}")
+
+        self._run(delete())
+
+    def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return all committed offsets of a group."""
+        found = self._run(fetch_committed(self._cluster, self._cluster.channel, group_id, None))
+        return {tp: offset for tp, offset in found.items() if offset is not None}
+
+    def set_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Set committed offsets of a group without members (state Empty or Dead); refused otherwise."""
+        state = self.describe_group(group_id).state
+        if state not in ("Empty", "Dead"):
+            raise InvalidInput(f"group {group_id!r} is {state}: its offsets can be set only while it has no members")
+        topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
+        partition_class = messages.OffsetCommitRequest.OffsetCommitRequestPartition
+        topics = [
+            topic_class(
+                name=topic,
+                partitions=[
+                    partition_class(
+                        partition_index=tp.partition,
+                        committed_offset=offsets[tp].offset,
+                        committed_leader_epoch=offsets[tp].leader_epoch,
+                        committed_metadata=offsets[tp].metadata,
+                    )
+                    for tp in tps
+                ],
+            )
+            for topic, tps in by_topic(offsets).items()
+        ]
+
+        async def commit() -> None:
+            request = messages.OffsetCommitRequest(group_id=group_id, topics=topics)
+            response = await self.to_coordinator(group_id, request, lambda r: _first_error(r.topics))
+            for topic in response.topics:
+                for p in topic.partitions:
+                    _check(p.error_code, f"group {group_id!r}", topic=topic.name, partition=p.partition_index)
+
+        self._run(commit())
+
+    # anything
+
+    def request(self, api: str, version: int | None = None, **fields: Any) -> Any:
+        """Send any request of the protocol by name to any broker; returns the decoded response.
+
+        `version` is the highest to send (default: the highest both sides hold). Nested structures are attributes of
+        the message class, e.g. `messages.MetadataRequest.MetadataRequestTopic(name="t")`. Raises UnknownName.
+        """
+        known = tables.api_named(api)
+        message = getattr(messages, known.request.name)(**fields)
+        return self._run(self._cluster.channel.request(message, max_version=1 << 15 if version is None else version))
+
+    async def to_coordinator(self, group_id: str, request: Any, error_of: Callable[[Any], int]) -> Any:
+        """Send a request to the group's coordinator; when `error_of(response)` says it moved or loads, find it and repeat."""
+
+        async def attempt() -> Any:
+            node = await self._cluster.coordinator(GROUP, group_id)
+            response = await self._cluster.channel.request(request, node=node)
+            error = KafkaError(error_of(response), f"group {group_id!r}")
+            if error.number and error.is_retriable:
+                raise error
+            return response
+
+        return await with_retries(
+            attempt, timeout_s=TIMEOUT_S, on_failure=lambda _: self._cluster.forget_coordinator(GROUP, group_id)
+        )
+
+    def _run(self, awaitable: Awaitable[T]) -> T:
+        async def run() -> T:
+            return await awaitable
+
+        return self._loop.run(run(), timeout_s=TIMEOUT_S + 5)
+
+    async def _to_controller(self, request: Any, error_of: Callable[[Any], int]) -> Any:
+        async def attempt() -> Any:
+            if self._cluster.controller < 0:
+                await self._cluster.refresh([])
+            node = self._cluster.controller if self._cluster.controller >= 0 else None
+            response = await self._cluster.channel.request(request, node=node)
+            error = KafkaError(error_of(response))
+            if error.error in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+                raise error
+            return response
+
+        def forget(_: object) -> None:
+            self._cluster.controller = -1
+
+        return await with_retries(attempt, timeout_s=TIMEOUT_S, on_failure=forget)
+
+    async def _create_topic(self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> None:
+        config_class = messages.CreateTopicsRequest.CreatableTopicConfig
+        topic = messages.CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[config_class(name=key, value=value) for key, value in configs.items()],
+        )
+        request = messages.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+        response = await self._to_controller(request, lambda r: r.topics[0].error_code)
+        _check(response.topics[0].error_code, response.topics[0].error_message, topic=name)
+
+        async def look() -> None:
+            await self._cluster.refresh([name])
+            info = self._cluster.topics.get(name)
+            if info is None or any(p.leader < 0 for p in info.partitions):
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
+
+        await with_retries(look, timeout_s=_VISIBLE_TIMEOUT_S)
+
+    async def _delete_topic(self, name: str) -> None:
+        await self._cluster.topic(name)
+        request = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
+        response = await self._to_controller(request, lambda r: r.responses[0].error_code)
+        _check(response.responses[0].error_code, response.responses[0].error_message, topic=name)
+        self._cluster.forget_topic(name)
+
+    async def _describe_topics(self, names: list[str]) -> dict[str, TopicDescription]:
+        for name in names:
+            self._cluster.forget_topic(name)
+        infos = [await self._cluster.topic(name) for name in names]
+        configs = await self._describe_configs(names)
+        return {
+            info.name: TopicDescription(
+                info.name,
+                info.topic_id,
+                len(info.partitions),
+                {c.name: c.value for c in configs[info.name] if c.config_source == _DYNAMIC_TOPIC_CONFIG},
+                _is_internal(info),
+            )
+            for info in infos
+        }
+
+    async def _describe_configs(self, names: list[str]) -> dict[str, list[Any]]:
+        resource_class = messages.DescribeConfigsRequest.DescribeConfigsResource
+        request = messages.DescribeConfigsRequest(
+            resources=[resource_class(resource_type=_TOPIC_RESOURCE, resource_name=n, configuration_keys=None) for n in names]
+        )
+        if not names:
+            return {}
+        response = await self._cluster.channel.request(request)
+        for result in response.results:
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                await self._cluster.refresh(None)
+                raise UnknownName("topic", result.resource_name, self._cluster.topics)
+            _check(result.error_code, result.error_message, topic=result.resource_name)
+        return {result.resource_name: result.configs for result in response.results}
+
+    async def _delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        topic_class = messages.DeleteRecordsRequest.DeleteRecordsTopic
+        partition_class = messages.DeleteRecordsRequest.DeleteRecordsPartition
+        for tp, offset in before.items():
+            part = topic_class(name=tp.topic, partitions=[partition_class(partition_index=tp.partition, offset=offset)])
+            request = messages.DeleteRecordsRequest(topics=[part], timeout_ms=30_000)
+
+            async def attempt(tp: TopicPartition = tp, request: Any = request) -> None:
+                response = await self._cluster.channel.request(request, node=await self._cluster.leader(tp))
+                result = response.topics[0].partitions[0]
+                _check(result.error_code, None, topic=tp.topic, partition=tp.partition)
+
+            def forget(_: object, tp: TopicPartition = tp) -> None:
+                self._cluster.forget_topic(tp.topic)
+
+            await with_retries(attempt, timeout_s=TIMEOUT_S, on_failure=forget)
+
+    async def _list_groups(self) -> set[str]:
+        response = await self._cluster.channel.request(messages.MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        self._cluster.transport.learn_nodes({b.node_id: (b.host, b.port) for b in response.brokers})
+        groups: set[str] = set()
+        for broker in response.brokers:
+            listed = await self._cluster.channel.request(messages.ListGroupsRequest(), node=broker.node_id)
+            _check(listed.error_code, None)
+            groups.update(group.group_id for group in listed.groups)
+        return groups
+
+    async def _describe_group(self, group_id: str) -> GroupDescription:
+        request = messages.DescribeGroupsRequest(groups=[group_id])
+        response = await self.to_coordinator(group_id, request, lambda r: r.groups[0].error_code)
+        group = response.groups[0]
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return GroupDescription(group_id, "Dead", "", ())
+        _check(group.error_code, f"group {group_id!r}")
+        members = tuple(
+            GroupMemberDescription(m.member_id, m.group_instance_id, m.client_id, m.client_host, _assigned(m.member_assignment))
+            for m in group.members
+        )
+        return GroupDescription(group_id, group.group_state, group.protocol_data, members)
+
+
+def _assigned(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
+    """Parse a member's assignment (version, then ConsumerProtocolAssignment); empty when it is of another protocol."""
+    if len(data) < 2:
+        return ()
+    assignment = codec.decode_data("ConsumerProtocolAssignment", min(int.from_bytes(data[:2], "big"), 3), bytes(data[2:]))
+    return tuple(TopicPartition(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions)
+
+
+def _is_internal(topic: TopicInfo) -> bool:
+    return topic.is_internal or topic.name.startswith("__")
+
+
+def _first_error(topics: Iterable[Any]) -> int:
+    return next((p.error_code for topic in topics for p in topic.partitions if p.error_code), 0)
+
+
+def _check(error_code: int, message: str | None, *, topic: str | None = None, partition: int | None = None) -> None:
+    if error_code:
+        raise KafkaError(error_code, message, topic=topic, partition=partition)

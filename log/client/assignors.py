@@ -1,0 +1,81 @@
+"""Strategies by which a group's leader shares partitions among the members. Pure functions.
+
+Members are ordered by group instance id (static ones first), then member id, so that a static member that comes back gets what
+it had. `range` gives the same partition number of topics with equally many partitions to the same member: what joins need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from logflume.log.errors import UnknownName
+from logflume.log.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A member and the topics it wants."""
+
+    member_id: str
+    instance_id: str | None
+    topics: frozenset[str]
+
+
+Assignment = dict[str, list[TopicPartition]]
+"""Member id -> its partitions."""
+
+Strategy = Callable[[Sequence[Subscription], Mapping[str, int]], Assignment]
+
+
+def assign_range(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Assignment:
+    """Per topic, each member gets a run of consecutive partitions; the first members get one more when it does not divide.
+
+    >>> members = [Subscription("b", None, frozenset({"t"})), Subscription("a", None, frozenset({"t"}))]
+    >>> {m: [tp.partition for tp in tps] for m, tps in assign_range(members, {"t": 3}).items()}
+    {'a': [0, 1], 'b': [2]}
+    """
+    ordered = _ordered(members)
+    out: Assignment = {member.member_id: [] for member in ordered}
+    for topic in sorted(partition_counts):
+        wanting = [member for member in ordered if topic in member.topics]
+        if not wanting:
+            continue
+        each, extra = divmod(partition_counts[topic], len(wanting))
+        start = 0
+        for i, member in enumerate(wanting):
+            stop = start + each + (i < extra)
+            out[member.member_id] += [TopicPartition(topic, p) for p in range(start, stop)]
+            start = stop
+    return out
+
+
+def assign_roundrobin(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Assignment:
+    """All partitions of all topics are dealt out in turn; the spread is even when all members want the same topics."""
+    ordered = _ordered(members)
+    out: Assignment = {member.member_id: [] for member in ordered}
+    turn = 0
+    for topic in sorted(partition_counts):
+        if not any(topic in member.topics for member in ordered):
+            continue
+        for partition in range(partition_counts[topic]):
+            while topic not in ordered[turn % len(ordered)].topics:
+                turn += 1
+            out[ordered[turn % len(ordered)].member_id].append(TopicPartition(topic, partition))
+            turn += 1
+    return out
+
+
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType({"range": assign_range, "roundrobin": assign_roundrobin})
+
+
+def strategy_of(name: str) -> Strategy:
+    """Return a strategy by its protocol name. Raises UnknownName."""
+    if name not in STRATEGIES:
+        raise UnknownName("assignment strategy", name, STRATEGIES)
+    return STRATEGIES[name]
+
+
+def _ordered(members: Sequence[Subscription]) -> list[Subscription]:
+    return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id))

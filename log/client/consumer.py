@@ -1,0 +1,398 @@
+"""The consumer: positions, groups and polls, returning chunks of columns."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
+from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
+from logflume.log.protocol import ErrorCode, KafkaError
+from logflume.log.records import Chunk, TopicPartition
+
+from .cluster import GROUP, Cluster
+from .errors import ClientClosed
+from .fetcher import Fetched, Fetcher, PartitionState
+from .group import GroupMember
+from .loop import IoLoop
+from .offsets import fetch_committed
+from .retry import with_retries
+
+OFFSET_RESETS = ("earliest", "latest", "none")
+CALL_TIMEOUT_S = 60.0
+
+Callback = Callable[[Sequence[TopicPartition]], None]
+
+
+class Consumer:
+    """See `interfaces.Consumer`. One thread at a time, except `wakeup`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        loop: IoLoop,
+        *,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        read_committed: bool = True,
+        offset_reset: str = "earliest",
+        session_timeout_ms: int = 45_000,
+        max_poll_interval_ms: int = 300_000,
+        fetch_max_bytes: int = 8_388_608,
+        fetch_max_wait_ms: int = 500,
+        client_id: str = "logflume",
+        assignment_strategies: Sequence[str] = ("range", "roundrobin"),
+    ) -> None:
+        if offset_reset not in OFFSET_RESETS:
+            raise UnknownName("offset_reset", offset_reset, OFFSET_RESETS)
+        if group_instance_id is not None and group_id is None:
+            raise InvalidInput("group_instance_id needs a group_id")
+        self._cluster = cluster
+        self._loop = loop
+        self._group_id = group_id
+        self._ready = threading.Condition()
+        self._is_woken = False
+        self._closed = False
+        self._topics: frozenset[str] = frozenset()
+        self._on_assigned: Callback | None = None
+        self._on_revoked: Callback | None = None
+        self._joining: Future[list[TopicPartition]] | None = None
+
+        async def start() -> tuple[Any, Any, Fetcher, GroupMember | None]:
+            fetch_channel = cluster.transport.channel(client_id)
+            group_channel = cluster.transport.channel(client_id)
+            fetcher = Fetcher(
+                cluster,
+                fetch_channel,
+                read_committed=read_committed,
+                offset_reset=offset_reset,
+                fetch_max_bytes=fetch_max_bytes,
+                fetch_max_wait_ms=fetch_max_wait_ms,
+                find_committed=self._find_committed,
+                ready=self._ready,
+            )
+            member = None
+            if group_id is not None:
+                member = GroupMember(
+                    cluster,
+                    group_channel,
+                    group_id=group_id,
+                    instance_id=group_instance_id,
+                    strategies=assignment_strategies,
+                    session_timeout_ms=session_timeout_ms,
+                    max_poll_interval_ms=max_poll_interval_ms,
+                    on_change=self._notify,
+                )
+            return fetch_channel, group_channel, fetcher, member
+
+        self._fetch_channel, self._group_channel, self._fetcher, self._member = loop.run(start())
+
+    # what to read
+
+    def subscribe(
+        self, topics: Sequence[str], *, on_assigned: Callback | None = None, on_revoked: Callback | None = None
+    ) -> None:
+        """Join the consumer group for these topics; the callbacks run inside `poll`, before records of a new assignment.
+
+        Raises:
+            InvalidInput: without a group_id, or without topics.
+        """
+        self._check_open()
+        if isinstance(topics, str) or not topics:
+            raise InvalidInput(f"expected a list of topics, found {topics!r}")
+        member = self._need_group("subscribe")
+        self._topics = frozenset(topics)
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        member.needs_join = True
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without group management (offsets can be committed if there is a group_id)."""
+        self._check_open()
+        if self._topics:
+            raise InvalidInput("the consumer is subscribed; a consumer either subscribes or is assigned")
+        self._set_assignment([TopicPartition(*tp) for tp in partitions])
+
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """Return the partitions being read now, sorted."""
+        with self._ready:
+            return tuple(sorted(self._fetcher.states))
+
+    # reading
+
+    def poll(self, *, timeout_s: float = 1.0, max_records: int = 100_000) -> list[Chunk]:
+        """Return the next records as chunks of one partition each, [] when none came in time or `wakeup` was called.
+
+        A chunk may hold no record and still move the position (of aborted transactions).
+
+        Raises:
+            OffsetOutOfRange: with offset_reset "none".
+            CorruptBatch: what was fetched does not hold together; the position stays where it is.
+            KafkaError: the broker refuses for good.
+        """
+        self._check_open()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._member is not None and self._topics:
+                self._maintain_group(self._member, deadline)
+            chunks = self._take(max_records)
+            if chunks:
+                return chunks
+            with self._ready:
+                self._raise_pending()
+                if self._is_woken:
+                    self._is_woken = False
+                    return []
+                rest = deadline - time.monotonic()
+                if rest <= 0:
+                    return []
+                if not self._fetcher.completed and not self._has_group_news():
+                    self._ready.wait(rest)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from `offset` (an offset that is out of range is noticed by the next fetch)."""
+        if offset < 0:
+            raise InvalidInput(f"{partition.topic}-{partition.partition}: expected an offset of 0 or more, found {offset}")
+        with self._ready:
+            self._state(partition).move(offset)
+        self._kick()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`; positions and membership stay."""
+        with self._ready:
+            for tp in partitions:
+                self._fetcher.pause(self._state(tp))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Undo `pause`."""
+        with self._ready:
+            for tp in partitions:
+                self._state(tp).is_paused = False
+        self._kick()
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record `poll` returns; finds it out (committed offset, reset policy) if need be."""
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        with self._ready:
+            while True:
+                self._check_open()
+                position = self._state(partition).position
+                if position is not None:
+                    return position
+                self._raise_pending()
+                if not self._ready.wait(max(0.0, deadline - time.monotonic())):
+                    raise TransportError(f"{partition.topic}-{partition.partition}: no position within {CALL_TIMEOUT_S:g} s")
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return the records between the position and the end as of the last fetch; None before the first."""
+        with self._ready:
+            state = self._state(partition)
+            if state.position is None or state.end_offset < 0:
+                return None
+            return max(0, state.end_offset - state.position)
+
+    # offsets
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the group's committed offset of each partition, None where there is none."""
+        self._check_open()
+        self._need_group("committed")
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        found = self._loop.run(self._find_committed(wanted), timeout_s=CALL_TIMEOUT_S)
+        return {tp: found.get(tp) for tp in wanted}
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """Commit the given offsets, or the positions of everything returned by `poll`.
+
+        Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS when the partitions may belong to
+        another member by now; the next `poll` joins again.
+        """
+        self._check_open()
+        member = self._need_group("commit")
+        if offsets is None:
+            with self._ready:
+                offsets = {tp: OffsetAndMetadata(s.position) for tp, s in self._fetcher.states.items() if s.position is not None}
+        if not offsets:
+            return
+        wanted = offsets
+
+        def moved(error: LogflumeError) -> None:
+            self._cluster.forget_coordinator(GROUP, member.group_id)
+
+        async def commit() -> None:
+            await with_retries(lambda: member.commit(wanted), timeout_s=CALL_TIMEOUT_S, on_failure=moved)
+
+        self._loop.run(commit(), timeout_s=CALL_TIMEOUT_S + 35)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this member is, for `Producer.send_offsets`."""
+        return self._need_group("group_metadata").metadata()
+
+    # end
+
+    def wakeup(self) -> None:
+        """Make a `poll` that is waiting in another thread return at once (or the next one, if none is)."""
+        with self._ready:
+            self._is_woken = True
+            self._ready.notify_all()
+
+    def close(self, *, leave_group: bool = True) -> None:
+        """Stop reading and leave the group (static members stay). Offsets are not committed. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+
+        async def stop() -> None:
+            self._fetcher.close()
+            if self._member is not None:
+                if leave_group:
+                    await self._member.leave()
+                else:
+                    self._member.stop()
+            self._fetch_channel.close()
+            self._group_channel.close()
+
+        if self._joining is not None:
+            self._joining.cancel()
+        with contextlib.suppress(LogflumeError):
+            self._loop.run(stop(), timeout_s=10.0)
+        self.wakeup()
+
+    # inside
+
+    def _take(self, max_records: int) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        count = 0
+        while count < max_records:
+            with self._ready:
+                fetched = self._fetcher.take()
+            if fetched is None:
+                break
+            self._kick()
+            chunk = fetched.chunk if fetched.chunk is not None else self._decode(fetched)
+            if count + len(chunk) > max_records:
+                rest = chunk.slice(max_records - count, len(chunk))
+                chunk = chunk.slice(0, max_records - count)
+                with self._ready:
+                    if fetched.epoch == fetched.state.epoch:
+                        kept = Fetched(fetched.state, fetched.epoch, fetched.size_bytes, None, chunk=rest)
+                        fetched.state.buffered_bytes += fetched.size_bytes
+                        self._fetcher.completed.appendleft(kept)
+            with self._ready:
+                if fetched.epoch != fetched.state.epoch:
+                    continue
+                fetched.state.position = max(chunk.next_offset, fetched.state.position or 0)
+            chunks.append(chunk)
+            count += len(chunk)
+        return chunks
+
+    def _decode(self, fetched: Fetched) -> Chunk:
+        from logflume.log.batch.columns import decode_fetch
+
+        state = fetched.state
+        assert state.position is not None, "data is fetched only from a known position"
+        try:
+            return decode_fetch(
+                state.partition.topic,
+                state.partition.partition,
+                fetched.records,
+                from_offset=state.position,
+                aborted=fetched.aborted,
+            )
+        except LogflumeError:
+            with self._ready:
+                state.move(state.position)
+            raise
+
+    def _maintain_group(self, member: GroupMember, deadline: float) -> None:
+        """Do what the group asks for: revoke and join again, or take over a new assignment."""
+        self._loop.call(_touch, member, self._loop)
+        if member.failure is not None:
+            raise member.failure
+        if self._joining is None and member.needs_join:
+            self._revoke()
+            self._joining = self._loop.submit(member.join(self._topics))
+            self._joining.add_done_callback(lambda _: self._notify())
+        if self._joining is not None:
+            with self._ready:
+                while not self._joining.done() and not self._is_woken and deadline > time.monotonic():
+                    self._ready.wait(deadline - time.monotonic())
+        if self._joining is not None and self._joining.done():
+            joining, self._joining = self._joining, None
+            try:
+                assigned = joining.result()
+            except LogflumeError:
+                member.needs_join = True
+                raise
+            self._set_assignment(assigned)
+            if self._on_assigned is not None:
+                self._on_assigned(tuple(sorted(assigned)))
+
+    def _has_group_news(self) -> bool:
+        member = self._member
+        if member is None or not self._topics:
+            return False
+        return member.needs_join or member.failure is not None or (self._joining is not None and self._joining.done())
+
+    def _revoke(self) -> None:
+        before = self.assignment()
+        with self._ready:
+            for state in self._fetcher.states.values():
+                state.is_paused = True
+        if before and self._on_revoked is not None:
+            self._on_revoked(before)
+        self._set_assignment([])
+
+    def _set_assignment(self, partitions: list[TopicPartition]) -> None:
+        with self._ready:
+            self._fetcher.assign(partitions)
+        self._kick()
+
+    async def _find_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        if self._group_id is None:
+            return {}
+        return await fetch_committed(self._cluster, self._cluster.channel, self._group_id, partitions)
+
+    def _kick(self) -> None:
+        self._loop.call(self._fetcher.kick)
+
+    def _notify(self) -> None:
+        with self._ready:
+            self._ready.notify_all()
+
+    def _raise_pending(self) -> None:
+        error, self._fetcher.error = self._fetcher.error, None
+        if error is not None:
+            raise error
+
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        state = self._fetcher.states.get(TopicPartition(*partition))
+        if state is None:
+            known = [f"{tp.topic}-{tp.partition}" for tp in self._fetcher.states]
+            raise UnknownName("assigned partition", f"{partition[0]}-{partition[1]}", known)
+        return state
+
+    def _need_group(self, verb: str) -> GroupMember:
+        if self._member is None:
+            raise InvalidInput(f"{verb} needs a group: log.consumer(group_id=...)")
+        return self._member
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the consumer was closed")
+
+
+def _touch(member: GroupMember, loop: IoLoop) -> None:
+    member.last_poll_s = loop.loop.time()
+
+
+def is_rebalance(error: LogflumeError) -> bool:
+    """Return whether an offset commit failed because the group is rebalancing or has moved on without this member."""
+    return isinstance(error, KafkaError) and error.error in (
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    )

@@ -1,0 +1,362 @@
+"""Fetches records ahead of the caller: one request per broker at a time, answered data queued until `poll` decodes it.
+
+The loop side sends requests and queues raw answers; the caller's side takes and decodes them, so that the next fetch is under
+way while records are decoded and processed. `lock` guards everything that both sides touch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logflume.log.errors import LogflumeError
+from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.records import Chunk, TopicPartition
+
+from .cluster import Cluster
+from .errors import OffsetOutOfRange
+from .offsets import EARLIEST, LATEST, by_topic, list_offsets
+from .retry import backoff_s
+from .transport import Channel
+
+PARTITION_MIN_BYTES = 1024 * 1024
+CATCH_UP_WAIT_MS = 20
+"""How long a fetch waits for data of idle partitions while the caller has yet to take the data of others."""
+
+_BATCH = struct.Struct(">qi")
+_LAST_DELTA = struct.Struct(">i")
+_log = logging.getLogger("logflume.client")
+
+
+@dataclass(slots=True, eq=False)
+class PartitionState:
+    """Where reading of one partition stands.
+
+    `position`: next offset the caller gets, None until known. `fetch_position`: next offset to ask for. `epoch` changes with
+    each seek, so that answers to older requests are dropped.
+    """
+
+    partition: TopicPartition
+    position: int | None = None
+    fetch_position: int | None = None
+    epoch: int = 0
+    is_paused: bool = False
+    is_in_flight: bool = False
+    is_initialising: bool = False
+    buffered_bytes: int = 0
+    failures: int = 0
+    not_before_s: float = 0.0
+    end_offset: int = -1
+
+    def move(self, offset: int | None) -> None:
+        """Go on from `offset` (None: to be found out); what was fetched is dropped."""
+        self.position = self.fetch_position = offset
+        self.epoch += 1
+        self.buffered_bytes = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An answer for one partition, not decoded, or the rest of a decoded one."""
+
+    state: PartitionState
+    epoch: int
+    size_bytes: int
+    records: Any
+    aborted: tuple[tuple[int, int], ...] = ()
+    chunk: Chunk | None = None
+
+
+class Fetcher:
+    """See the module. `find_position(partitions)` gives committed offsets; `wake` tells a waiting poll to look again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        channel: Channel,
+        *,
+        read_committed: bool,
+        offset_reset: str,
+        fetch_max_bytes: int,
+        fetch_max_wait_ms: int,
+        find_committed: Callable[[list[TopicPartition]], Any],
+        ready: threading.Condition,
+    ) -> None:
+        self.lock = ready
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.completed: deque[Fetched] = deque()
+        self.error: LogflumeError | None = None
+        self._cluster = cluster
+        self._channel = channel
+        self._read_committed = read_committed
+        self._offset_reset = offset_reset
+        self._max_bytes = fetch_max_bytes
+        self._max_wait_ms = fetch_max_wait_ms
+        self._find_committed = find_committed
+        self._busy_nodes: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    # caller's side (lock held)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these; positions of partitions that stay are kept."""
+        wanted = list(partitions)
+        self.states = {tp: self.states.get(tp) or PartitionState(tp) for tp in wanted}
+        self.completed = deque(f for f in self.completed if self.states.get(f.state.partition) is f.state)
+
+    def take(self) -> Fetched | None:
+        """Return the next answer that is still wanted."""
+        while self.completed:
+            fetched = self.completed.popleft()
+            state = fetched.state
+            if fetched.epoch == state.epoch and self.states.get(state.partition) is state:
+                state.buffered_bytes -= fetched.size_bytes
+                return fetched
+        return None
+
+    def pause(self, state: PartitionState) -> None:
+        """Fetch no more of it, and drop what was fetched: it is fetched again on resume."""
+        state.is_paused = True
+        state.move(state.position)
+
+    # loop side
+
+    def kick(self) -> None:
+        """Ask for whatever there is room for."""
+        if self._is_closed:
+            return
+        now = asyncio.get_running_loop().time()
+        with self.lock:
+            unknown = [s for s in self.states.values() if s.position is None and not s.is_initialising and s.not_before_s <= now]
+            for state in unknown:
+                state.is_initialising = True
+            by_node, held_back = self._fetchable(now)
+        if unknown:
+            self._start(self._initialise(unknown))
+        for node, states in by_node.items():
+            self._busy_nodes.add(node)
+            self._start(self._fetch(node, states, is_catching_up=node in held_back))
+        self._plan_retry(now)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fetchable(self, now: float) -> tuple[dict[int, list[PartitionState]], set[int]]:
+        """Return the partitions to ask each idle broker for, and the brokers with partitions held back. Lock held."""
+        buffered = sum(state.buffered_bytes for state in self.states.values())
+        by_node: dict[int, list[PartitionState]] = {}
+        held_back: set[int] = set()
+        for state in self.states.values():
+            if state.fetch_position is None or state.is_paused or state.is_in_flight or state.not_before_s > now:
+                continue
+            node = self._cluster.leader_now(state.partition)
+            if node < 0:
+                state.is_in_flight = True
+                self._start(self._find_leader(state))
+            elif state.buffered_bytes and buffered >= self._max_bytes:
+                held_back.add(node)
+            elif node not in self._busy_nodes:
+                by_node.setdefault(node, []).append(state)
+        for states in by_node.values():
+            for state in states:
+                state.is_in_flight = True
+        return by_node, held_back
+
+    def _plan_retry(self, now: float) -> None:
+        waits = [s.not_before_s - now for s in self.states.values() if s.not_before_s > now]
+        if waits and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(min(waits) + 0.001, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        self.kick()
+
+    async def _find_leader(self, state: PartitionState) -> None:
+        try:
+            await self._cluster.leader(state.partition)
+        except LogflumeError as error:
+            self._failed(state, error)
+        finally:
+            state.is_in_flight = False
+        self.kick()
+
+    async def _initialise(self, states: list[PartitionState]) -> None:
+        """Find where to start: the committed offset, else by the reset policy."""
+        epochs = [state.epoch for state in states]
+        try:
+            committed: Mapping[TopicPartition, Any] = await self._find_committed([s.partition for s in states])
+            rest = [s.partition for s in states if committed.get(s.partition) is None]
+            found = await self._reset_offsets(rest, "it has no committed offset") if rest else {}
+        except LogflumeError as error:
+            for state in states:
+                self._failed(state, error)
+        else:
+            with self.lock:
+                for state, epoch in zip(states, epochs, strict=True):
+                    offset = committed.get(state.partition)
+                    if state.epoch == epoch:
+                        state.move(offset.offset if offset is not None else found[state.partition])
+                self.lock.notify_all()
+        finally:
+            for state in states:
+                state.is_initialising = False
+        self.kick()
+
+    async def _reset_offsets(self, partitions: list[TopicPartition], why: str) -> dict[TopicPartition, int]:
+        if self._offset_reset == "none":
+            names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in partitions)
+            raise OffsetOutOfRange(f"{names}: {why}, and offset_reset is 'none'; seek to an offset, or choose earliest or latest")
+        timestamp = EARLIEST if self._offset_reset == "earliest" else LATEST
+        found = await list_offsets(
+            self._cluster, self._cluster.channel, dict.fromkeys(partitions, timestamp), read_committed=self._read_committed
+        )
+        return {tp: offset for tp, (offset, _) in found.items()}
+
+    async def _fetch(self, node: int, states: list[PartitionState], *, is_catching_up: bool) -> None:
+        asked = {state.partition: (state, state.epoch, state.fetch_position) for state in states}
+        try:
+            request = self._request(states, CATCH_UP_WAIT_MS if is_catching_up else self._max_wait_ms)
+            response = await self._channel.request(request, node=node)
+            if response.error_code:
+                raise KafkaError(response.error_code)
+        except LogflumeError as error:
+            for state in states:
+                self._failed(state, error)
+        else:
+            self._answered(asked, response)
+        finally:
+            self._busy_nodes.discard(node)
+            for state in states:
+                state.is_in_flight = False
+        self.kick()
+
+    def _request(self, states: list[PartitionState], wait_ms: int) -> Any:
+        topic_class = messages.FetchRequest.FetchTopic
+        partition_class = messages.FetchRequest.FetchPartition
+        each = max(PARTITION_MIN_BYTES, self._max_bytes // max(1, len(states)))
+        positions = {state.partition: state.fetch_position for state in states}
+        topics = [
+            topic_class(
+                topic=topic,
+                partitions=[
+                    partition_class(partition=tp.partition, fetch_offset=positions[tp], partition_max_bytes=each) for tp in tps
+                ],
+            )
+            for topic, tps in by_topic(positions).items()
+        ]
+        return messages.FetchRequest(
+            max_wait_ms=wait_ms, min_bytes=1, max_bytes=self._max_bytes, isolation_level=int(self._read_committed), topics=topics
+        )
+
+    def _answered(self, asked: Mapping[TopicPartition, tuple[PartitionState, int, int | None]], response: Any) -> None:
+        errors: list[tuple[PartitionState, KafkaError]] = []
+        with self.lock:
+            for topic in response.responses:
+                for answer in topic.partitions:
+                    state, epoch, offset = asked[TopicPartition(topic.topic, answer.partition_index)]
+                    if state.epoch != epoch:
+                        continue
+                    if answer.error_code:
+                        error = KafkaError(answer.error_code, topic=topic.topic, partition=answer.partition_index)
+                        errors.append((state, error))
+                        continue
+                    state.failures = 0
+                    state.end_offset = answer.last_stable_offset if self._read_committed else answer.high_watermark
+                    if answer.records:
+                        assert offset is not None
+                        self._queue(state, answer, offset)
+            self.lock.notify_all()
+        for state, error in errors:
+            self._failed(state, error)
+
+    def _queue(self, state: PartitionState, answer: Any, offset: int) -> None:
+        after = offset_after(answer.records)
+        if after is None:
+            raise_later = KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"no whole batch at offset {offset}",
+                topic=state.partition.topic,
+                partition=state.partition.partition,
+            )
+            self.error = raise_later
+            return
+        size = len(answer.records)
+        aborted = (
+            tuple((a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()) if self._read_committed else ()
+        )
+        self.completed.append(Fetched(state, state.epoch, size, answer.records, aborted))
+        state.buffered_bytes += size
+        state.fetch_position = max(after, offset)
+
+    def _failed(self, state: PartitionState, error: LogflumeError) -> None:
+        """Take a failure: look for the leader again, find a new position, or tell the caller."""
+        loop = asyncio.get_running_loop()
+        if isinstance(error, KafkaError) and error.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if not state.is_initialising:
+                state.is_initialising = True
+                self._start(self._out_of_range(state))
+            return
+        with self.lock:
+            state.failures += 1
+            state.not_before_s = loop.time() + backoff_s(state.failures)
+            self._cluster.forget_topic(state.partition.topic)
+            if not error.is_retriable:
+                self.error = error
+                self.lock.notify_all()
+        if error.is_retriable:
+            _log.info("%s-%d: %s; trying again", state.partition.topic, state.partition.partition, error)
+
+    async def _out_of_range(self, state: PartitionState) -> None:
+        """The position is not in the log (any more): go on where the reset policy says, and say so."""
+        tp, epoch, position = state.partition, state.epoch, state.fetch_position
+        try:
+            bounds = await list_offsets(self._cluster, self._cluster.channel, {tp: EARLIEST})
+            start = bounds[tp][0]
+            found = await self._reset_offsets([tp], f"offset {position} is out of range (the log starts at {start})")
+        except LogflumeError as error:
+            self._failed(state, error)
+        else:
+            with self.lock:
+                if state.epoch == epoch:
+                    _log.warning(
+                        "%s-%d: offset %s is out of range, the log starts at %d; going on at %d (offset_reset=%s)",
+                        tp.topic,
+                        tp.partition,
+                        position,
+                        start,
+                        found[tp],
+                        self._offset_reset,
+                    )
+                    state.move(found[tp])
+        finally:
+            state.is_initialising = False
+        self.kick()
+
+    def _start(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def offset_after(records: Any) -> int | None:
+    """Return the offset after the last whole batch, reading only headers; None when there is no whole batch."""
+    position, end, after = 0, len(records), None
+    while end - position >= 61:
+        base_offset, length = _BATCH.unpack_from(records, position)
+        if length < 49 or position + 12 + length > end:
+            break
+        after = base_offset + _LAST_DELTA.unpack_from(records, position + 23)[0] + 1
+        position += 12 + length
+    return after

@@ -1,0 +1,317 @@
+"""Membership in a classic consumer group: join, sync, heartbeat, leave. Runs on the I/O loop.
+
+The heartbeat goes on by itself; a rebalance only sets `needs_join`, and the consumer joins again from its next poll, after it
+has told the application that its partitions are revoked. A member that is not polled for `max_poll_interval_ms` leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from logflume.log.errors import LogflumeError, TransportError, UnknownName
+from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
+from logflume.log.protocol import ErrorCode, KafkaError, codec, messages
+from logflume.log.records import TopicPartition
+
+from .assignors import Subscription, strategy_of
+from .cluster import GROUP, Cluster
+from .offsets import by_topic
+from .retry import backoff_s
+from .transport import Channel
+
+PROTOCOL_TYPE = "consumer"
+HEARTBEAT_MAX_S = 3.0
+JOIN_MARGIN_S = 10.0
+NO_GENERATION = -1
+_MISSING_TOPIC_CHECK_S = 1.0
+_TOPIC_CHECK_S = 30.0
+
+_MOVED = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_log = logging.getLogger("logflume.client")
+
+
+class GroupMember:
+    """One member. `on_change` is called when `needs_join` or `failure` was set."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        channel: Channel,
+        *,
+        group_id: str,
+        instance_id: str | None,
+        strategies: Sequence[str],
+        session_timeout_ms: int,
+        max_poll_interval_ms: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        for name in strategies:
+            strategy_of(name)
+        self.group_id = group_id
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = NO_GENERATION
+        self.needs_join = False
+        self.failure: LogflumeError | None = None
+        self.last_poll_s = 0.0
+        self._cluster = cluster
+        self._channel = channel
+        self._strategies = tuple(strategies)
+        self._session_timeout_ms = session_timeout_ms
+        self._max_poll_interval_ms = max_poll_interval_ms
+        self._on_change = on_change
+        self._topics: frozenset[str] = frozenset()
+        self._partition_counts: dict[str, int] = {}
+        self._is_leader = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def metadata(self) -> GroupMetadata:
+        return GroupMetadata(self.group_id, self.generation, self.member_id, self.instance_id)
+
+    async def join(self, topics: frozenset[str]) -> list[TopicPartition]:
+        """Join (again) and return the partitions assigned; waits for the others as long as the group's rebalance takes."""
+        self._stop_tasks()
+        self._topics, self.needs_join = topics, False
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                assigned = await self._join_once()
+            except KafkaError as error:
+                self._take_join_error(error)
+            except TransportError as error:
+                _log.info("group %s: %s; joining again", self.group_id, error)
+                self._cluster.forget_coordinator(GROUP, self.group_id)
+            else:
+                loop = asyncio.get_running_loop()
+                self._tasks = [loop.create_task(self._heartbeat()), loop.create_task(self._watch_topics())]
+                return assigned
+            await asyncio.sleep(backoff_s(attempt))
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit offsets as this member (or without membership, when it never joined).
+
+        Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS when it is not current; others retried.
+        """
+        topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
+        partition_class = messages.OffsetCommitRequest.OffsetCommitRequestPartition
+        topics = [
+            topic_class(
+                name=topic,
+                partitions=[
+                    partition_class(
+                        partition_index=tp.partition,
+                        committed_offset=offsets[tp].offset,
+                        committed_leader_epoch=offsets[tp].leader_epoch,
+                        committed_metadata=offsets[tp].metadata,
+                    )
+                    for tp in tps
+                ],
+            )
+            for topic, tps in by_topic(offsets).items()
+        ]
+        request = messages.OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            topics=topics,
+        )
+        response = await self._channel.request(request, node=await self._cluster.coordinator(GROUP, self.group_id))
+        for topic in response.topics:
+            for p in topic.partitions:
+                if p.error_code:
+                    error = KafkaError(p.error_code, f"group {self.group_id!r}", topic=topic.name, partition=p.partition_index)
+                    self._note(error)
+                    raise error
+
+    async def leave(self) -> None:
+        """Stop heartbeats and, unless static, tell the coordinator, so that the others get the partitions at once."""
+        self._stop_tasks()
+        if self.member_id and self.instance_id is None:
+            identity = messages.LeaveGroupRequest.MemberIdentity(member_id=self.member_id)
+            request = messages.LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[identity])
+            with contextlib.suppress(LogflumeError):
+                node = await self._cluster.coordinator(GROUP, self.group_id, timeout_s=5.0)
+                await self._channel.request(request, node=node, timeout_s=5.0)
+        self._forget_membership()
+
+    def stop(self) -> None:
+        """Stop heartbeats without a word; the coordinator finds out after the session timeout."""
+        self._stop_tasks()
+
+    # joining
+
+    async def _join_once(self) -> list[TopicPartition]:
+        node = await self._cluster.coordinator(GROUP, self.group_id)
+        response = await self._channel.request(
+            self._join_request(), node=node, timeout_s=self._max_poll_interval_ms / 1000 + JOIN_MARGIN_S
+        )
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+            return await self._join_once()
+        _raise(response.error_code, self.group_id)
+        self.member_id, self.generation = response.member_id, response.generation_id
+        self._is_leader = response.leader == response.member_id
+        assignments = []
+        if self._is_leader and not response.skip_assignment:
+            assignments = await self._assign(response)
+        request = messages.SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=response.protocol_name,
+            assignments=assignments,
+        )
+        synced = await self._channel.request(request, node=node, timeout_s=self._max_poll_interval_ms / 1000 + JOIN_MARGIN_S)
+        _raise(synced.error_code, self.group_id)
+        return decode_assignment(synced.assignment)
+
+    def _join_request(self) -> Any:
+        subscription = codec.encode_data(messages.ConsumerProtocolSubscription(topics=sorted(self._topics)), 1)
+        protocol_class = messages.JoinGroupRequest.JoinGroupRequestProtocol
+        return messages.JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=self._session_timeout_ms,
+            rebalance_timeout_ms=self._max_poll_interval_ms,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[protocol_class(name=name, metadata=b"\x00\x01" + subscription) for name in self._strategies],
+        )
+
+    async def _assign(self, response: Any) -> list[Any]:
+        """As the leader, share the partitions of all topics that members want."""
+        members = [_subscription(m) for m in response.members]
+        wanted = frozenset().union(*(m.topics for m in members))
+        await self._cluster.refresh(wanted)
+        counts = {name: count for name in wanted if (count := self._cluster.partition_count_now(name))}
+        for name in wanted - counts.keys():
+            _log.warning(
+                "group %s: %s; it is read when it exists", self.group_id, UnknownName("topic", name, self._cluster.topics)
+            )
+        self._partition_counts = {name: counts.get(name, 0) for name in wanted}
+        shares = strategy_of(response.protocol_name)(members, counts)
+        assignment_class = messages.SyncGroupRequest.SyncGroupRequestAssignment
+        return [
+            assignment_class(member_id=member.member_id, assignment=encode_assignment(shares.get(member.member_id, [])))
+            for member in members
+        ]
+
+    def _take_join_error(self, error: KafkaError) -> None:
+        """Note what must change before joining again; raises errors that no repetition mends."""
+        if error.error in _MOVED:
+            self._cluster.forget_coordinator(GROUP, self.group_id)
+        elif error.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._forget_membership()
+        elif error.error is not ErrorCode.REBALANCE_IN_PROGRESS and not error.is_retriable:
+            raise error
+
+    # staying
+
+    async def _heartbeat(self) -> None:
+        interval_s = min(HEARTBEAT_MAX_S, self._session_timeout_ms / 3000)
+        loop = asyncio.get_running_loop()
+        while not self.needs_join and self.failure is None:
+            await asyncio.sleep(interval_s)
+            if loop.time() - self.last_poll_s > self._max_poll_interval_ms / 1000:
+                _log.warning(
+                    "group %s: no poll for more than %d ms; leaving, so that others go on with the partitions",
+                    self.group_id,
+                    self._max_poll_interval_ms,
+                )
+                self.needs_join = True
+                self._tasks.clear()
+                await self.leave()
+                self._on_change()
+                return
+            await self._beat()
+
+    async def _beat(self) -> None:
+        request = messages.HeartbeatRequest(
+            group_id=self.group_id, generation_id=self.generation, member_id=self.member_id, group_instance_id=self.instance_id
+        )
+        try:
+            node = await self._cluster.coordinator(GROUP, self.group_id)
+            response = await self._channel.request(request, node=node, timeout_s=self._session_timeout_ms / 1000)
+        except LogflumeError as error:
+            _log.info("group %s: heartbeat: %s", self.group_id, error)
+            self._cluster.forget_coordinator(GROUP, self.group_id)
+            return
+        if response.error_code:
+            self._note(KafkaError(response.error_code, f"group {self.group_id!r}"))
+
+    async def _watch_topics(self) -> None:
+        """As the leader, start a rebalance when a topic appears or gets more partitions."""
+        while self._is_leader and not self.needs_join:
+            is_missing = any(count == 0 for count in self._partition_counts.values())
+            await asyncio.sleep(_MISSING_TOPIC_CHECK_S if is_missing else _TOPIC_CHECK_S)
+            with contextlib.suppress(LogflumeError):
+                await self._cluster.refresh(self._partition_counts)
+                now = {name: self._cluster.partition_count_now(name) or 0 for name in self._partition_counts}
+                if now != self._partition_counts:
+                    self.needs_join = True
+                    self._on_change()
+
+    def _note(self, error: KafkaError) -> None:
+        """Take what an answer says about our membership."""
+        if error.error in _MOVED:
+            self._cluster.forget_coordinator(GROUP, self.group_id)
+        elif error.error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.needs_join = True
+        elif error.error in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+            if self.generation != NO_GENERATION:
+                self.needs_join = True
+            self._forget_membership()
+        elif error.error is ErrorCode.FENCED_INSTANCE_ID:
+            self.failure = KafkaError(
+                error.number, f"another consumer with group_instance_id {self.instance_id!r} took this one's place"
+            )
+        else:
+            return
+        self._on_change()
+
+    def _forget_membership(self) -> None:
+        self.member_id, self.generation = "", NO_GENERATION
+
+    def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+
+def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
+    """Return a member's assignment as the protocol type "consumer" writes it (version 0)."""
+    part_class = messages.ConsumerProtocolAssignment.TopicPartition
+    parts = [part_class(topic=t, partitions=[tp.partition for tp in tps]) for t, tps in by_topic(partitions).items()]
+    return b"\x00\x00" + codec.encode_data(messages.ConsumerProtocolAssignment(assigned_partitions=parts), 0)
+
+
+def decode_assignment(data: bytes | memoryview) -> list[TopicPartition]:
+    """Return the partitions of an assignment; empty bytes are no partitions."""
+    if len(data) < 2:
+        return []
+    version = int.from_bytes(data[:2], "big")
+    assignment = codec.decode_data("ConsumerProtocolAssignment", min(version, 3), bytes(data[2:]))
+    return [TopicPartition(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions]
+
+
+def _subscription(member: Any) -> Subscription:
+    version = int.from_bytes(member.metadata[:2], "big")
+    subscription = codec.decode_data("ConsumerProtocolSubscription", min(version, 3), bytes(member.metadata[2:]))
+    return Subscription(member.member_id, member.group_instance_id, frozenset(subscription.topics))
+
+
+def _raise(error_code: int, group_id: str) -> None:
+    if error_code:
+        raise KafkaError(error_code, f"group {group_id!r}")

@@ -1,0 +1,213 @@
+"""`connect`: one call for the log in this process, a logflume broker, or an Apache Kafka cluster (architecture, D3)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from logflume.log.errors import DataDirLocked, InvalidInput, LogflumeError, TransportError
+
+from .admin import Admin
+from .cluster import Cluster
+from .consumer import Consumer
+from .embedded import EmbeddedTransport, open_brokers
+from .errors import ClientClosed
+from .loop import IoLoop, io_loop
+from .producer import Producer
+from .transport import Transport
+from .where import parse_address, parse_where, text_of
+from .wire import Address, WireTransport
+
+CONNECT_TIMEOUT_S = 15.0
+
+
+class Log:
+    """See `interfaces.Log`. Made by `connect`; closes the producers and consumers it made."""
+
+    def __init__(self, where: str, transport: Transport, loop: IoLoop, *, client_id: str, release: Callable[[], None]) -> None:
+        self._where = where
+        self._loop = loop
+        self._transport = transport
+        self._client_id = client_id
+        self._release = release
+        self._is_closed = False
+        self._made: list[Producer | Consumer] = []
+
+        async def start() -> Cluster:
+            return Cluster(transport, client_id)
+
+        self._cluster = loop.run(start())
+        self._admin = Admin(self._cluster, loop)
+
+    @property
+    def where(self) -> str:
+        """The data directory or bootstrap address it was opened with."""
+        return self._where
+
+    def producer(
+        self,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        acks: int = -1,
+        linger_ms: int = 5,
+        batch_size: int = 262_144,
+        compression: str = "none",
+        client_id: str = "logflume",
+    ) -> Producer:
+        """Make a producer: idempotent with acks=-1 (the default), transactional with a transactional id.
+
+        `linger_ms` is how long a batch that is not full waits for more; `batch_size` is in bytes; `compression` is one of none,
+        gzip, snappy, lz4 and zstd.
+
+        Raises:
+            InvalidInput, UnknownName: an option that cannot be.
+        """
+        self._check_open()
+        made = Producer(
+            self._cluster,
+            self._loop,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            acks=acks,
+            linger_ms=linger_ms,
+            batch_size=batch_size,
+            compression=compression,
+            client_id=client_id,
+        )
+        self._made.append(made)
+        return made
+
+    def consumer(
+        self,
+        *,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        read_committed: bool = True,
+        offset_reset: str = "earliest",
+        session_timeout_ms: int = 45_000,
+        max_poll_interval_ms: int = 300_000,
+        fetch_max_bytes: int = 8_388_608,
+        fetch_max_wait_ms: int = 500,
+        client_id: str = "logflume",
+        assignment_strategies: Sequence[str] = ("range", "roundrobin"),
+    ) -> Consumer:
+        """Make a consumer; `offset_reset`: earliest, latest or none. Offsets are committed only by `commit` or in a transaction.
+
+        `assignment_strategies`: range and roundrobin, the preferred one first; the group uses one that all its members know.
+
+        Raises:
+            InvalidInput, UnknownName: an option that cannot be.
+        """
+        self._check_open()
+        made = Consumer(
+            self._cluster,
+            self._loop,
+            group_id=group_id,
+            group_instance_id=group_instance_id,
+            read_committed=read_committed,
+            offset_reset=offset_reset,
+            session_timeout_ms=session_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+            fetch_max_bytes=fetch_max_bytes,
+            fetch_max_wait_ms=fetch_max_wait_ms,
+            client_id=client_id,
+            assignment_strategies=assignment_strategies,
+        )
+        self._made.append(made)
+        return made
+
+    def admin(self) -> Admin:
+        """Return the admin of this log."""
+        self._check_open()
+        return self._admin
+
+    def close(self) -> None:
+        """Close producers (what they hold is sent), consumers and connections; a log of this process is made durable."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            for each in self._made:
+                each.close()
+        finally:
+            self._loop.run(self._transport.close())
+            self._release()
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed(f"the log {self._where} was closed")
+
+
+def connect(where: str | os.PathLike[str], *, client_id: str = "logflume", timeout_s: float = CONNECT_TIMEOUT_S) -> Log:
+    """Open a log, by the form of `where`:
+
+    - `"host:9092"` or `"host:9092,other:9092"`: a logflume broker or an Apache Kafka cluster (2.1 or newer);
+    - `"unix:/path"`: the Unix socket of a logflume broker;
+    - a path (`"./data"`, with a `/` or a leading `.` or `~`, or a `pathlib.Path`): that data directory, made if missing and
+      opened in this process. If another process holds it, this one joins it through the address in its lock file.
+
+    Returns once a broker has answered, or the directory is recovered.
+
+    Raises:
+        InvalidInput: `where` is neither.
+        TransportError: no broker answered within `timeout_s`; names each address and why.
+        DataDirLocked: another process holds the directory and does not listen anywhere.
+        StorageError: the directory is not a log, or of a newer version, or damaged.
+
+    >>> import tempfile, pathlib
+    >>> with connect(pathlib.Path(tempfile.mkdtemp())) as log:
+    ...     log.admin().create_topic("flights")
+    ...     log.admin().list_topics()
+    ['flights']
+    """
+    target = parse_where(where)
+    loop = io_loop()
+    if isinstance(target, Path):
+        return _open_directory(target, loop, client_id, timeout_s)
+    return _reach(text_of(target), target, loop, client_id, timeout_s)
+
+
+def _open_directory(path: Path, loop: IoLoop, client_id: str, timeout_s: float) -> Log:
+    if path.exists() and not path.is_dir():
+        raise InvalidInput(f"{path} is a file, expected a data directory")
+    brokers = open_brokers()
+    try:
+        transport = EmbeddedTransport(brokers.acquire(str(path)))
+    except DataDirLocked as locked:
+        return _join(path, locked, loop, client_id, timeout_s)
+    return Log(str(path), transport, loop, client_id=client_id, release=lambda: brokers.release(str(path)))
+
+
+def _join(path: Path, locked: DataDirLocked, loop: IoLoop, client_id: str, timeout_s: float) -> Log:
+    """Reach the process that holds the directory."""
+    from logflume.log.storage import DataDir
+
+    holder = DataDir.holder(str(path))
+    if holder is None or not holder.address:
+        raise locked
+    try:
+        return _reach(str(path), (parse_address(holder.address),), loop, client_id, timeout_s)
+    except TransportError as error:
+        raise TransportError(f"{path} is held by process {holder.pid}, which cannot be reached: {error}") from None
+
+
+def _reach(where: str, addresses: Sequence[Address], loop: IoLoop, client_id: str, timeout_s: float) -> Log:
+    log = Log(where, WireTransport(addresses), loop, client_id=client_id, release=lambda: None)
+    try:
+        loop.run(_first_answer(log), timeout_s=timeout_s)
+    except LogflumeError:
+        log.close()
+        raise
+    return log
+
+
+async def _first_answer(log: Log) -> None:
+    await log._cluster.refresh([])

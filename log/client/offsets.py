@@ -1,0 +1,133 @@
+"""Offsets of partitions by time, and committed offsets of groups: requests shared by the admin and the consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from logflume.log.interfaces import OffsetAndMetadata
+from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.records import TopicPartition
+
+from .cluster import GROUP, Cluster
+from .retry import with_retries
+from .transport import Channel
+
+LATEST, EARLIEST = -1, -2
+"""Special timestamps of ListOffsets."""
+
+TIMEOUT_S = 60.0
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Group partitions by topic, in order."""
+    out: dict[str, list[TopicPartition]] = {}
+    for tp in partitions:
+        out.setdefault(tp.topic, []).append(tp)
+    return out
+
+
+async def list_offsets(
+    cluster: Cluster,
+    channel: Channel,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    timeout_s: float = TIMEOUT_S,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return (offset, timestamp ms) for each partition's timestamp (ms, LATEST or EARLIEST); offset -1: no such record.
+
+    With `read_committed` LATEST is the last stable offset.
+    """
+    found: dict[TopicPartition, tuple[int, int]] = {}
+
+    async def attempt() -> None:
+        rest = {tp: timestamp for tp, timestamp in wanted.items() if tp not in found}
+        by_node: dict[int, list[TopicPartition]] = {}
+        for tp in rest:
+            by_node.setdefault(await cluster.leader(tp), []).append(tp)
+        requests = [_ask(cluster, channel, node, {tp: rest[tp] for tp in tps}, read_committed) for node, tps in by_node.items()]
+        errors = []
+        for answers, error in await asyncio.gather(*requests):
+            found.update(answers)
+            if error is not None:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def forget(_: object) -> None:
+        for tp in wanted:
+            if tp not in found:
+                cluster.forget_topic(tp.topic)
+
+    await with_retries(attempt, timeout_s=timeout_s, on_failure=forget)
+    return found
+
+
+async def _ask(
+    cluster: Cluster, channel: Channel, node: int, wanted: Mapping[TopicPartition, int], read_committed: bool
+) -> tuple[dict[TopicPartition, tuple[int, int]], KafkaError | None]:
+    topic_class = messages.ListOffsetsRequest.ListOffsetsTopic
+    partition_class = messages.ListOffsetsRequest.ListOffsetsPartition
+    topics = [
+        topic_class(
+            name=topic, partitions=[partition_class(partition_index=tp.partition, timestamp=wanted[tp]) for tp in partitions]
+        )
+        for topic, partitions in by_topic(wanted).items()
+    ]
+    request = messages.ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=topics, timeout_ms=30_000)
+    response = await channel.request(request, node=node)
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    error = None
+    for topic in response.topics:
+        for p in topic.partitions:
+            if p.error_code:
+                error = KafkaError(p.error_code, topic=topic.name, partition=p.partition_index)
+            else:
+                found[TopicPartition(topic.name, p.partition_index)] = (p.offset, p.timestamp)
+    return found, error
+
+
+async def fetch_committed(
+    cluster: Cluster,
+    channel: Channel,
+    group_id: str,
+    partitions: Sequence[TopicPartition] | None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """Return committed offsets of a group (`partitions` None: all it has), None where there is none.
+
+    Waits for transactions that are about to commit offsets (KIP-447).
+    """
+    topic_class = messages.OffsetFetchRequest.OffsetFetchRequestTopic
+    topics = None
+    if partitions is not None:
+        topics = [topic_class(name=t, partition_indexes=[tp.partition for tp in tps]) for t, tps in by_topic(partitions).items()]
+    request = messages.OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=True)
+
+    async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
+        node = await cluster.coordinator(GROUP, group_id)
+        response = await channel.request(request, node=node)
+        if response.error_code:
+            raise KafkaError(response.error_code, f"group {group_id!r}")
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for topic in response.topics:
+            for p in topic.partitions:
+                tp = TopicPartition(topic.name, p.partition_index)
+                if p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    found[tp] = None
+                    continue
+                if p.error_code:
+                    raise KafkaError(p.error_code, f"group {group_id!r}", topic=tp.topic, partition=tp.partition)
+                found[tp] = _committed(p)
+        return found
+
+    return await with_retries(attempt, timeout_s=timeout_s, on_failure=lambda _: cluster.forget_coordinator(GROUP, group_id))
+
+
+def _committed(answer: Any) -> OffsetAndMetadata | None:
+    if answer.committed_offset < 0:
+        return None
+    return OffsetAndMetadata(answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch)

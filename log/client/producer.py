@@ -1,0 +1,367 @@
+"""The producer: queues records and chunks, sends them in batches, exactly once; transactions.
+
+States of a transactional producer: new -> (init_transactions) -> idle -> (begin) -> open -> (commit | abort) -> idle. A batch
+or an offset commit that fails while it is open makes it `failed`: only `abort_transaction` is allowed then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from logflume.log.batch import codec_of
+from logflume.log.errors import InvalidInput, LogflumeError
+from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, RecordMetadata
+from logflume.log.records import TopicPartition
+
+from .accumulator import Accumulator
+from .batches import Delivery
+from .cluster import Cluster
+from .errors import ClientClosed, ProducerFenced, TransactionMustAbort
+from .identity import Identity
+from .loop import IoLoop
+from .partitioner import StickyPartitioner, partition_of_key
+from .sender import Sender, check_acks
+
+if TYPE_CHECKING:
+    from logflume.log.records import Chunk, Headers
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 30.0
+TXN_TIMEOUT_S = 130.0
+
+
+class _Txn(Enum):
+    NEW = "init_transactions was not called"
+    IDLE = "no transaction is open"
+    OPEN = "a transaction is open"
+    FAILED = "the transaction has failed"
+
+
+class Producer:
+    """See `interfaces.Producer`. Thread-safe. Callbacks of its futures run on the I/O thread and must not block."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        loop: IoLoop,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        acks: int = -1,
+        linger_ms: int = 5,
+        batch_size: int = 262_144,
+        compression: str = "none",
+        client_id: str = "logflume",
+    ) -> None:
+        codec = codec_of(compression)
+        check_acks(acks, is_transactional=transactional_id is not None)
+        if batch_size < 1 or linger_ms < 0:
+            raise InvalidInput(f"expected batch_size >= 1 and linger_ms >= 0, found {batch_size} and {linger_ms}")
+        self._cluster = cluster
+        self._loop = loop
+        self._batch_size = batch_size
+        self._random = random.Random()
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._sticky_lock = threading.Lock()
+        self._is_waking = False
+        self._closed = False
+        self._txn = _Txn.IDLE if transactional_id is None else _Txn.NEW
+        self._txn_error: LogflumeError | None = None
+        self._transactional_id = transactional_id
+        self._accumulator = Accumulator(
+            batch_size=batch_size, codec=codec, is_transactional=transactional_id is not None, wake=self._wake
+        )
+
+        async def start() -> tuple[Identity, Sender, Any]:
+            channel = cluster.transport.channel(client_id)
+            identity = Identity(
+                cluster,
+                channel,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+                is_idempotent=acks == -1,
+            )
+            sender = Sender(
+                self._accumulator,
+                cluster,
+                channel,
+                identity,
+                acks=acks,
+                linger_s=linger_ms / 1000,
+                codec=codec,
+                on_failed_batch=self._batch_failed,
+            )
+            return identity, sender, channel
+
+        self._identity, self._sender, self._channel = loop.run(start())
+
+    # records
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Future[RecordMetadata]:
+        """Queue one record; blocks only while the buffer is full or the topic is not known yet.
+
+        Partition: given, else murmur2 of the key, else sticky. `timestamp_ms` None: now.
+
+        Raises:
+            UnknownName: no such topic or partition.
+            ClientClosed, ProducerFenced, TransactionMustAbort: the producer takes no records now.
+        """
+        if self._txn is not _Txn.OPEN:
+            self._check_may_send()
+        count = self._cluster.partition_count_now(topic) or self._find_partition_count(topic)
+        if partition is None:
+            if key is not None:
+                partition = partition_of_key(key, count)
+            else:
+                partition = self._sticky_partition(topic, len(value or b"") + 21, count)
+        elif not 0 <= partition < count:
+            raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, found {partition}")
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        return self._accumulator.append(TopicPartition(topic, partition), key, value, timestamp_ms, headers)
+
+    def send_chunk(self, topic: str, chunk: Chunk, *, partition: int | None = None) -> Future[int]:
+        """Queue all records of a chunk in order; the future gives their number once all are acknowledged.
+
+        Partition: given, else per record by the key as in `send`. The chunk's buffer must not be written afterwards.
+
+        Raises: as `send`.
+        """
+        import numpy as np
+
+        from logflume.log.batch.columns import key_partitions, row_sizes
+
+        self._check_may_send()
+        count = self._cluster.partition_count_now(topic) or self._find_partition_count(topic)
+        if partition is not None and not 0 <= partition < count:
+            raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, found {partition}")
+        done: Future[int] = Future()
+        if len(chunk) == 0:
+            done.set_result(0)
+            return done
+        sizes = row_sizes(chunk)
+        if partition is not None:
+            groups = [(partition, np.arange(len(chunk)))]
+        else:
+            chosen = key_partitions(chunk, count)
+            if (chosen < 0).any():
+                keyless = chosen < 0
+                chosen[keyless] = self._sticky_partition(topic, int(sizes[keyless].sum()), count)
+            order = np.argsort(chosen, kind="stable")
+            bounds = np.flatnonzero(np.diff(chosen[order])) + 1
+            groups = [(int(chosen[rows[0]]), rows) for rows in np.split(order, bounds)]
+        parts = [
+            self._accumulator.append_rows(TopicPartition(topic, number), chunk, rows.astype(np.int64), sizes[rows])
+            for number, rows in groups
+        ]
+        _join(parts, done, len(chunk))
+        return done
+
+    def flush(self, *, timeout_s: float = 120.0) -> None:
+        """Wait until everything queued is acknowledged; raises the first error of a record that was not.
+
+        Raises TransportError: not everything was acknowledged within `timeout_s`; it is still being sent.
+        """
+        self._accumulator.drain(timeout_s=timeout_s)
+        error = self._accumulator.take_error()
+        if error is not None:
+            raise error
+
+    # transactions
+
+    def init_transactions(self) -> None:
+        """Fence older producers of this transactional id and abort what they left open."""
+        self._check_usable()
+        self._need_transactional_id()
+        if self._txn in (_Txn.OPEN, _Txn.FAILED):
+            raise InvalidInput(f"init_transactions: {self._txn.value}; commit or abort it first")
+        self._run(self._identity.renew())
+        self._loop.run(self._reset())
+        self._txn, self._txn_error = _Txn.IDLE, None
+
+    def begin_transaction(self) -> None:
+        """Open a transaction; everything sent from now on belongs to it."""
+        self._check_usable()
+        self._need_transactional_id()
+        if self._txn is not _Txn.IDLE:
+            raise InvalidInput(f"begin_transaction: {self._txn.value}")
+        self._txn = _Txn.OPEN
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        """Add a group's offset commit to the open transaction.
+
+        Raises:
+            TransactionMustAbort: a record failed, or the member is not current any more.
+        """
+        self._check_open()
+        if not offsets:
+            return
+        try:
+            self._run(self._identity.commit_offsets(offsets, group))
+        except LogflumeError as error:
+            self._batch_failed(error)
+            raise
+
+    def commit_transaction(self) -> None:
+        """Flush, then commit; on return all of it is visible to read_committed readers and on disk.
+
+        Raises:
+            TransactionMustAbort: a record or an offset commit failed; nothing was committed.
+            TransportError: no answer to the commit itself: call again, which repeats the same decision.
+        """
+        self._check_open()
+        self._accumulator.drain(timeout_s=TXN_TIMEOUT_S)
+        self._accumulator.take_error()
+        self._check_open()
+        try:
+            self._run(self._identity.end(is_commit=True))
+        except TransactionMustAbort as error:
+            self._batch_failed(error)
+            raise
+        self._finish()
+
+    def abort_transaction(self) -> None:
+        """Give up the open transaction: nothing of it becomes visible to read_committed readers."""
+        self._check_usable()
+        self._need_transactional_id()
+        if self._txn not in (_Txn.OPEN, _Txn.FAILED):
+            raise InvalidInput(f"abort_transaction: {self._txn.value}")
+        is_clean = self._txn is _Txn.OPEN
+        self._loop.run(self._give_up_queued())
+        with contextlib.suppress(LogflumeError):
+            self._accumulator.drain(timeout_s=TXN_TIMEOUT_S)
+        is_clean = is_clean and self._txn is _Txn.OPEN
+        self._accumulator.take_error()
+        self._run(self._identity.end(is_commit=False))
+        if not is_clean and not self._identity.has_transaction_v2:
+            self._run(self._identity.renew())
+            self._loop.run(self._reset())
+        self._finish()
+
+    def close(self) -> None:
+        """Send what is queued (up to 30 s), abort an open transaction, and let go. Idempotent."""
+        if self._closed:
+            return
+        with contextlib.suppress(LogflumeError):
+            if self._txn in (_Txn.OPEN, _Txn.FAILED) and self._transactional_id is not None:
+                self.abort_transaction()
+            else:
+                self._accumulator.drain(timeout_s=CLOSE_TIMEOUT_S)
+        self._closed = True
+        error = ClientClosed("the producer was closed")
+        self._accumulator.refuse(error)
+
+        async def stop() -> None:
+            self._sender.close(error)
+            self._channel.close()
+
+        self._loop.run(stop())
+
+    # inside
+
+    def _wake(self) -> None:
+        if not self._is_waking:
+            self._is_waking = True
+            self._loop.call(self._drain)
+
+    def _drain(self) -> None:
+        self._is_waking = False
+        self._sender.drain()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._loop.run(coroutine, timeout_s=TXN_TIMEOUT_S)
+        except ProducerFenced as error:
+            self._accumulator.refuse(error)
+            raise
+
+    async def _reset(self) -> None:
+        self._sender.reset_sequences()
+
+    async def _give_up_queued(self) -> None:
+        self._sender.give_up_waiting(TransactionMustAbort("the transaction was aborted before the record was sent"))
+
+    def _finish(self) -> None:
+        if self._identity.has_transaction_v2:
+            self._loop.run(self._reset())
+        self._txn, self._txn_error = _Txn.IDLE, None
+
+    def _batch_failed(self, error: LogflumeError) -> None:
+        if self._transactional_id is not None and self._txn is _Txn.OPEN:
+            self._txn_error = error
+            self._txn = _Txn.FAILED
+
+    def _check_may_send(self) -> None:
+        self._check_usable()
+        if self._transactional_id is not None:
+            self._check_open()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ClientClosed("the producer was closed")
+        if self._identity.fence is not None:
+            raise self._identity.fence
+
+    def _check_open(self) -> None:
+        self._check_usable()
+        self._need_transactional_id()
+        if self._txn is _Txn.FAILED:
+            raise TransactionMustAbort(f"a part of the transaction failed, abort it: {self._txn_error}") from self._txn_error
+        if self._txn is not _Txn.OPEN:
+            raise InvalidInput(f"expected an open transaction; {self._txn.value}")
+
+    def _need_transactional_id(self) -> None:
+        if self._transactional_id is None:
+            raise InvalidInput(
+                "this producer has no transactional id; give one when it is made: log.producer(transactional_id=...)"
+            )
+
+    def _find_partition_count(self, topic: str) -> int:
+        return len(self._loop.run(self._cluster.topic(topic), timeout_s=60.0).partitions)
+
+    def _sticky_partition(self, topic: str, size_bytes: int, count: int) -> int:
+        if count == 1:
+            return 0
+        with self._sticky_lock:
+            sticky = self._sticky.get(topic)
+            if sticky is None:
+                sticky = self._sticky[topic] = StickyPartitioner(self._batch_size, self._random)
+            return sticky.choose(size_bytes, count)
+
+
+def _join(parts: list[Future[Delivery]], done: Future[int], count: int) -> None:
+    """Complete `done` with `count` when all parts are acknowledged, or with the first error."""
+    lock = threading.Lock()
+    left = [len(parts)]
+
+    def settle(part: Future[Delivery]) -> None:
+        error = part.exception()
+        with lock:
+            left[0] -= 1
+            is_last = left[0] == 0
+            if done.done() or not (error or is_last):
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(count)
+
+    for part in parts:
+        part.add_done_callback(settle)
