@@ -14,12 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from logflume.log.records import I64, TopicPartition
+import numpy as np
+import numpy.typing as npt
+
+from logflume.log import TopicPartition
 from logflume.log.schemas import Column, Row
 
 from .config import Config
 from .spec import Spec
 
+I64 = npt.NDArray[np.int64]
 Partition = Mapping[str, str]
 """A source partition: what an offset belongs to, for example {"file": "/data/flights.csv"}."""
 Offset = Mapping[str, Any]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logflume.log import DecodeError, InvalidInput
-from logflume.log.records import Chunk, TopicPartition
+from logflume.log import Chunk, DecodeError, InvalidInput, TopicPartition
 from logflume.log.schemas import BIGINT, INTEGER, TIMESTAMP, Column, CompiledSerde, FormatSpec, Kind, Row, serde
 
 from .api import RowSchema, SinkBatch

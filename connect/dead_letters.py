@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logflume.log.records import Headers, Record
+from logflume.log import Headers, Record
 
 from .api import Broken
 

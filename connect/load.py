@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from logflume.log import InvalidInput, UnknownName
-from logflume.log.errors import near_matches
+from logflume.log import InvalidInput, UnknownName, near_matches
 
 from .api import Connector, SourceConnector
 from .common_options import sink_spec, source_spec
@@ -22,7 +21,7 @@ class ConnectorConfig:
     """A connector's plug-in and its validated config."""
 
     name: str
-    plugin: Connector
+    plugin: Connector = field(repr=False)
     config: Config
     where: str
 
@@ -53,8 +52,10 @@ def connector_spec(name: str) -> Spec:
     return source_spec(name, plugin.spec) if isinstance(plugin, SourceConnector) else sink_spec(name, plugin.spec)
 
 
-def load_connector(source: str | Path | Mapping[str, object]) -> ConnectorConfig:
-    """Read and check a connector's config: the path of a .toml or .json file, or its flat keys.
+def load_connector(
+    source: str | Path | Mapping[str, object], *, overrides: Mapping[str, object] | None = None
+) -> ConnectorConfig:
+    """Read and check a connector's config: the path of a .toml or .json file, or its flat keys; `overrides` replace keys of it.
 
     Raises:
         ConfigErrors: everything that is wrong with it, in one error.
@@ -64,6 +65,7 @@ def load_connector(source: str | Path | Mapping[str, object]) -> ConnectorConfig
         raw, where = dict(source), f"connector {source.get('name', '(no name)')}"
     else:
         raw, where = read_config_file(source), str(source)
+    raw.update(overrides or {})
     name = raw.get("connector")
     if not isinstance(name, str):
         known = ", ".join(connector_names())

@@ -13,9 +13,7 @@ from typing import Any
 
 import orjson
 
-from logflume.log import TransportError
-from logflume.log.interfaces import Log, Producer
-from logflume.log.records import TopicPartition
+from logflume.log import Log, Producer, TopicPartition, TransportError
 
 from .api import Offset, Partition
 

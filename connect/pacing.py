@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from logflume.log.records import I64
+from .api import I64
 
 _STEP_S = 0.1
 """A paced source gives out rows about this often."""

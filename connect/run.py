@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from logflume.log.interfaces import Log
+from logflume.log import Log
 
 from .load import load_connector
 from .status import ConnectorStatus
@@ -19,6 +19,7 @@ def run_connectors(
     log: Log,
     paths: Sequence[str | Path],
     *,
+    overrides: Mapping[str, object] | None = None,
     is_once: bool = False,
     report: Report | None = None,
     report_interval_s: float = 1.0,
@@ -30,11 +31,14 @@ def run_connectors(
     Bounded sources complete at the end of their files either way. `report` gets the status every interval and once at the
     end.
 
+    `overrides` replace keys of every file.
+
     Raises:
         ConfigErrors: a file is wrong; nothing was started.
         LogflumeError: the first error that made a task fail for good, after everything has stopped.
     """
-    worker = Worker(log, [load_connector(path) for path in paths], is_once=is_once, max_restarts=5 if is_once else None)
+    connectors = [load_connector(path, overrides=overrides) for path in paths]
+    worker = Worker(log, connectors, is_once=is_once, max_restarts=5 if is_once else None)
     try:
         worker.start()
         next_report_s = time.monotonic() + report_interval_s

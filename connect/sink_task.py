@@ -1,7 +1,9 @@
 """Runs a sink: polls a consumer group, decodes, puts, flushes, then commits what the target says is safe.
 
 Offsets are committed to the group `connect-<name>` only after the flush, in one transaction with the dead letters that lie
-below them, so dead letters come exactly once. Where the target keeps offsets itself, records below them are never put again:
+below them, so dead letters come exactly once. A task
+is a static member of its group (KIP-345): started again after a kill it has its partitions back at once, and an older task of
+the same name is fenced. Where the target keeps offsets itself, records below them are never put again:
 exactly-once.
 """
 
@@ -12,19 +14,29 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from logflume.log import InvalidInput, LogflumeError
-from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata, Producer
-from logflume.log.records import Chunk, TopicPartition
+from logflume.log import (
+    Chunk,
+    Consumer,
+    InvalidInput,
+    KafkaError,
+    Log,
+    LogflumeError,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+)
 
 from .api import SinkBatch, SinkConnector, SinkContext
 from .converters import ChunkDecoder
 from .dead_letters import DeadLetter, from_record
-from .errors import TargetRefused
+from .errors import TargetRefused, TaskFenced
 from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
 
 _POLL_S = 0.25
+_SESSION_TIMEOUT_MS = 10_000
+_FENCED = ("FENCED_INSTANCE_ID", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 class SinkTask:
@@ -67,7 +79,13 @@ class SinkTask:
             InvalidInput: a record cannot be decoded, with errors.tolerance = none; names topic, partition and offset.
             TargetRefused: the target cannot take the records.
         """
-        consumer = self._log.consumer(group_id=self._group, read_committed=True, client_id=f"{self._group}-{self._task}")
+        consumer = self._log.consumer(
+            group_id=self._group,
+            group_instance_id=f"{self._group}-{self._task}",
+            read_committed=True,
+            session_timeout_ms=_SESSION_TIMEOUT_MS,
+            client_id=f"{self._group}-{self._task}",
+        )
         producer = self._dead_letter_producer()
         try:
             consumer.subscribe(
@@ -78,6 +96,14 @@ class SinkTask:
             is_complete = self._loop(consumer, producer, stop, pause)
             self._flush(consumer, producer, is_final=True)
             return is_complete
+        except KafkaError as error:
+            self._failure = error
+            if error.code in _FENCED:
+                raise TaskFenced(
+                    f"another worker runs task {self._task} of connector {self._connector.name!r} and has its partitions; "
+                    "this one has stopped, stop one of the two"
+                ) from error
+            raise
         except BaseException as error:
             self._failure = error
             raise

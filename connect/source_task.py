@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from logflume.log import InvalidInput, KafkaError, LogflumeError
-from logflume.log.interfaces import Log, Producer
-from logflume.log.records import Chunk
+from logflume.log import Chunk, InvalidInput, KafkaError, Log, LogflumeError, Producer
 
 from .api import Broken, Idle, RowSchema, SourceBatch, SourceConnector, SourceContext
 from .converters import Encode, make_encoder

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from logflume.log import InvalidInput
-from logflume.log.errors import near_matches
+from logflume.log import InvalidInput, near_matches
 
 from .columns import parse_columns
 from .config import Config

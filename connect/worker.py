@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
-from logflume.log import InvalidInput, UnknownName
-from logflume.log.interfaces import Log
-from logflume.log.records import TopicPartition
+from logflume.log import InvalidInput, Log, TopicPartition, UnknownName
 
 from .errors import ConfigErrors, Problem
 from .load import ConnectorConfig

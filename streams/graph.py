@@ -6,14 +6,23 @@ A node refers to its inputs by name. Names are given by the user or derived from
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from logflume.log.schemas import Column, DataType, FormatSpec
 
 from .expr import Expr
+
+if TYPE_CHECKING:
+    from .describe import Description
+
+
+WINDOW_START = struct.Struct(">q")
+"""The window start behind the key bytes of a windowed edge or store, as Kafka's windowed serializers write it."""
 
 
 class EdgeKind(StrEnum):
@@ -128,14 +137,20 @@ class Source(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(Node):
-    """Keeps records whose predicate is True. On a TABLE a row that stops passing goes out as a tombstone."""
+    """Keeps records whose predicate is True. On a TABLE a row that stops passing goes out as a tombstone.
+
+    A null value passes no predicate, but one with a plain callable over the whole value, which is called with None.
+    """
 
     predicate: Expr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project(Node):
-    """New value columns from expressions over key, value and META columns; the key stays. Column types = expression types."""
+    """New value columns from expressions over key, value and META columns; the key stays. Column types = expression types.
+
+    A null value stays null, unless a plain callable takes the whole value: it is called with None.
+    """
 
     columns: tuple[tuple[str, Expr], ...]
 
@@ -159,12 +174,16 @@ class Rekey(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartition(Node):
-    """Writes to an internal topic by key and reads it back. The planner puts it where a changed key meets a keyed operator."""
+    """Writes to an internal topic by key and reads it back. The planner puts it where a changed key meets a keyed operator.
+
+    Records with a null key are dropped and counted, unless `keeps_null_keys` (a left join follows, which joins them with null).
+    """
 
     topic: str
     partitions: int | None
     key_format: FormatSpec
     value_format: FormatSpec
+    keeps_null_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +239,29 @@ class Sink(Node):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A named graph: nodes by name, in an order where inputs come first."""
+    """A named graph: nodes by name, in an order where inputs come first. Pickles when its callables do."""
 
     name: str
     nodes: Mapping[str, Node]
+
+    def __reduce__(self) -> tuple[Callable[..., Topology], tuple[str, dict[str, Node]]]:
+        return _topology, (self.name, dict(self.nodes))
+
+    def source(self) -> str:
+        """Return the Python that the reference tier runs, one module per sub-topology."""
+        from .planner import plan
+
+        return "\n".join(f"# {part.name}\n{part.program.source_code}" for part in plan(self).subtopologies)
+
+    def describe(self) -> Description:
+        """Return what will run, as data that prints as text, Mermaid or SVG."""
+        from .describe import describe
+
+        return describe(self)
+
+    def _repr_svg_(self) -> str:
+        return self.describe().svg()
+
+
+def _topology(name: str, nodes: dict[str, Node]) -> Topology:
+    return Topology(name, MappingProxyType(nodes))

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from logflume.log import InvalidInput
-from logflume.log.records import I64
 from logflume.log.schemas import Column
 
-from ..api import Broken
+from ..api import I64, Broken
 from .arrow_values import cast_texts, column_type
 from .file_block import Block, BrokenAt, Start
 from .file_identity import check_grown_only, fingerprint

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logflume.log.records import I64
 from logflume.log.schemas import Column, Kind
 
+from ..api import I64
 from .arrow_values import BadValue
 
 AUTO, EPOCH_MS, EPOCH_S, ISO8601 = "auto", "epoch_ms", "epoch_s", "iso8601"

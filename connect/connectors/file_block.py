@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from logflume.log.records import I64
 from logflume.log.schemas import Column
 
-from ..api import Broken
+from ..api import I64, Broken
 
 
 @dataclass(frozen=True, slots=True)

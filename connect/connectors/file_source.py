@@ -16,12 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from logflume.log import InvalidInput
-from logflume.log.errors import near_matches
-from logflume.log.records import I64
+from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import Column, Row
 
-from ..api import Broken, Idle, Offset, RowSchema, SourceBatch, SourceConnector, SourceContext
+from ..api import I64, Broken, Idle, Offset, RowSchema, SourceBatch, SourceConnector, SourceContext
 from ..columns import parse_columns
 from ..config import Config
 from ..errors import SourceChanged

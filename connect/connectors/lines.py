@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 
 from logflume.log import InvalidInput
-from logflume.log.records import I64
 
+from ..api import I64
 from ..errors import SourceChanged
 from .file_block import Start
 

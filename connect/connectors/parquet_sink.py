@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from logflume.log.records import TopicPartition
+from logflume.log import TopicPartition
 from logflume.log.schemas import Row
 
 from ..api import EXACTLY_ONCE, Refused, RowSchema, SinkBatch, SinkConnector, SinkContext
@@ -173,6 +173,7 @@ class _OpenFile:
 
     def discard(self) -> None:
         """Drop what was written."""
+        self._writer.close()
         self._file.close()
         self._temporary.unlink(missing_ok=True)
 

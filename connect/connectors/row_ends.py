@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logflume.log.records import I64
+from ..api import I64
 
 _NEWLINE = 10
 

@@ -14,8 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from logflume.log import InvalidInput
-from logflume.log.records import TopicPartition
+from logflume.log import InvalidInput, TopicPartition
 from logflume.log.schemas import Kind, Row
 
 from ..api import EXACTLY_ONCE, Refused, SinkBatch, SinkConnector, SinkContext

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from logflume.log.errors import near_matches
+from logflume.log import near_matches
 from logflume.log.schemas import Column, DataType, Kind
 
 from ..errors import TargetRefused

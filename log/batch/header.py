@@ -132,9 +132,10 @@ def _check_counts(header: BatchHeader, position: int) -> None:
         raise CorruptBatch(f"batch at position {position}: base offset {header.base_offset} is negative")
 
 
-def compute_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
-    """Return the CRC-32C of the batch of `size_bytes` bytes at `position`, as its header should hold it."""
-    return crc32c(memoryview(buffer)[position + _CRC_START : position + size_bytes])
+def compute_crc(buffer: Buffer, position: int, size_bytes: int, *, body: Buffer = b"") -> int:
+    """Return the CRC-32C of the batch of `size_bytes` bytes at `position`, and of `body` behind it."""
+    crc = crc32c(memoryview(buffer)[position + _CRC_START : position + size_bytes])
+    return crc32c(body, crc) if body else crc
 
 
 def check_crc(buffer: Buffer, header: BatchHeader, position: int = 0) -> None:

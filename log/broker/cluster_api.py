@@ -12,6 +12,8 @@ from .core import Core
 from .seams import RequestContext
 
 PRODUCE = 0
+FEATURES = {"transaction.version": 2}
+"""Features by name with their level. transaction.version 2: an epoch of its own for each transaction (KIP-890)."""
 
 
 def api_versions(handled: Iterable[int]) -> Any:
@@ -20,6 +22,11 @@ def api_versions(handled: Iterable[int]) -> Any:
     Produce is advertised from version 0 although 0 to 2 are refused: older librdkafka otherwise turns compression off.
     """
     response = messages.ApiVersionsResponse(finalized_features_epoch=0)
+    for name, level in FEATURES.items():
+        response.supported_features.append(response.SupportedFeatureKey(name=name, min_version=0, max_version=level))
+        response.finalized_features.append(
+            response.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+        )
     for key in sorted(handled):
         first, last = tables.api(key).versions
         response.api_keys.append(response.ApiVersion(api_key=key, min_version=0 if key == PRODUCE else first, max_version=last))

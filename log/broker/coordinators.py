@@ -5,15 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from logflume.log.protocol import ErrorCode
-
-from . import groups
+from . import groups, transactions
 from .cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from .core import Core
-from .groups import GroupConfig, GroupCoordinator, TxnAdmission
+from .groups import GroupConfig, GroupCoordinator
 from .journal import DataPartitions, TopicJournal
 from .metadata import address
-from .seams import Handler, Reply, RequestContext
+from .seams import Handler, RequestContext
+from .transactions import TransactionConfig, TransactionCoordinator
 
 
 class Coordinators:
@@ -33,15 +32,32 @@ class Coordinators:
         self.groups.load()
         core.topic_listeners.append(lambda topic: self.groups.on_topics_deleted([topic]))
         self._partitions.marker_listeners.append(self._on_marker)
-        self.admission: TxnAdmission = _NoTransactions()
+        self.transactions = TransactionCoordinator(
+            _transaction_config(core),
+            core.clock,
+            core.timers,
+            self._transactions,
+            self._partitions,
+            new_producer_id=core.cluster.new_producer_id,
+        )
+        # After the groups: what it finishes reaches their offsets.
+        self.transactions.load()
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by API name."""
-        return groups.handlers(self.groups, _Topics(self._core), self.admission, self._node)
+        of_groups = groups.handlers(self.groups, _Topics(self._core), self.transactions, self._node)
+        of_transactions = transactions.handlers(
+            self.transactions,
+            self._partitions,
+            self._core.clock,
+            offsets_partition_count=self._offsets.partition_count,
+        )
+        return of_groups | of_transactions
 
     def close(self) -> None:
         """Stop all timers."""
         self.groups.close()
+        self.transactions.close()
 
     def _node(self, context: RequestContext) -> tuple[int, str, int]:
         return (self._core.node_id, *address(self._core, context))
@@ -49,15 +65,6 @@ class Coordinators:
     def _on_marker(self, topic: str, partition: int, producer_id: int, is_commit: bool) -> None:
         if topic == OFFSETS_TOPIC:
             self.groups.on_marker(partition, producer_id, is_commit=is_commit)
-
-
-class _NoTransactions:
-    """Admission of a broker without a transaction coordinator: none."""
-
-    def admit(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, can_add: bool
-    ) -> ErrorCode | Reply:
-        return ErrorCode.INVALID_TXN_STATE
 
 
 class _Topics:
@@ -87,4 +94,12 @@ def _group_config(core: Core) -> GroupConfig:
         max_size=numbers("group.max.size"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
         offsets_retention_ms=numbers("offsets.retention.minutes") * 60_000,
+    )
+
+
+def _transaction_config(core: Core) -> TransactionConfig:
+    numbers = core.config.number
+    return TransactionConfig(
+        max_timeout_ms=numbers("transaction.max.timeout.ms"),
+        id_expiration_ms=numbers("transactional.id.expiration.ms"),
     )

@@ -25,6 +25,9 @@ from .outbox import Outbox
 INITIAL_BUFFER_BYTES = 16 * 1024
 KEPT_BUFFER_BYTES = 4 * 1024 * 1024
 """A receive buffer that grew beyond this for one request is given back after it."""
+ROOM_FOR_FRAMES = 4
+"""A buffer holds so many frames of the size that was last too big for it, so that few are moved, up to ROOM_BYTES."""
+ROOM_BYTES = 1024 * 1024
 MAX_IN_FLIGHT = 128
 """Requests of one connection that may wait for their responses; no more is read until some are answered."""
 MAX_PENDING_BYTES = 8 * 1024 * 1024
@@ -157,12 +160,13 @@ class Connection:
         elif len(self._buffer) - self._end < 4:
             self._make_room(INITIAL_BUFFER_BYTES)
 
-    def _make_room(self, needed_bytes: int) -> None:
-        """Move what is unhandled to the front; grow, at most doubling, so that a size that lies costs no memory."""
-        if len(self._buffer) - self._start >= needed_bytes:
+    def _make_room(self, frame_bytes: int) -> None:
+        """Make room for the frame at _start: move it to the front; grow, at most fourfold, so that a lie costs no memory."""
+        if len(self._buffer) - self._start >= frame_bytes:
             return
-        unhandled = self._end - self._start
-        self._replace_buffer(max(len(self._buffer), min(needed_bytes, max(2 * unhandled, INITIAL_BUFFER_BYTES))))
+        wanted = max(frame_bytes, min(ROOM_FOR_FRAMES * frame_bytes, ROOM_BYTES))
+        received = self._end - self._start
+        self._replace_buffer(max(len(self._buffer), min(wanted, max(4 * received, INITIAL_BUFFER_BYTES))))
 
     def _replace_buffer(self, size_bytes: int) -> None:
         unhandled = self._view[self._start : self._end]

@@ -7,11 +7,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
+import uuid
+from base64 import urlsafe_b64encode
 from typing import NamedTuple
 
+from logflume.log.errors import DataDirLocked, StorageError
+
 from .config import LogConfig
-from .disk import Disk
+from .disk import Disk, storage_error, write_atomically
 from .partition import PartitionLog
+
+META_FILE = "meta.properties"
+LOCK_FILE = ".lock"
+VERSION = 1
+_DELETE_SUFFIX = "-delete"
+_LOG_DIRECTORY = re.compile(r"^([A-Za-z0-9._-]{1,249})-(\d{1,9})$")
+_HARMLESS = frozenset((LOCK_FILE, "lost+found", META_FILE + ".tmp"))
 
 
 class Holder(NamedTuple):
@@ -22,43 +36,178 @@ class Holder(NamedTuple):
 
 
 class DataDir:
-    """An open data directory. Context manager."""
+    """An open data directory. Context manager. Made by `DataDir.open`.
 
-    path: str
-    cluster_id: str
-    node_id: int
+    Invariant: while it exists this process holds the lock.
+    """
+
+    def __init__(self, path: str, disk: Disk, lock_fd: int, *, cluster_id: str, node_id: int) -> None:
+        self.path = path
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self._disk = disk
+        self._lock_fd = lock_fd
 
     @classmethod
     def open(cls, path: str, *, disk: Disk, address: str = "", cluster_id: str | None = None, node_id: int = 1) -> DataDir:
         """Lock the directory (made if missing) and read or write its identity.
 
         Raises:
-            DataDirLocked: another process holds it; `holder` says which and where it listens.
+            DataDirLocked: another process holds it; the message and `DataDir.holder` say which and where it listens.
             StorageError: of a newer version, of another cluster or node, or not a logflume directory (and not empty).
         """
-        raise NotImplementedError
+        path = os.path.abspath(path)
+        disk.make_dir(path)
+        _refuse_foreign(disk, path)
+        lock_fd = _lock(path)
+        try:
+            _write_holder(lock_fd, address)
+            properties = _read_meta(disk, path)
+            if properties is None:
+                properties = _create_meta(disk, path, cluster_id, node_id)
+            _check_meta(path, properties, cluster_id, node_id)
+            for name in disk.list(path):
+                if name.endswith(_DELETE_SUFFIX) and disk.is_dir(f"{path}/{name}"):
+                    disk.remove_tree(f"{path}/{name}")
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        return cls(path, disk, lock_fd, cluster_id=properties["cluster.id"], node_id=int(properties["node.id"]))
 
     @staticmethod
     def holder(path: str) -> Holder | None:
         """Return who holds the directory now, None if nobody does."""
-        raise NotImplementedError
+        try:
+            fd = os.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error("open", os.path.join(path, LOCK_FILE), error) from error
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _read_holder(fd)
+            return None
+        finally:
+            os.close(fd)
 
     def set_address(self, address: str) -> None:
         """Tell others where the holder listens (written to the lock file)."""
-        raise NotImplementedError
+        _write_holder(self._lock_fd, address)
 
     def partitions(self) -> dict[tuple[str, int], str]:
         """Return (topic, partition) -> directory for every log in it."""
-        raise NotImplementedError
+        found = {}
+        for name in self._disk.list(self.path):
+            match = _LOG_DIRECTORY.match(name)
+            if match and self._disk.is_dir(f"{self.path}/{name}"):
+                found[match[1], int(match[2])] = f"{self.path}/{name}"
+        return found
 
-    def open_partition(self, topic: str, partition: int, *, topic_id: str, config: LogConfig, now_ms: int) -> PartitionLog:
-        """Open the log of a partition, made durably (directory fsync) if missing."""
-        raise NotImplementedError
+    def open_partition(self, topic: str, partition: int, *, topic_id: str | None, config: LogConfig, now_ms: int) -> PartitionLog:
+        """Open the log of a partition, made durably (directory fsync) if missing; raises as `PartitionLog.open`."""
+        return PartitionLog.open(
+            f"{self.path}/{topic}-{partition}", disk=self._disk, config=config, now_ms=now_ms, topic_id=topic_id
+        )
 
     def delete_partition(self, log: PartitionLog) -> None:
         """Close the log without a checkpoint, rename its directory to `...-delete` durably, then remove it."""
-        raise NotImplementedError
+        log.abandon()
+        self._delete(log.directory)
+
+    def delete_directory(self, topic: str, partition: int) -> None:
+        """Delete the log of a partition that is not open."""
+        self._delete(f"{self.path}/{topic}-{partition}")
+
+    def _delete(self, directory: str) -> None:
+        doomed = f"{directory}.{uuid.uuid4().hex}{_DELETE_SUFFIX}"
+        self._disk.rename(directory, doomed)
+        self._disk.fsync_dir(self.path)
+        self._disk.remove_tree(doomed)
 
     def close(self) -> None:
         """Give up the lock. Partitions are closed by their users. Idempotent."""
-        raise NotImplementedError
+        fd, self._lock_fd = self._lock_fd, -1
+        if fd >= 0:
+            os.ftruncate(fd, 0)
+            os.close(fd)
+
+    def __enter__(self) -> DataDir:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _lock(path: str) -> int:
+    lock_path = os.path.join(path, LOCK_FILE)
+    try:
+        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise storage_error("open", lock_path, error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _read_holder(fd)
+        os.close(fd)
+        where = f", which listens at {holder.address}" if holder.address else ""
+        raise DataDirLocked(
+            f"{path} is in use by process {holder.pid}{where}; connect to that, stop it, or use another directory"
+        ) from None
+    return fd
+
+
+def _write_holder(fd: int, address: str) -> None:
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n{address}\n".encode(), 0)
+
+
+def _read_holder(fd: int) -> Holder:
+    pid, _, address = os.pread(fd, 4096, 0).decode(errors="replace").partition("\n")
+    return Holder(int(pid) if pid.isdigit() else -1, address.strip())
+
+
+def _read_meta(disk: Disk, path: str) -> dict[str, str] | None:
+    content = disk.read_file(f"{path}/{META_FILE}")
+    if content is None:
+        return None
+    lines = [line for line in content.decode(errors="replace").splitlines() if line.strip() and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def _refuse_foreign(disk: Disk, path: str) -> None:
+    """Refuse, before anything is written, a directory that holds other things and no identity."""
+    names = disk.list(path)
+    foreign = [name for name in names if name not in _HARMLESS]
+    if foreign and META_FILE not in names:
+        raise StorageError(
+            f"{path} is not a logflume data directory (no {META_FILE}) and is not empty (found {foreign[0]!r}); "
+            "use an empty or new directory"
+        )
+
+
+def _create_meta(disk: Disk, path: str, cluster_id: str | None, node_id: int) -> dict[str, str]:
+    properties = {
+        "version": str(VERSION),
+        "cluster.id": cluster_id or urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode(),
+        "node.id": str(node_id),
+    }
+    content = "# logflume\n" + "".join(f"{key}={value}\n" for key, value in properties.items())
+    write_atomically(disk, f"{path}/{META_FILE}", content.encode())
+    return properties
+
+
+def _check_meta(path: str, properties: dict[str, str], cluster_id: str | None, node_id: int) -> None:
+    for key in ("version", "cluster.id", "node.id"):
+        if key not in properties or (key != "cluster.id" and not properties[key].isdigit()):
+            raise StorageError(f"{path}/{META_FILE}: expected a value for {key}; restore this file from a copy")
+    if int(properties["version"]) > VERSION:
+        raise StorageError(
+            f"{path} was written by a newer version of logflume (format {properties['version']}, this one knows {VERSION}); "
+            "upgrade logflume"
+        )
+    if cluster_id is not None and properties["cluster.id"] != cluster_id:
+        raise StorageError(f"{path} belongs to cluster {properties['cluster.id']}, not {cluster_id}; use the right directory")
+    if int(properties["node.id"]) != node_id:
+        raise StorageError(f"{path} belongs to node {properties['node.id']}, not {node_id}; use the right directory or node id")

@@ -1,32 +1,126 @@
-"""Group commit: one scheduler fsyncs what many partitions appended, in a worker thread, and calls back on the loop (D8)."""
+"""Group commit: one scheduler fsyncs what many partitions appended, in worker threads, and calls back on the loop (D8)."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
-from .partition import PartitionLog
+from logflume.log.errors import LogflumeError, StorageError
+
+from .partition import FlushTicket, PartitionLog
 
 FlushCallback = Callable[[Exception | None], None]
+
+_Work = tuple[PartitionLog, FlushTicket, list[FlushCallback]]
 
 
 class FlushScheduler:
     """Flushes partitions in groups. Lives on one asyncio loop; only the syncing happens in worker threads.
 
     Invariant: at most one flush is under way; whatever is appended meanwhile goes into the next one, which begins when it ends
-    (at least `interval_ms` after the last one began).
+    (at least `interval_ms` after the last one began; at once when idle).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, interval_ms: float = 2.0, threads: int = 4) -> None:
-        raise NotImplementedError
+        self._loop = loop
+        self._interval_s = interval_ms / 1000
+        self._threads = threads
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="logflume-fsync")
+        self._waiting: dict[PartitionLog, list[FlushCallback]] = {}
+        self._is_flushing = False
+        self._jobs_left = 0
+        self._timer: asyncio.Handle | None = None
+        self._last_start_s = -1.0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_closed = False
 
     def request(self, log: PartitionLog, callback: FlushCallback) -> None:
         """Call back on the loop with None once everything appended to `log` so far is durable, or with the error.
 
         With flush "os", or when nothing is dirty, the callback runs at once, inside this call.
         """
-        raise NotImplementedError
+        assert not self._is_closed, "the flush scheduler is closed"
+        if log.durable_offset >= log.log_end_offset:
+            callback(None)
+            return
+        waiters = self._waiting.get(log)
+        if waiters is not None:
+            waiters.append(callback)
+            return
+        self._waiting[log] = [callback]
+        self._idle.clear()
+        if not self._is_flushing and self._timer is None:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        pause_s = self._last_start_s + self._interval_s - self._loop.time()
+        if pause_s > 0:
+            self._timer = self._loop.call_later(pause_s, self._start)
+        else:
+            self._timer = self._loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        self._timer = None
+        self._last_start_s = self._loop.time()
+        waiting, self._waiting = self._waiting, {}
+        work: list[_Work] = []
+        for log, callbacks in waiting.items():
+            try:
+                ticket = log.begin_flush()
+            except LogflumeError as error:
+                _call(callbacks, error)
+                continue
+            if ticket is None:
+                _call(callbacks, None)
+            else:
+                work.append((log, ticket, callbacks))
+        if not work:
+            self._after()
+            return
+        self._is_flushing = True
+        shares = [work[i :: self._threads] for i in range(min(self._threads, len(work)))]
+        jobs = [self._loop.run_in_executor(self._executor, _sync_all, [ticket for _, ticket, _ in share]) for share in shares]
+        self._jobs_left = len(jobs)
+        for share, job in zip(shares, jobs, strict=True):
+            job.add_done_callback(functools.partial(self._finish, share))
+
+    def _finish(self, share: list[_Work], job: asyncio.Future[list[Exception | None]]) -> None:
+        for (log, ticket, callbacks), error in zip(share, job.result(), strict=True):
+            log.finish_flush(ticket, error)
+            _call(callbacks, error)
+        self._jobs_left -= 1
+        if not self._jobs_left:
+            self._is_flushing = False
+            self._after()
+
+    def _after(self) -> None:
+        if self._waiting and self._timer is None:
+            self._schedule()
+        elif not self._waiting:
+            self._idle.set()
 
     async def close(self) -> None:
         """Flush what is pending, call the waiters back, stop the threads. Idempotent."""
-        raise NotImplementedError
+        self._is_closed = True
+        await self._idle.wait()
+        self._executor.shutdown(wait=True)
+
+
+def _sync_all(tickets: list[FlushTicket]) -> list[Exception | None]:
+    """Sync each ticket, in a worker thread; return what each raised."""
+    results: list[Exception | None] = []
+    for ticket in tickets:
+        try:
+            ticket.sync()
+            results.append(None)
+        except StorageError as error:
+            results.append(error)
+    return results
+
+
+def _call(callbacks: list[FlushCallback], error: Exception | None) -> None:
+    for callback in callbacks:
+        callback(error)

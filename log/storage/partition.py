@@ -1,34 +1,104 @@
 """One partition's log: segments, producer state, transactions, durability. Batches stay opaque (architecture, D1).
 
 Used from one thread (the broker's loop), except that `FlushTicket.sync` runs in a worker thread. Nothing here waits, but for
-the disk.
+the disk. Opening and recovery are in `opening.py`, the rules for a batch in `rules.py`.
 """
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_right
 from collections.abc import Iterator
 
-from logflume.log.batch.header import BatchHeader, Buffer
+from logflume.log.batch.control import build_marker, parse_marker
+from logflume.log.batch.header import (
+    APPEND_TIME_BIT,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    compute_crc,
+    iter_batches,
+    parse_header,
+    stamp,
+)
+from logflume.log.errors import LogflumeError, StorageError
 
+from .checkpoint import FILE_NAME, VERSION, Checkpoint, pack_checkpoint
 from .config import LogConfig
-from .disk import Disk
+from .disk import Disk, File, write_atomically
+from .epochs import LeaderEpochs
+from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
+from .producers import ProducerStates
+from .rules import check_client_batch, check_size
+from .segment import MAX_RELATIVE_OFFSET, Segment, file_name
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
+from .snapshots import pack_snapshot
+from .timesearch import find_time
+
+EPOCHS_FILE = "leader-epoch-checkpoint"
+_HEADER_COPY_BYTES = 61
+_KEPT_SNAPSHOTS = 2
+
+
+class FlushTicket:
+    """One flush under way: what to sync, and how far the log is durable after it. `sync` may run in any thread."""
+
+    __slots__ = ("end_offset", "file", "generation", "position")
+
+    def __init__(self, file: File, position: int, end_offset: int, generation: int) -> None:
+        self.file, self.position, self.end_offset, self.generation = file, position, end_offset, generation
+
+    def sync(self) -> None:
+        """Sync the file; blocks. Raises StorageError."""
+        self.file.sync()
 
 
 class PartitionLog:
-    """The log of one partition.
+    """The log of one partition. Made by `PartitionLog.open`.
+
+    Attributes:
+        config: may be replaced at any time (a frozen value); takes effect from the next call.
+        recovery: what opening found and did.
+        topic_id: 32 hex digits.
 
     Invariants: log_start_offset <= durable_offset <= log_end_offset; offsets are dense but for compaction; what lies below
-    `durable_offset` is on disk (flush "fsync") or with the operating system (flush "os").
+    `durable_offset` is on disk (flush "fsync") or with the operating system (flush "os"). Only the last segment is written to,
+    and it begins to exist after everything before it is on disk, so that only its end can be torn.
     """
 
-    topic: str
-    partition: int
-    topic_id: str
-    directory: str
-    config: LogConfig
-    """May be replaced at any time (a frozen value); takes effect from the next call."""
-    recovery: RecoveryReport
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        config: LogConfig,
+        *,
+        topic_id: str,
+        segments: list[Segment],
+        log_start_offset: int,
+        producers: ProducerStates,
+        epochs: LeaderEpochs,
+        recovery: RecoveryReport,
+    ) -> None:
+        """Take over what opening found; everything in `segments` is on disk."""
+        self.directory = directory
+        self.topic, _, partition = os.path.basename(directory).rpartition("-")
+        self.partition = int(partition)
+        self.config = config
+        self.topic_id = topic_id
+        self.recovery = recovery
+        self._disk = disk
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        self._producers = producers
+        self._epochs = epochs
+        self._log_start_offset = log_start_offset
+        self._durable_offset = self._active.next_offset
+        self._durable_position = self._active.size_bytes
+        self._active_since_ms = -1
+        self._generation = 0
+        self._failure: LogflumeError | None = None
+        self._is_closed = False
 
     @classmethod
     def open(cls, directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topic_id: str | None = None) -> PartitionLog:
@@ -39,43 +109,53 @@ class PartitionLog:
 
         Raises:
             CorruptLog: bytes that were durable are damaged or missing; names file and position. Nothing was changed.
-            StorageError: the disk refused.
+            StorageError: the disk refused, or the directory belongs to another topic id.
         """
-        raise NotImplementedError
+        from .opening import open_log
+
+        return open_log(directory, disk=disk, config=config, now_ms=now_ms, topic_id=topic_id)
 
     @property
     def log_start_offset(self) -> int:
-        raise NotImplementedError
+        """First offset that can be read."""
+        return self._log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """Offset the next record gets."""
-        raise NotImplementedError
+        return self._active.next_offset
 
     @property
     def durable_offset(self) -> int:
         """End of what may be acknowledged and read: the high watermark of a log without followers."""
-        raise NotImplementedError
+        return self._durable_offset
 
     @property
     def last_stable_offset(self) -> int:
         """End of what read_committed readers may see: first offset of the earliest open transaction, else `durable_offset`."""
-        raise NotImplementedError
+        return min(self._producers.first_unstable_offset(self._durable_offset), self._durable_offset)
 
     @property
     def size_bytes(self) -> int:
-        raise NotImplementedError
+        """Bytes of all segments, without indexes."""
+        return sum(segment.size_bytes for segment in self._segments)
 
     @property
     def leader_epoch(self) -> int:
         """Latest leader epoch appended with, -1 for none."""
-        raise NotImplementedError
+        return self._epochs.latest
+
+    def open_transactions(self) -> dict[int, int]:
+        """Return producer id -> first offset of each open transaction."""
+        return dict(self._producers.open_transactions)
+
+    # -- append
 
     def append(self, data: Buffer, *, leader_epoch: int, now_ms: int, is_client: bool = True) -> AppendInfo:
         """Check and append the batches in `data` (whole ones only; exactly one from a client). Not durable until flushed.
 
         `data` is not written to and not kept. Offsets and leader epoch are stamped; LogAppendTime too if the config says so.
-        With `is_client=False` (coordinators, markers) control batches are allowed and timestamps are not bounded.
+        With `is_client=False` (coordinators) control batches are allowed and timestamps are not bounded.
 
         Raises:
             CorruptBatch: header or checksum is wrong (UnsupportedMagic: another format).
@@ -83,7 +163,76 @@ class PartitionLog:
             DiskFull: no space; nothing of it remains.
             PartitionFailed: an earlier write or fsync failed.
         """
-        raise NotImplementedError
+        self._check_usable()
+        header = parse_header(data)
+        if header.size_bytes == len(data):
+            return self._append_one(data, header, leader_epoch, now_ms, is_client)
+        check_size(data, is_client=is_client)
+        infos = [
+            self._append_one(memoryview(data)[position : position + header.size_bytes], header, leader_epoch, now_ms, is_client)
+            for position, header in list(iter_batches(data))
+        ]
+        return AppendInfo(infos[0].first_offset, infos[-1].last_offset, infos[-1].log_append_time_ms)
+
+    def _append_one(self, data: Buffer, header: BatchHeader, leader_epoch: int, now_ms: int, is_client: bool) -> AppendInfo:
+        check_crc(data, header)
+        if is_client:
+            check_client_batch(data, header, self.config, now_ms)
+        marker = parse_marker(data) if header.is_control else None
+        if marker is not None:
+            self._producers.check_marker(header, marker)
+        elif header.producer_id >= 0:
+            repeated = self._producers.check(header)
+            if repeated is not None:
+                return AppendInfo(repeated.first_offset, repeated.last_offset, is_duplicate=True)
+        self._roll_if_needed(header, now_ms)
+        header, buffers = self._stamped(data, header, leader_epoch, now_ms)
+        self._write(header, buffers)
+        if marker is not None:
+            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=header.max_timestamp)
+            if aborted is not None:
+                self._active.aborted.append(aborted)
+        else:
+            self._producers.apply(
+                header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=header.max_timestamp
+            )
+        self._epochs.add(leader_epoch, header.base_offset)
+        append_time_ms = header.max_timestamp if header.is_append_time else -1
+        return AppendInfo(header.base_offset, header.last_offset, append_time_ms)
+
+    def _stamped(
+        self, data: Buffer, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> tuple[BatchHeader, tuple[Buffer, Buffer]]:
+        """Return the header as stamped, and the batch with it: a copy of the header bytes, the rest as it is."""
+        view = memoryview(data)
+        head = bytearray(view[:_HEADER_COPY_BYTES])
+        stamp(head, self._active.next_offset, leader_epoch)
+        body = view[_HEADER_COPY_BYTES:]
+        header = header._replace(base_offset=self._active.next_offset, partition_leader_epoch=leader_epoch)
+        if self.config.message_timestamp_type == "LogAppendTime" and not header.is_control:
+            attributes = header.attributes | APPEND_TIME_BIT
+            head[21:23] = attributes.to_bytes(2, "big")
+            head[35:43] = now_ms.to_bytes(8, "big")
+            crc = compute_crc(head, 0, _HEADER_COPY_BYTES, body=body)
+            head[17:21] = crc.to_bytes(4, "big")
+            header = header._replace(attributes=attributes, max_timestamp=now_ms, crc=crc)
+        return header, (head, body)
+
+    def _write(self, header: BatchHeader, buffers: tuple[Buffer, Buffer]) -> None:
+        """Write a batch at the end of the active segment; after an error nothing of it remains, or the partition has failed."""
+        active = self._active
+        try:
+            active.write(buffers, header)
+        except StorageError as error:
+            try:
+                active.file.truncate(active.size_bytes)
+            except StorageError:
+                self._failure = error
+            if not isinstance(error, DiskFull):
+                self._failure = error
+            raise
+        if self.config.flush == "os":
+            self._durable_offset, self._durable_position = active.next_offset, active.size_bytes
 
     def append_marker(
         self,
@@ -96,7 +245,72 @@ class PartitionLog:
         now_ms: int,
     ) -> AppendInfo:
         """Append the control batch that ends a transaction. Raises as `append`."""
-        raise NotImplementedError
+        batch = build_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            is_commit=is_commit,
+            timestamp_ms=now_ms,
+        )
+        return self.append(batch, leader_epoch=leader_epoch, now_ms=now_ms, is_client=False)
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise PartitionFailed(
+                f"{self.directory}: takes no appends since a write or fsync failed ({self._failure}); "
+                "mend the disk and restart the broker"
+            )
+        assert not self._is_closed, f"{self.directory} is closed"
+
+    # -- segments
+
+    def _roll_if_needed(self, header: BatchHeader, now_ms: int) -> None:
+        active, config = self._active, self.config
+        if not active.size_bytes:
+            self._active_since_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
+            return
+        if self._active_since_ms < 0:
+            first = active.header_at(0).max_timestamp
+            self._active_since_ms = first if first >= 0 else now_ms
+        is_full = active.size_bytes + header.size_bytes > config.segment_bytes
+        is_old = now_ms - self._active_since_ms > config.segment_ms
+        is_wide = active.next_offset + header.last_offset_delta - active.base_offset > MAX_RELATIVE_OFFSET
+        has_full_index = len(active.offset_index) * 12 >= config.segment_index_bytes
+        if is_full or is_old or is_wide or has_full_index:
+            self.roll()
+            self._active_since_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
+
+    def roll(self) -> None:
+        """Seal the active segment, durably, and begin a new one at the log end."""
+        self._check_usable()
+        if not self._active.size_bytes:
+            return
+        try:
+            self._sync_active()
+            new = Segment(
+                self._disk,
+                self.directory,
+                self._active.next_offset,
+                index_interval_bytes=self.config.index_interval_bytes,
+            )
+            self._save_state()
+            new.sync()
+            self._disk.fsync_dir(self.directory)
+        except StorageError as error:
+            self._failure = error
+            raise
+        self._segments.append(new)
+        self._bases.append(new.base_offset)
+        self._active = new
+        self._durable_position = 0
+        self._generation += 1
+        self._save_checkpoint(self._log_start_offset)
+
+    def _segment_at(self, offset: int) -> int:
+        """Return the index of the segment that holds `offset`, or would."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    # -- read
 
     def read(self, offset: int, max_bytes: int, *, up_to_offset: int | None = None, min_one_batch: bool = True) -> LogSlice:
         """Return the bytes from the batch that holds `offset` on, at most `max_bytes` and only batches below `up_to_offset`.
@@ -109,74 +323,245 @@ class PartitionLog:
             OffsetOutOfRange: offset < log_start_offset or > log_end_offset. At the end the slice is empty.
             CorruptLog: the bytes at that place are not a batch.
         """
-        raise NotImplementedError
+        if not self._log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic}-{self.partition}: expected an offset of {self._log_start_offset} to {self.log_end_offset}, "
+                f"found {offset}"
+            )
+        up_to = self._durable_offset if up_to_offset is None else min(up_to_offset, self._durable_offset)
+        if offset >= up_to:
+            return LogSlice(None, 0, 0, offset)
+        for segment in self._segments[self._segment_at(offset) :]:
+            if segment.base_offset >= up_to:
+                break
+            start = segment.position_of(offset)
+            end = segment.size_bytes if segment.next_offset <= up_to else segment.position_of(up_to)
+            if start < end:
+                return self._slice(segment, start, end, max_bytes, min_one_batch)
+        return LogSlice(None, 0, 0, offset)
+
+    def _slice(self, segment: Segment, start: int, end: int, max_bytes: int, min_one_batch: bool) -> LogSlice:
+        header = segment.header_at(start)
+        if start + max_bytes < end:
+            boundary = segment.batch_boundary(start + max_bytes)
+            end = boundary if boundary > start else start + max_bytes
+        if min_one_batch:
+            end = max(end, start + header.size_bytes)
+        return LogSlice(segment.file, start, end - start, header.base_offset)
 
     def headers(self, offset: int, *, up_to_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
         """Yield the header of each batch from the one that holds `offset` on, with a slice of exactly that batch."""
-        raise NotImplementedError
+        up_to = self._durable_offset if up_to_offset is None else min(up_to_offset, self._durable_offset)
+        for segment in self._segments[self._segment_at(offset) :]:
+            if segment.base_offset >= up_to:
+                return
+            for position, header in segment.scan(segment.position_of(offset)):
+                if header.last_offset >= up_to:
+                    return
+                yield header, LogSlice(segment.file, position, header.size_bytes, header.base_offset)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that overlap from_offset <= offset < to_offset, by first offset."""
-        raise NotImplementedError
+        found: list[AbortedTransaction] = []
+        for segment in self._segments[self._segment_at(from_offset) :]:
+            for each in segment.aborted:
+                if each.last_offset >= from_offset and each.first_offset < to_offset:
+                    found.append(each)
+                if each.last_stable_offset >= to_offset:
+                    return sorted(found, key=lambda txn: txn.first_offset)
+        return sorted(found, key=lambda txn: txn.first_offset)
 
     def offset_for_time(self, timestamp_ms: int) -> TimeOffset | None:
         """Return the first record with a timestamp >= `timestamp_ms` among the durable ones, None if there is none."""
-        raise NotImplementedError
+        return find_time(self._segments, timestamp_ms, from_offset=self._log_start_offset, up_to_offset=self._durable_offset)
 
     def max_timestamp(self) -> TimeOffset | None:
         """Return the first record with the largest timestamp, None for an empty log."""
-        raise NotImplementedError
+        largest = max((segment.max_timestamp_ms for segment in self._segments if segment.size_bytes), default=-1)
+        return None if largest < 0 else self.offset_for_time(largest)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return (largest epoch <= the given one, end offset of it), (-1, -1) if unknown (OffsetsForLeaderEpoch, KIP-101)."""
-        raise NotImplementedError
+        return self._epochs.end_offset(leader_epoch, self.log_end_offset)
 
-    def open_transactions(self) -> dict[int, int]:
-        """Return producer id -> first offset of each open transaction."""
-        raise NotImplementedError
+    # -- durability
 
     def begin_flush(self) -> FlushTicket | None:
-        """Return what must be synced for everything appended so far to be durable, None if nothing is dirty."""
-        raise NotImplementedError
+        """Return what must be synced for everything appended so far to be durable, None if nothing is dirty.
+
+        Raises:
+            PartitionFailed: an earlier write or fsync failed.
+        """
+        self._check_usable()
+        active = self._active
+        if self._durable_offset >= active.next_offset:
+            return None
+        return FlushTicket(active.file, active.size_bytes, active.next_offset, self._generation)
 
     def finish_flush(self, ticket: FlushTicket, error: Exception | None = None) -> int:
         """Take in the result of `ticket.sync`: move `durable_offset` (returned), or on an error fail the partition."""
-        raise NotImplementedError
+        if error is not None:
+            self._failure = error if isinstance(error, LogflumeError) else StorageError(f"{self.directory}: {error}")
+        elif ticket.generation == self._generation and ticket.end_offset > self._durable_offset:
+            self._durable_offset, self._durable_position = ticket.end_offset, ticket.position
+        return self._durable_offset
 
     def flush(self) -> int:
-        """Sync everything appended so far, blocking; return the durable offset."""
-        raise NotImplementedError
+        """Sync everything appended so far, blocking; return the durable offset.
+
+        Raises:
+            StorageError: the sync failed; the partition takes no appends any more.
+        """
+        ticket = self.begin_flush()
+        if ticket is None:
+            return self._durable_offset
+        try:
+            ticket.sync()
+        except StorageError as error:
+            self.finish_flush(ticket, error)
+            raise
+        return self.finish_flush(ticket)
+
+    def checkpoint(self) -> None:
+        """Flush, and move the recovery point to the end, so that a restart after a crash scans only what comes after."""
+        self._sync_active()
+        self._save_state()
+        self._save_checkpoint(self._log_start_offset)
+
+    def _sync_active(self) -> None:
+        """Make everything appended durable, whatever `flush` says."""
+        self.flush()
+        if self.config.flush == "os":
+            self._active.sync()
+
+    def _save_state(self) -> None:
+        """Write indexes, producer snapshot and leader epochs as of the log end."""
+        for segment in self._segments:
+            if segment.info is None or segment.info.size_bytes != segment.size_bytes:
+                segment.save_indexes()
+        self._write_file(file_name(self.log_end_offset, ".snapshot"), pack_snapshot(self._producers))
+        self._write_file(EPOCHS_FILE, self._epochs.to_bytes())
+
+    def _save_checkpoint(self, log_start_offset: int) -> None:
+        """Write the checkpoint of what the segments' infos hold; the recovery point is where they end."""
+        infos = [segment.info for segment in self._segments if segment.info is not None]
+        recovery_point = infos[-1].next_offset if infos else self._segments[0].base_offset
+        content = pack_checkpoint(Checkpoint(VERSION, log_start_offset, recovery_point, infos))
+        self._write_file(FILE_NAME, content)
+        snapshots = [name for name in self._disk.list(self.directory) if name.endswith(".snapshot")]
+        current = file_name(recovery_point, ".snapshot")
+        for name in [name for name in snapshots if name <= current][:-_KEPT_SNAPSHOTS]:
+            self._disk.remove(f"{self.directory}/{name}")
+
+    def _write_file(self, name: str, content: bytes) -> None:
+        write_atomically(self._disk, f"{self.directory}/{name}", content)
+
+    # -- truncation and retention
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch with a record at or beyond `offset` (a follower that diverged). Durable on return."""
-        raise NotImplementedError
+        from .opening import replayed_producers
+
+        self._check_usable()
+        if offset >= self.log_end_offset:
+            return
+        index = self._segment_at(offset)
+        segment = self._segments[index]
+        position = segment.position_of(offset)
+        end_offset = segment.offset_at(position)
+        dropped = self._segments[index + 1 :]
+        self._segments, self._bases = self._segments[: index + 1], self._bases[: index + 1]
+        self._active = segment
+        segment.forget_info()
+        self._generation += 1
+        self._log_start_offset = min(self._log_start_offset, end_offset)
+        self._save_checkpoint(self._log_start_offset)
+        for each in reversed(dropped):
+            each.remove()
+            self._disk.fsync_dir(self.directory)
+        segment.cut(position, end_offset)
+        segment.sync()
+        for name in self._disk.list(self.directory):
+            if name.endswith(".snapshot") and name > file_name(end_offset, ".snapshot"):
+                self._disk.remove(f"{self.directory}/{name}")
+        self._epochs.cut_end(end_offset)
+        self._durable_offset, self._durable_position = end_offset, position
+        self._producers = replayed_producers(self._disk, self.directory, self._segments, end_offset)
+        self.checkpoint()
 
     def delete_records_before(self, offset: int) -> int:
         """Move the log start offset up to `offset` (at most the durable offset), durably; drop segments below it.
 
+        Returns the log start offset.
+
         Raises:
             OffsetOutOfRange: offset beyond the durable offset.
         """
-        raise NotImplementedError
+        if offset > self._durable_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic}-{self.partition}: cannot delete records before {offset}, the log ends at {self._durable_offset}"
+            )
+        if offset > self._log_start_offset:
+            self._advance_start(offset)
+        return self._log_start_offset
+
+    def _advance_start(self, offset: int) -> int:
+        """Move the log start durably, then drop the sealed segments below it; return the bytes freed."""
+        count = 0
+        while count < len(self._segments) - 1 and self._bases[count + 1] <= offset:
+            count += 1
+        dropped, kept = self._segments[:count], self._segments[count:]
+        self._segments, self._bases = kept, self._bases[count:]
+        self._log_start_offset = offset
+        self._epochs.cut_start(offset)
+        self._save_checkpoint(offset)
+        for segment in dropped:
+            segment.remove()
+        return sum(segment.size_bytes for segment in dropped)
 
     def apply_retention(self, now_ms: int) -> int:
-        """Drop whole segments older than retention.ms or beyond retention.bytes; return how many bytes that freed."""
-        raise NotImplementedError
+        """Drop whole segments older than retention.ms or beyond retention.bytes; return how many bytes that freed.
 
-    def checkpoint(self) -> None:
-        """Flush, and move the recovery point to the end, so that a restart after a crash scans only what comes after."""
-        raise NotImplementedError
+        Forgets producers that were silent for producer.id.expiration.ms too. Only durable records are dropped.
+        """
+        self._check_usable()
+        self._producers.expire(now_ms - self.config.producer_id_expiration_ms)
+        if not self.config.is_deleted:
+            return 0
+        if self._active.size_bytes and self._is_expired(self._active, now_ms):
+            self.roll()
+        excess_bytes = self.size_bytes - self.config.retention_bytes if self.config.retention_bytes >= 0 else 0
+        start_offset = self._log_start_offset
+        for segment, following in zip(self._segments, self._segments[1:], strict=False):
+            if not self._is_expired(segment, now_ms) and excess_bytes < segment.size_bytes:
+                break
+            excess_bytes -= segment.size_bytes
+            start_offset = following.base_offset
+        return self._advance_start(start_offset) if start_offset > self._log_start_offset else 0
+
+    def _is_expired(self, segment: Segment, now_ms: int) -> bool:
+        retention_ms = self.config.retention_ms
+        return 0 <= retention_ms < now_ms - segment.max_timestamp_ms and segment.max_timestamp_ms >= 0
 
     def close(self) -> None:
         """Checkpoint and close: the next open scans nothing. Idempotent. A failed partition closes without a checkpoint."""
-        raise NotImplementedError
+        if self._is_closed:
+            return
+        if self._failure is None:
+            self.checkpoint()
+        else:
+            self._discard_tail()
+        self.abandon()
 
+    def abandon(self) -> None:
+        """Close without a checkpoint, as a crash would."""
+        self._is_closed = True
+        for segment in self._segments:
+            segment.close()
 
-class FlushTicket:
-    """One flush under way: what to sync, and how far the log is durable after it. `sync` may run in any thread."""
-
-    end_offset: int
-
-    def sync(self) -> None:
-        """Sync the files; blocks. Raises StorageError."""
-        raise NotImplementedError
+    def _discard_tail(self) -> None:
+        """Cut off what was never acknowledged: after a failed fsync the page cache may show what the disk does not hold."""
+        try:
+            self._active.file.truncate(self._durable_position)
+        except StorageError:
+            return

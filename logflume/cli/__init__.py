@@ -1,1 +1,80 @@
+"""The `logflume` command: a table of commands, each in a module of its own that is imported only when it is called.
 
+`logflume --help` must stay within 0.2 s, so nothing heavy may be imported here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: the module that holds its typer `app`, and one line for the overview."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: dict[str, Command] = {
+    "serve": Command("serve", "Start the broker, the SQL engine and the connectors"),
+    "topic": Command("topic", "Create, list, describe and delete topics"),
+    "produce": Command("produce", "Write records from standard input or a file"),
+    "consume": Command("consume", "Read records, from the beginning unless told otherwise"),
+    "group": Command("group", "List, describe and reset consumer groups"),
+    "connect": Command("connect", "Run, check and list connectors"),
+    "run": Command("run", "Run a Python file that defines a topology"),
+    "doctor": Command("doctor", "Check this machine and a data directory or server"),
+}
+
+EXAMPLES = """\
+Examples:
+  logflume serve --data ./data --listen 127.0.0.1:9092
+  logflume topic create flights --partitions 4 --bootstrap 127.0.0.1:9092
+  logflume consume flights --from -5 --bootstrap 127.0.0.1:9092
+
+Where the log is: --data DIR opens it in this process (or joins the process that holds it), --bootstrap HOST:PORT
+speaks to a logflume broker or an Apache Kafka cluster. Without either: $LOGFLUME_BOOTSTRAP, $LOGFLUME_DATA, then ./data.
+"""
+
+
+def overview() -> str:
+    """Return the text of `logflume --help`."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Usage: logflume COMMAND [OPTIONS]   (logflume COMMAND --help shows more, with an example)",
+            "",
+            "One package for an event backbone: a Kafka-protocol log, stream topologies, SQL, connectors, Spark backfills.",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            EXAMPLES,
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0 done, 1 an error that was explained, 2 wrong usage."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if args[0] in ("--version", "version"):
+        from logflume import __version__
+
+        print(f"logflume {__version__}")
+        return 0
+    name = args[0]
+    if name not in COMMANDS:
+        from logflume.log import UnknownName
+
+        print(f"logflume: {UnknownName('command', name, COMMANDS)}. `logflume --help` lists them.", file=sys.stderr)
+        return 2
+    from logflume.cli.common import run_app
+
+    return run_app(COMMANDS[name].module, f"logflume {name}", args[1:])

@@ -62,6 +62,7 @@ def run_app(
 def describe_status(status: EngineStatus) -> str:
     """Return a status as one line.
 
+    >>> from logflume.streams.runtime.status import EngineState
     >>> describe_status(EngineStatus("delays", EngineState.RUNNING, "i", records_in=1500, records_in_per_s=750.0, lag_records=3))
     'delays running: 0 tasks, 1,500 in (750/s), 0 out (0/s), lag 3'
     """

@@ -36,10 +36,11 @@ class SegmentLayout:
     def oldest_alive(self, stream_time_ms: int) -> int:
         """Return the smallest window start that has not expired.
 
-        A window lives while its start > stream time - retention; with the smallest retention (size + grace) that is exactly
-        while records for it are accepted: start + size > stream time - grace.
+        A window lives while its start > the newest window's start - retention. That is at least as long as records for it are
+        accepted (start + size > stream time - grace), because the newest window starts at or before stream time.
         """
-        return max(0, stream_time_ms - self.retention_ms + 1)
+        newest = stream_time_ms - stream_time_ms % self.window.advance_ms
+        return max(0, newest - self.retention_ms + 1)
 
     def oldest_segment(self, stream_time_ms: int) -> int:
         """Return the start of the oldest segment with a living window."""

@@ -1,0 +1,219 @@
+"""The broker over TCP: produce and fetch, small requests, start and idle memory.
+
+Run: python -m benchmarks.broker [produce|small|confluent|start] [--json]
+
+Raw figures come from frames made beforehand, so that the load generator costs little; the server's CPU is its own process's.
+CPU per produce request is measured with logflume.flush=os, as the budget leaves fsync out; all else with fsync.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+
+from benchmarks._report import Figure, main
+from logflume.log.batch import encode_batch
+from logflume.log.protocol import frames, messages
+
+
+@contextlib.contextmanager
+def running_broker(data_dir: str, *configs: str) -> Iterator[tuple[str, int, psutil.Process, float]]:
+    """Start a broker process; yield host, port, the process and the seconds until it was ready."""
+    begin_s = time.perf_counter()
+    command = [sys.executable, *SERVER, "--data", data_dir, "--listen", "127.0.0.1:0"]
+    for config in configs:
+        command += ["--config", config]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        ready_s = time.perf_counter() - begin_s
+        assert "ready" in line, line
+        port = int(line.split("127.0.0.1:")[1].split(",")[0])
+        yield "127.0.0.1", port, psutil.Process(process.pid), ready_s
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+SERVER = ["-m", "logflume.log.server"]
+
+
+def call(sock: socket.socket, message: Any, version: int) -> Any:
+    """Send one request and wait for its response."""
+    sock.sendall(b"".join(frames.request_frame(message, version, 1, "bench")))
+    size = int.from_bytes(_receive(sock, 4), "big")
+    return frames.decode_response(memoryview(_receive(sock, size)), message.api_key, version)
+
+
+def _receive(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = sock.recv(size - len(data))
+        assert more, "the broker closed the connection"
+        data += more
+    return bytes(data)
+
+
+def create_topic(sock: socket.socket, name: str, partitions: int) -> None:
+    topic = messages.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    response = call(sock, messages.CreateTopicsRequest(topics=[topic]), 7)
+    assert response.topics[0].error_code == 0, response
+
+
+def produce_frame(topic: str, partition: int, records: bytes, *, acks: int) -> bytes:
+    request = messages.ProduceRequest(
+        acks=acks,
+        timeout_ms=10_000,
+        topic_data=[
+            messages.ProduceRequest.TopicProduceData(
+                name=topic, partition_data=[messages.ProduceRequest.PartitionProduceData(index=partition, records=records)]
+            )
+        ],
+        transactional_id=None,
+    )
+    return b"".join(frames.request_frame(request, 9, 1, "bench"))
+
+
+def batch_of(size_bytes: int, record_bytes: int) -> bytes:
+    count = max(1, size_bytes // record_bytes)
+    now_ms = time.time_ns() // 1_000_000
+    return bytes(encode_batch([None] * count, [bytes(record_bytes)] * count, [now_ms] * count))
+
+
+def pump(host: str, port: int, frame: bytes, *, connections: int, in_flight: int, seconds: float) -> tuple[int, float]:
+    """Send the frame over and over, `in_flight` at a time on each connection; return requests answered and seconds."""
+    counts = [0] * connections
+    end_s = time.perf_counter() + seconds
+
+    def run(index: int) -> None:
+        with socket.create_connection((host, port)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.sendall(frame)
+            answer_bytes = int.from_bytes(_receive(sock, 4), "big") + 4
+            _receive(sock, answer_bytes - 4)
+            blob, scratch = frame * in_flight, bytearray(answer_bytes * in_flight)
+            while time.perf_counter() < end_s:
+                sock.sendall(blob)
+                left = len(scratch)
+                while left:
+                    left -= sock.recv_into(scratch, left)
+                counts[index] += in_flight
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(connections)]
+    begin_s = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts), time.perf_counter() - begin_s
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def produce() -> Iterator[Figure]:
+    """Batches of 64 KB, 4 connections, 5 in flight."""
+    with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir, "logflume.flush=os") as (host, port, process, _):
+        with socket.create_connection((host, port)) as sock:
+            create_topic(sock, "big", 1)
+        frame = produce_frame("big", 0, batch_of(64 * 1024, 100), acks=-1)
+        before_s = _cpu_s(process)
+        count, seconds = pump(host, port, frame, connections=4, in_flight=5, seconds=4)
+        cpu_us = (_cpu_s(process) - before_s) / count * 1e6
+        yield Figure("produce 64 KB batch: CPU per request, fsync apart", cpu_us, "us", 60, is_upper=True)
+        yield Figure("produce 64 KB batches, no fsync", count * len(frame) / seconds / 1e6, "MB/s")
+    with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir) as (host, port, process, _):
+        with socket.create_connection((host, port)) as sock:
+            create_topic(sock, "big", 4)
+        count, seconds = pump(host, port, frame, connections=4, in_flight=5, seconds=4)
+        yield Figure("produce 64 KB batches, acks=all with fsync", count * len(frame) / seconds / 1e6, "MB/s")
+
+
+def small() -> Iterator[Figure]:
+    """Requests with one record of 100 B, 10 connections, 20 in flight; and small metadata questions."""
+    with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir) as (host, port, process, _):
+        with socket.create_connection((host, port)) as sock:
+            create_topic(sock, "small", 1)
+        heartbeat = b"".join(
+            frames.request_frame(messages.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "bench")
+        )
+        for name, frame, budget in (
+            ("heartbeats", heartbeat, 50_000.0),
+            ("produce of one 100 B record, acks=1", produce_frame("small", 0, batch_of(100, 100), acks=1), None),
+            ("produce of one 100 B record, acks=all with fsync", produce_frame("small", 0, batch_of(100, 100), acks=-1), None),
+        ):
+            before_s = _cpu_s(process)
+            count, seconds = pump(host, port, frame, connections=10, in_flight=20, seconds=3)
+            yield Figure(f"small requests, 10 connections: {name}", count / seconds, "1/s", budget)
+            yield Figure(f"  CPU per request: {name}", (_cpu_s(process) - before_s) / count * 1e6, "us")
+
+
+def confluent() -> Iterator[Figure]:
+    """confluent-kafka: a producer with acks=all, then a consumer of the same records (100 B each)."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    count, value = 1_000_000, b"v" * 100
+    with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir) as (host, port, process, _):
+        with socket.create_connection((host, port)) as sock:
+            create_topic(sock, "records", 1)
+        before_s, begin_s = _cpu_s(process), time.perf_counter()
+        producer = Producer(
+            {
+                "bootstrap.servers": f"{host}:{port}",
+                "acks": "all",
+                "linger.ms": 5,
+                "queue.buffering.max.messages": count,
+                "batch.size": 1_000_000,
+            }
+        )
+        for index in range(count):
+            producer.produce("records", value)
+            if index % 10_000 == 0:
+                producer.poll(0)
+        assert producer.flush(60) == 0
+        seconds = time.perf_counter() - begin_s
+        yield Figure("confluent-kafka produce, 100 B, acks=all with fsync", count / seconds, "records/s")
+        yield Figure("  broker CPU per million records", (_cpu_s(process) - before_s) * 1e6 / count, "s")
+        consumer = Consumer({"bootstrap.servers": f"{host}:{port}", "group.id": "g", "enable.auto.commit": False})
+        consumer.assign([TopicPartition("records", 0, 0)])
+        before_s, begin_s, got = _cpu_s(process), time.perf_counter(), 0
+        while got < count:
+            got += len(consumer.consume(10_000, timeout=1))
+        seconds = time.perf_counter() - begin_s
+        consumer.close()
+        yield Figure("confluent-kafka consume, 100 B", count / seconds, "records/s")
+        yield Figure("  broker CPU per million records", (_cpu_s(process) - before_s) * 1e6 / count, "s")
+
+
+def start() -> Iterator[Figure]:
+    """Start on a directory with 100 topics, after a clean stop; memory once it is ready."""
+    with tempfile.TemporaryDirectory() as data_dir:
+        with running_broker(data_dir) as (host, port, _, _), socket.create_connection((host, port)) as sock:
+            record = batch_of(100, 100)
+            for index in range(100):
+                create_topic(sock, f"topic-{index}", 1)
+                sock.sendall(produce_frame(f"topic-{index}", 0, record, acks=-1))
+                _receive(sock, int.from_bytes(_receive(sock, 4), "big"))
+        with running_broker(data_dir) as (_, _, process, ready_s):
+            yield Figure("ready after start, 100 topics", ready_s, "s", 0.5, is_upper=True)
+            yield Figure("idle memory (RSS), 100 topics", process.memory_info().rss / 1e6, "MB", 80, is_upper=True)
+            with open(f"/proc/{process.pid}/maps") as maps:
+                assert "numpy" not in maps.read(), "the broker must not import numpy"
+    assert os.path.exists("/proc/self"), "needs Linux"
+
+
+if __name__ == "__main__":
+    main(produce, small, confluent, start)

@@ -1,0 +1,150 @@
+"""ListTransactions, DescribeTransactions and WriteTxnMarkers: looking at transactions, and ending one that hangs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...protocol import messages
+from ...protocol.errors import ErrorCode
+from ..seams import Clock, Reply, RequestContext, TxnPartitions
+from .coordinator import TransactionCoordinator
+from .metadata import Txn, TxnState
+
+NO_FILTER = -1
+PATTERN_LIMIT_BYTES = 1_024
+
+
+class TransactionAdminHandlers:
+    """The APIs that an administrator uses."""
+
+    def __init__(self, coordinator: TransactionCoordinator, partitions: TxnPartitions, clock: Clock) -> None:
+        self._coordinator, self._partitions, self._clock = coordinator, partitions, clock
+
+    def list_transactions(self, context: RequestContext, request: Any) -> Any:
+        response = messages.ListTransactionsResponse
+        labels = {state.label for state in TxnState}
+        unknown = [state for state in request.state_filters if state not in labels]
+        states = set(request.state_filters) - set(unknown)
+        if request.state_filters and not states:
+            return response(unknown_state_filters=unknown)
+        try:
+            pattern = _pattern(request.transactional_id_pattern)
+        except re.error:
+            return response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        producer_ids = set(request.producer_id_filters)
+        found = [
+            txn
+            for txn in self._coordinator.transactions()
+            if (not states or txn.state.label in states)
+            and (not producer_ids or txn.producer_id in producer_ids)
+            and self._runs_longer(txn, request.duration_filter)
+            and (pattern is None or pattern.fullmatch(txn.transactional_id))
+        ]
+        return response(
+            unknown_state_filters=unknown,
+            transaction_states=[
+                response.TransactionState(
+                    transactional_id=txn.transactional_id,
+                    producer_id=txn.producer_id,
+                    transaction_state=txn.state.label,
+                )
+                for txn in found
+            ],
+        )
+
+    def _runs_longer(self, txn: Txn, duration_ms: int) -> bool:
+        if duration_ms == NO_FILTER:
+            return True
+        is_open = txn.state is TxnState.ONGOING or txn.state.is_preparing
+        return is_open and self._clock.wall_ms() - txn.start_ms > duration_ms
+
+    def describe_transactions(self, context: RequestContext, request: Any) -> Any:
+        return messages.DescribeTransactionsResponse(
+            transaction_states=[self._describe(transactional_id) for transactional_id in request.transactional_ids]
+        )
+
+    def _describe(self, transactional_id: str) -> Any:
+        response = messages.DescribeTransactionsResponse
+        txn = self._coordinator.transaction(transactional_id)
+        if txn is None:
+            error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
+            return response.TransactionState(transactional_id=transactional_id, error_code=error)
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in sorted(txn.partitions):
+            by_topic.setdefault(topic, []).append(partition)
+        return response.TransactionState(
+            error_code=ErrorCode.NONE,
+            transactional_id=transactional_id,
+            transaction_state=txn.state.label,
+            transaction_timeout_ms=txn.timeout_ms,
+            transaction_start_time_ms=txn.start_ms,
+            producer_id=txn.producer_id,
+            producer_epoch=txn.producer_epoch,
+            topics=[response.TopicData(topic=topic, partitions=indexes) for topic, indexes in by_topic.items()],
+        )
+
+    def write_txn_markers(self, context: RequestContext, request: Any) -> Reply:
+        """Write markers as asked: how an administrator aborts a transaction that its coordinator no longer knows."""
+        response = messages.WriteTxnMarkersResponse
+        reply = Reply()
+        errors: dict[tuple[int, str, int], int] = {}
+        wanted = [
+            (index, topic.name, partition)
+            for index, marker in enumerate(request.markers)
+            for topic in marker.topics
+            for partition in topic.partition_indexes
+        ]
+
+        def respond() -> None:
+            reply.set(
+                response(
+                    markers=[
+                        response.WritableTxnMarkerResult(
+                            producer_id=marker.producer_id,
+                            topics=[
+                                response.WritableTxnMarkerTopicResult(
+                                    name=topic.name,
+                                    partitions=[
+                                        response.WritableTxnMarkerPartitionResult(
+                                            partition_index=partition, error_code=errors[index, topic.name, partition]
+                                        )
+                                        for partition in topic.partition_indexes
+                                    ],
+                                )
+                                for topic in marker.topics
+                            ],
+                        )
+                        for index, marker in enumerate(request.markers)
+                    ]
+                )
+            )
+
+        def on_written(where: tuple[int, str, int], error: int) -> None:
+            errors[where] = error
+            if len(errors) == len(set(wanted)):
+                respond()
+
+        if not wanted:
+            respond()
+        for where in dict.fromkeys(wanted):
+            marker = request.markers[where[0]]
+            written = self._partitions.write_marker(
+                where[1],
+                where[2],
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                is_commit=marker.transaction_result,
+            )
+            written.then(lambda error, where=where: on_written(where, error))  # type: ignore[misc]
+        return reply
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    """Compile a filter; too long a text is refused as a bad expression. Raises re.error."""
+    if not text:
+        return None
+    if len(text) > PATTERN_LIMIT_BYTES:
+        raise re.error("the expression is too long")
+    return re.compile(text)

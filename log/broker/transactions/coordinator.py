@@ -1,0 +1,377 @@
+"""The transaction coordinator: every transactional id of this broker, its producer's epoch, and its journal.
+
+A state machine (architecture, D2). Each id lives in one partition of `__transaction_state`. A change counts once it is on
+disk: requests are answered then, and what comes meanwhile hears CONCURRENT_TRANSACTIONS. `Prepare*` on disk is the decision;
+its markers are written until all are there, also after a crash. Exception: `Complete*` counts as soon as it is appended;
+should a crash lose it, the markers are written again, which changes nothing, as all that is later in the journal is lost too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from ...errors import DecodeError
+from ...protocol.errors import ErrorCode
+from ..deadline import Deadline
+from ..groups.partitioner import partition_of
+from ..seams import Clock, Journal, JournalRecord, Reply, Timers, TxnPartitions
+from .config import TransactionConfig
+from .end_rules import EndAction, decide_end
+from .journal_records import decode_key, decode_value, encode_key, encode_value
+from .markers import MarkerWriter
+from .metadata import LAST_USABLE_EPOCH, NO_EPOCH, NO_ID, TopicPartition, Txn, TxnState
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+RETRY_TIMEOUT_AFTER_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerGrant:
+    """An error, or the producer id and epoch to go on with."""
+
+    error: ErrorCode
+    producer_id: int = NO_ID
+    producer_epoch: int = NO_EPOCH
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    """One transactional id. `txn` is on disk; `next`, if set, is on its way there (the last of several, if they are additions).
+
+    `ends`: EndTxn requests to answer when the end under way is complete.
+    """
+
+    txn: Txn
+    timeout: Deadline
+    next: Txn | None = None
+    ends: list[Reply] = field(default_factory=list)
+    is_known: bool = True
+
+    @property
+    def latest(self) -> Txn:
+        return self.next or self.txn
+
+
+class TransactionCoordinator:
+    """All transactions of one broker; also what Produce and TxnOffsetCommit ask (`TxnAdmission`)."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        clock: Clock,
+        timers: Timers,
+        journal: Journal,
+        partitions: TxnPartitions,
+        *,
+        new_producer_id: Callable[[], int],
+    ) -> None:
+        """`new_producer_id` returns an id that is never returned twice, also over crashes; it may raise StorageError."""
+        self._config, self._clock, self._timers, self._journal = config, clock, timers, journal
+        self._partitions, self._new_producer_id = partitions, new_producer_id
+        self._markers = MarkerWriter(config, timers, partitions)
+        self._slots: dict[str, _Slot] = {}
+        self._expiry = Deadline(clock, timers, self._on_expiry)
+
+    # -- life
+
+    def load(self) -> None:
+        """Rebuild everything from the journal, start the timers and finish the ends that were decided. Raises DecodeError."""
+        for partition in range(self._journal.partition_count):
+            for batch in self._journal.replay(partition):
+                for record in batch.records:
+                    try:
+                        self._replay(record)
+                    except DecodeError as error:
+                        raise DecodeError(f"{TRANSACTIONS_TOPIC}-{partition}, offset {batch.base_offset}: {error}") from error
+        for slot in list(self._slots.values()):
+            if slot.txn.state is TxnState.ONGOING:
+                self._watch(slot)
+            elif slot.txn.state.is_preparing:
+                self._write_markers(slot)
+        self._expiry.set_after(self._config.expiry_check_interval_ms)
+
+    def _replay(self, record: JournalRecord) -> None:
+        transactional_id = decode_key(record.key)
+        if transactional_id is None:
+            return
+        if record.value is None:
+            self._slots.pop(transactional_id, None)
+            return
+        txn = decode_value(transactional_id, record.value)
+        if txn.state is TxnState.DEAD:
+            self._slots.pop(transactional_id, None)
+        else:
+            self._slots[transactional_id] = self._new_slot(txn)
+
+    def close(self) -> None:
+        """Stop all timers but those of markers under way."""
+        self._expiry.cancel()
+        for slot in self._slots.values():
+            slot.timeout.cancel()
+
+    def transactions(self) -> Iterable[Txn]:
+        """Return every transactional id as it is on disk."""
+        return [slot.txn for slot in self._slots.values() if slot.is_known]
+
+    def transaction(self, transactional_id: str) -> Txn | None:
+        slot = self._slots.get(transactional_id)
+        return slot.txn if slot and slot.is_known else None
+
+    # -- InitProducerId
+
+    def init_producer(
+        self, transactional_id: str, timeout_ms: int, *, producer_id: int = NO_ID, producer_epoch: int = NO_EPOCH
+    ) -> Reply:
+        """Give a producer its id and an epoch that fences all before it; the reply is a ProducerGrant.
+
+        An open transaction is aborted first: CONCURRENT_TRANSACTIONS until that is done. With a producer id and epoch
+        (KIP-360) the caller says who it was, and is fenced if somebody else came after it.
+        """
+        if not transactional_id:
+            return _grant(ErrorCode.INVALID_REQUEST)
+        if not 0 < timeout_ms <= self._config.max_timeout_ms:
+            return _grant(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        slot = self._slots.get(transactional_id)
+        if slot is None:
+            txn = Txn(transactional_id, self._new_producer_id(), 0, timeout_ms, self._clock.wall_ms())
+            slot = self._slots[transactional_id] = self._new_slot(txn)
+            slot.is_known = False
+            return self._store_grant(slot, txn)
+        if slot.next is not None or slot.txn.state.is_preparing:
+            return _grant(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if producer_id != NO_ID and not _may_resume(slot.txn, producer_id, producer_epoch):
+            return _grant(ErrorCode.PRODUCER_FENCED)
+        known_epoch = producer_epoch if producer_id != NO_ID else NO_EPOCH
+        if slot.txn.state is TxnState.ONGOING:
+            self._abort_by_ourselves(slot, known_epoch=known_epoch)
+            return _grant(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return self._store_grant(slot, self._initialized(slot.txn, timeout_ms, known_epoch))
+
+    def _initialized(self, txn: Txn, timeout_ms: int, known_epoch: int) -> Txn:
+        now_ms = self._clock.wall_ms()
+        if known_epoch != NO_EPOCH and known_epoch != txn.producer_epoch:
+            return txn  # a retry of a call that succeeded: `_may_resume` let only that pass
+        if txn.is_epoch_exhausted:
+            return txn.rotated(self._new_producer_id(), timeout_ms, now_ms)
+        return txn.initialized(timeout_ms, now_ms, known_epoch=known_epoch)
+
+    def _store_grant(self, slot: _Slot, txn: Txn) -> Reply:
+        reply = Reply()
+
+        def on_stored(error: ErrorCode) -> None:
+            reply.set(ProducerGrant(error) if error else ProducerGrant(error, txn.producer_id, txn.producer_epoch))
+
+        self._store(slot, txn).then(on_stored)
+        return reply
+
+    # -- adding partitions
+
+    def add_to_transaction(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
+    ) -> Reply:
+        """Add partitions, beginning a transaction if there is none; the reply is an ErrorCode once that is on disk."""
+        slot = self._slots.get(transactional_id)
+        if slot is None:
+            return _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST)
+        refusal = _refuse_producer(slot.txn, producer_id, producer_epoch)
+        if refusal:
+            return _error(refusal)
+        if slot.latest.state.is_preparing or (slot.next is not None and slot.next.state is not TxnState.ONGOING):
+            return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
+        is_there = slot.txn.state is TxnState.ONGOING and slot.txn.partitions.issuperset(partitions)
+        if is_there or not partitions:
+            return _error(ErrorCode.NONE)
+        return self._store(slot, slot.latest.with_partitions(partitions, self._clock.wall_ms()))
+
+    def admit(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, can_add: bool
+    ) -> ErrorCode | Reply:
+        """Say whether this producer may write to a partition in its transaction; for Produce and TxnOffsetCommit (KIP-890).
+
+        An ErrorCode at once, or with `can_add` a Reply of one while the partition is being added. Whoever hears NONE must append
+        before giving up control, so that no end can slip between.
+        """
+        error = self.verify(transactional_id, producer_id, producer_epoch, topic, partition)
+        if not can_add or error is not ErrorCode.INVALID_TXN_STATE:
+            return error
+        reply = Reply()
+        added = self.add_to_transaction(transactional_id, producer_id, producer_epoch, [(topic, partition)])
+        added.then(lambda error: reply.set(_for_writers(error)))
+        return reply
+
+    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int) -> ErrorCode:
+        """Return NONE if the partition belongs to the ongoing transaction of this producer, else why not."""
+        slot = self._slots.get(transactional_id)
+        if slot is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        txn = slot.txn
+        if txn.producer_id != producer_id or txn.producer_epoch != producer_epoch:
+            return _for_writers(_refuse_producer(txn, producer_id, producer_epoch))
+        is_ongoing = txn.state is TxnState.ONGOING and (slot.next is None or slot.next.state is TxnState.ONGOING)
+        return ErrorCode.NONE if is_ongoing and (topic, partition) in txn.partitions else ErrorCode.INVALID_TXN_STATE
+
+    # -- EndTxn
+
+    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool, is_bumping: bool) -> Reply:
+        """Commit or abort; the reply is a ProducerGrant once the decision and its markers are on disk.
+
+        `is_bumping`: transaction version 2, the producer goes on with the granted epoch. A repeated request for the same end
+        succeeds; one that comes after another end, or after the coordinator's own abort, is fenced.
+        """
+        slot = self._slots.get(transactional_id)
+        if slot is None:
+            return _grant(ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST)
+        decision = decide_end(slot.txn, producer_id, producer_epoch, is_commit=is_commit, is_bumping=is_bumping)
+        if isinstance(decision, ErrorCode):
+            return _grant(decision)
+        if slot.next is not None:
+            return _grant(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if decision is EndAction.DONE:
+            return _grant(ErrorCode.NONE, slot.txn.granted)
+        reply = Reply()
+        if decision is EndAction.WAIT:
+            self._answer_when_complete(slot, reply)
+            return reply
+        is_last = is_bumping and slot.txn.producer_epoch >= LAST_USABLE_EPOCH
+        next_id = self._new_producer_id() if is_last else NO_ID
+        prepared = slot.txn.ended_by_client(
+            self._clock.wall_ms(), is_commit=is_commit, is_bumped=is_bumping, next_producer_id=next_id
+        )
+
+        def on_decided(error: ErrorCode) -> None:
+            if error:
+                reply.set(ProducerGrant(error))
+                return
+            self._answer_when_complete(slot, reply)
+            self._write_markers(slot)
+
+        self._store(slot, prepared).then(on_decided)
+        return reply
+
+    def _answer_when_complete(self, slot: _Slot, reply: Reply) -> None:
+        """Answer once the end under way is complete, or when that takes too long: the decision stands anyway."""
+        granted = slot.txn.granted
+        slot.ends.append(reply)
+
+        def on_wait_over() -> None:
+            if reply in slot.ends:
+                slot.ends.remove(reply)
+                reply.set(ProducerGrant(ErrorCode.NONE, *granted))
+
+        waiting = self._timers.call_later(self._config.end_wait_max_ms, on_wait_over)
+        reply.then(lambda _: waiting.cancel())
+
+    def _write_markers(self, slot: _Slot) -> None:
+        slot.timeout.cancel()
+        self._markers.write(slot.txn, lambda: self._complete(slot))
+
+    def _complete(self, slot: _Slot) -> None:
+        granted = slot.txn.granted
+        slot.txn = slot.txn.completed(self._clock.wall_ms())
+        self._append(slot.txn)
+        ends, slot.ends = slot.ends, []
+        for reply in ends:
+            reply.set(ProducerGrant(ErrorCode.NONE, *granted))
+
+    # -- timeouts
+
+    def _watch(self, slot: _Slot) -> None:
+        """Start the timer of an ongoing transaction."""
+        left_ms = slot.txn.start_ms + slot.txn.timeout_ms - self._clock.wall_ms()
+        slot.timeout.set_after(max(left_ms, 0))
+
+    def _on_timeout(self, slot: _Slot) -> None:
+        if slot.next is not None:
+            slot.timeout.set_after(RETRY_TIMEOUT_AFTER_MS)
+        elif slot.txn.state is TxnState.ONGOING:
+            self._abort_by_ourselves(slot, known_epoch=NO_EPOCH)
+
+    def _abort_by_ourselves(self, slot: _Slot, *, known_epoch: int) -> None:
+        def on_decided(error: ErrorCode) -> None:
+            if error:
+                slot.timeout.set_after(self._config.retry_min_ms)
+            else:
+                self._write_markers(slot)
+
+        self._store(slot, slot.txn.fenced(self._clock.wall_ms(), known_epoch=known_epoch)).then(on_decided)
+
+    def _on_expiry(self) -> None:
+        """Forget the ids that nobody used for long."""
+        self._expiry.set_after(self._config.expiry_check_interval_ms)
+        limit_ms = self._clock.wall_ms() - self._config.id_expiration_ms
+        for transactional_id, slot in list(self._slots.items()):
+            is_idle = slot.txn.state is TxnState.EMPTY or slot.txn.state.is_complete
+            if is_idle and slot.next is None and slot.txn.update_ms <= limit_ms:
+                tombstone = JournalRecord(encode_key(transactional_id), None, self._clock.wall_ms())
+                self._journal.append(self._partition_of(transactional_id), [tombstone])
+                del self._slots[transactional_id]
+
+    # -- inside
+
+    def _new_slot(self, txn: Txn) -> _Slot:
+        slot: _Slot
+        slot = _Slot(txn, Deadline(self._clock, self._timers, lambda: self._on_timeout(slot)))
+        return slot
+
+    def _store(self, slot: _Slot, txn: Txn) -> Reply:
+        """Bring a new state to disk, then let it count; the reply is an ErrorCode."""
+        slot.next = txn
+        reply = Reply()
+
+        def on_written(base_offset: int) -> None:
+            is_last = slot.next is txn
+            if is_last:
+                slot.next = None
+            if base_offset < 0:
+                if not slot.is_known and is_last:
+                    self._slots.pop(txn.transactional_id, None)
+                reply.set(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return
+            has_begun = txn.state is TxnState.ONGOING and slot.txn.state is not TxnState.ONGOING
+            slot.txn, slot.is_known = txn, True
+            if has_begun:
+                self._watch(slot)
+            reply.set(ErrorCode.NONE)
+
+        self._append(txn).then(on_written)
+        return reply
+
+    def _append(self, txn: Txn) -> Reply:
+        record = JournalRecord(encode_key(txn.transactional_id), encode_value(txn), self._clock.wall_ms())
+        return self._journal.append(self._partition_of(txn.transactional_id), [record])
+
+    def _partition_of(self, transactional_id: str) -> int:
+        return partition_of(transactional_id, self._journal.partition_count)
+
+
+def _may_resume(txn: Txn, producer_id: int, producer_epoch: int) -> bool:
+    """Whether a producer that names its id and epoch is the last one that held the transactional id."""
+    if producer_id == txn.producer_id:
+        return producer_epoch in (txn.producer_epoch, txn.last_producer_epoch) and producer_epoch != NO_EPOCH
+    return producer_id == txn.previous_producer_id and producer_epoch >= LAST_USABLE_EPOCH and txn.producer_epoch == 0
+
+
+def _refuse_producer(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
+    if txn.state.is_preparing and (producer_id, producer_epoch) == txn.granted:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if txn.producer_id != producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.NONE if txn.producer_epoch == producer_epoch else ErrorCode.PRODUCER_FENCED
+
+
+def _for_writers(error: ErrorCode) -> ErrorCode:
+    """Return the code under which Produce and TxnOffsetCommit know a fenced producer."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
+
+
+def _grant(error: ErrorCode, granted: tuple[int, int] = (NO_ID, NO_EPOCH)) -> Reply:
+    reply = Reply()
+    reply.set(ProducerGrant(error, *granted))
+    return reply
+
+
+def _error(error: ErrorCode) -> Reply:
+    reply = Reply()
+    reply.set(error)
+    return reply

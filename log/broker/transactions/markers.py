@@ -1,0 +1,50 @@
+"""Writes the markers of a transaction's end to all its partitions, as often as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...protocol.errors import ErrorCode
+from ..seams import Timers, TxnPartitions
+from .config import TransactionConfig
+from .metadata import TopicPartition, Txn
+
+COORDINATOR_EPOCH = 0
+"""Epoch of the coordinator in markers: without replicas the coordinator never moves."""
+
+
+class MarkerWriter:
+    """Writes markers through `TxnPartitions`. A partition that is gone needs none; everything else is tried again."""
+
+    def __init__(self, config: TransactionConfig, timers: Timers, partitions: TxnPartitions) -> None:
+        self._config, self._timers, self._partitions = config, timers, partitions
+
+    def write(self, txn: Txn, on_all_written: Callable[[], None]) -> None:
+        """Write the markers of a prepared transaction; call back once all are on disk."""
+        assert txn.state.is_preparing
+        left = set(txn.partitions)
+        if not left:
+            on_all_written()
+            return
+
+        def on_written(partition: TopicPartition) -> None:
+            left.discard(partition)
+            if not left:
+                on_all_written()
+
+        for partition in sorted(txn.partitions):
+            self._write_one(txn, partition, on_written, self._config.retry_min_ms)
+
+    def _write_one(
+        self, txn: Txn, partition: TopicPartition, on_written: Callable[[TopicPartition], None], pause_ms: int
+    ) -> None:
+        def on_answer(error: int) -> None:
+            if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                on_written(partition)
+                return
+            longer_ms = min(2 * pause_ms, self._config.retry_max_ms)
+            self._timers.call_later(pause_ms, lambda: self._write_one(txn, partition, on_written, longer_ms))
+
+        self._partitions.write_marker(
+            *partition, txn.producer_id, txn.producer_epoch, COORDINATOR_EPOCH, is_commit=txn.is_commit
+        ).then(on_answer)

@@ -1,0 +1,223 @@
+"""Opening a partition's log: what the checkpoint says is compared with the files, and only what came after is scanned."""
+
+from __future__ import annotations
+
+import uuid
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+from logflume.log.batch.control import parse_marker
+from logflume.log.batch.header import BatchHeader, Buffer
+from logflume.log.errors import CorruptLog, StorageError
+
+from .checkpoint import FILE_NAME, Checkpoint, unpack_checkpoint
+from .config import LogConfig
+from .disk import Disk, write_atomically
+from .epochs import LeaderEpochs
+from .partition import EPOCHS_FILE, PartitionLog
+from .producers import ProducerStates
+from .recovery import TakeBatch, scan_batches
+from .segment import INDEX_SUFFIXES, Segment, file_name
+from .slices import AbortedTransaction, RecoveryReport
+from .snapshots import unpack_snapshot
+
+METADATA_FILE = "partition.metadata"
+
+
+def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topic_id: str | None) -> PartitionLog:
+    """Open or create a log; see `PartitionLog.open`."""
+    if not disk.is_dir(directory):
+        disk.make_dir(directory)
+        disk.fsync_dir(directory.rpartition("/")[0] or ".")
+    topic_id = _check_topic_id(disk, directory, topic_id)
+    checkpoint = unpack_checkpoint(disk.read_file(f"{directory}/{FILE_NAME}"), f"{directory}/{FILE_NAME}")
+    _remove_leftovers(disk, directory)
+    segments = _known_segments(disk, directory, checkpoint, config)
+    recovery = _Recovery(disk, directory, segments, checkpoint, has_gaps=config.is_compacted)
+    report = recovery.run()
+    is_new = disk.size(segments[-1].path) < 0
+    if is_new:
+        segments[-1].sync()
+        disk.fsync_dir(directory)
+    recovery.producers.expire(now_ms - config.producer_id_expiration_ms)
+    log_start = max(checkpoint.log_start_offset if checkpoint else 0, segments[0].base_offset)
+    log = PartitionLog(
+        directory,
+        disk,
+        config,
+        topic_id=topic_id,
+        segments=segments,
+        log_start_offset=min(log_start, segments[-1].next_offset),
+        producers=recovery.producers,
+        epochs=recovery.epochs,
+        recovery=report,
+    )
+    if checkpoint is None or is_new or not report.is_clean:
+        log.checkpoint()
+    return log
+
+
+def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
+    """Return the topic id in `partition.metadata`, writing the file if it is missing."""
+    path = f"{directory}/{METADATA_FILE}"
+    content = disk.read_file(path)
+    if content is None:
+        topic_id = topic_id or uuid.uuid4().hex
+        encoded = urlsafe_b64encode(bytes.fromhex(topic_id)).rstrip(b"=").decode()
+        write_atomically(disk, path, f"version: 0\ntopic_id: {encoded}".encode())
+        return topic_id
+    try:
+        fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
+        found = urlsafe_b64decode(fields["topic_id"] + "==").hex()
+    except (ValueError, KeyError) as error:
+        raise CorruptLog(f"{path}: expected lines `version: 0` and `topic_id: ...`, found {content[:80]!r}") from error
+    if topic_id is not None and found != topic_id:
+        raise StorageError(f"{directory}: expected a log of topic id {topic_id}, found one of {found}; move it out of the way")
+    return found
+
+
+def _remove_leftovers(disk: Disk, directory: str) -> None:
+    """Remove what an interrupted write left: temporary files, and indexes without their segment."""
+    names = set(disk.list(directory))
+    for name in names:
+        stem, dot, suffix = name.rpartition(".")
+        is_orphan = dot + suffix in INDEX_SUFFIXES and stem + ".log" not in names
+        if is_orphan or suffix in ("tmp", "cleaned", "deleted"):
+            disk.remove(f"{directory}/{name}")
+
+
+def _known_segments(disk: Disk, directory: str, checkpoint: Checkpoint | None, config: LogConfig) -> list[Segment]:
+    """Return the segments in order of offset, those of the checkpoint compared with their files.
+
+    Raises:
+        CorruptLog: a file of the checkpoint is missing or shorter than it was.
+    """
+    infos = {info.base_offset: info for info in checkpoint.segments} if checkpoint else {}
+    recovery_base = max(infos, default=-1)
+    bases = sorted(int(name[:-4]) for name in disk.list(directory) if name.endswith(".log") and name[:-4].isdigit())
+    for base_offset, info in infos.items():
+        path = f"{directory}/{file_name(base_offset, '.log')}"
+        size = disk.size(path)
+        if size < info.size_bytes or (size > info.size_bytes and base_offset != recovery_base):
+            found = "no such file" if size < 0 else f"{size} bytes"
+            raise CorruptLog(
+                f"{path}: expected a segment of {info.size_bytes} bytes, found {found}: records that were on disk are "
+                "missing; restore this file from a copy, the log is left as it is"
+            )
+    segments = []
+    for base_offset in bases:
+        if checkpoint and base_offset < checkpoint.recovery_point and base_offset not in infos:
+            _remove_segment(disk, directory, base_offset)
+            continue
+        segments.append(
+            Segment(disk, directory, base_offset, index_interval_bytes=config.index_interval_bytes, info=infos.get(base_offset))
+        )
+    if not segments:
+        base_offset = checkpoint.recovery_point if checkpoint else 0
+        segments = [Segment(disk, directory, base_offset, index_interval_bytes=config.index_interval_bytes)]
+    return segments
+
+
+def _remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
+    for suffix in (".log", *INDEX_SUFFIXES):
+        disk.remove(f"{directory}/{file_name(base_offset, suffix)}")
+
+
+class _Recovery:
+    """Takes in what lies beyond the checkpoint: producers, epochs, indexes; cuts a torn tail off."""
+
+    def __init__(
+        self, disk: Disk, directory: str, segments: list[Segment], checkpoint: Checkpoint | None, *, has_gaps: bool
+    ) -> None:
+        self._disk = disk
+        self._segments = segments
+        self._has_gaps = has_gaps
+        known = [segment for segment in segments if segment.info is not None]
+        recovery_point = checkpoint.recovery_point if checkpoint else 0
+        self.producers = replayed_producers(disk, directory, known, recovery_point)
+        epochs = LeaderEpochs.from_bytes(disk.read_file(f"{directory}/{EPOCHS_FILE}"))
+        self.epochs = replayed_epochs(known) if epochs is None else epochs
+        self.epochs.cut_end(recovery_point)
+
+    def run(self) -> RecoveryReport:
+        """Scan what is not checkpointed.
+
+        Raises:
+            CorruptLog: damaged bytes that are not a torn tail, or a segment is missing; nothing was changed.
+        """
+        scanned_bytes = truncated_bytes = 0
+        last = self._segments[-1]
+        expected_offset = self._segments[0].base_offset
+        for segment in self._segments:
+            self._check_follows(segment, expected_offset)
+            start, size_bytes = segment.size_bytes, max(self._disk.size(segment.path), 0)
+            if start < size_bytes:
+                end = scan_batches(segment, start, size_bytes, segment.next_offset, self._take(segment))
+                scanned_bytes += size_bytes - start
+                if end < size_bytes:
+                    if segment is not last:
+                        # A segment is durable before the next one is made, so its end cannot be torn.
+                        raise segment.corrupt(end, "it was complete, for a later segment exists")
+                    truncated_bytes = size_bytes - end
+                    segment.file.truncate(end)
+                segment.sync()
+            expected_offset = segment.next_offset
+        rebuilt_indexes = sum(segment.rebuilt_indexes for segment in self._segments)
+        where = (last.path, last.size_bytes) if truncated_bytes else ("", 0)
+        return RecoveryReport(not scanned_bytes, scanned_bytes, truncated_bytes, *where, rebuilt_indexes)
+
+    def _check_follows(self, segment: Segment, expected_offset: int) -> None:
+        is_gap = segment.base_offset > expected_offset and not self._has_gaps
+        if is_gap or segment.base_offset < expected_offset:
+            raise CorruptLog(
+                f"{segment.path}: expected a segment that begins at offset {expected_offset}, found {segment.base_offset}; "
+                "restore the missing file from a copy, the log is left as it is"
+            )
+
+    def _take(self, segment: Segment) -> TakeBatch:
+        def take(header: BatchHeader, position: int, batch: memoryview) -> None:
+            segment.note(header, position)
+            self.epochs.add(header.partition_leader_epoch, header.base_offset)
+            aborted = replay_batch(self.producers, header, batch)
+            if aborted is not None:
+                segment.aborted.append(aborted)
+
+        return take
+
+
+def replayed_epochs(segments: list[Segment]) -> LeaderEpochs:
+    """Return the leader epochs as the batches of the segments say."""
+    epochs = LeaderEpochs()
+    for segment in segments:
+        for _, header in segment.scan(0):
+            epochs.add(header.partition_leader_epoch, header.base_offset)
+    return epochs
+
+
+def replay_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> AbortedTransaction | None:
+    """Bring producer state up to a batch of the log; return the transaction it aborts, if it is such a marker."""
+    if header.is_control:
+        marker = parse_marker(batch)
+        if marker is None:
+            return None
+        return producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=header.max_timestamp)
+    producers.apply(header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=header.max_timestamp)
+    return None
+
+
+def replayed_producers(disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> ProducerStates:
+    """Return the producer state at `end_offset`: the latest good snapshot before it, and the batches from there on."""
+    names = [name for name in disk.list(directory) if name.endswith(".snapshot") and name <= file_name(end_offset, ".snapshot")]
+    producers, from_offset = ProducerStates(), 0
+    for name in reversed(names):
+        found = unpack_snapshot(disk.read_file(f"{directory}/{name}"))
+        if found is not None:
+            producers, from_offset = found, int(name.partition(".")[0])
+            break
+    for segment in segments:
+        if segment.next_offset <= from_offset:
+            continue
+        for position, header in segment.scan(segment.position_of(from_offset)):
+            if header.last_offset < end_offset:
+                batch = segment.file.read(position, header.size_bytes) if header.is_control else b""
+                replay_batch(producers, header, batch)
+    return producers

@@ -1,0 +1,96 @@
+"""Scanning a segment whose end is not known to be good: take in whole batches, tell a torn tail from corruption.
+
+A torn tail (an unfinished write before a crash) is cut off by the caller and reported. Damaged bytes with a valid batch anywhere
+behind them are not a torn tail, for batches are written and fsynced in order: `CorruptLog`, nothing is changed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from crc32c import crc32c
+
+from logflume.log.batch.errors import CorruptBatch
+from logflume.log.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, check_crc, parse_header
+
+from .disk import File
+from .segment import Segment
+
+_WINDOW_BYTES = 4 * 1024 * 1024
+_PREFIX = struct.Struct(">qiibI")
+_CRC_START = 21
+
+TakeBatch = Callable[[BatchHeader, int, memoryview], None]
+"""Called with each good batch: header, position, the batch's bytes."""
+
+
+def scan_batches(segment: Segment, start: int, size_bytes: int, expected_offset: int, take: TakeBatch) -> int:
+    """Take in every good batch of the segment's file from `start`, checksum and offset included; return where they end.
+
+    Args:
+        size_bytes: of the file. Bytes between the returned position and it are a torn tail.
+        expected_offset: no batch may begin before it.
+
+    Raises:
+        CorruptLog: damaged bytes with a good batch behind them.
+    """
+    position = start
+    window, window_start = memoryview(b""), start
+    while position < size_bytes:
+        window, window_start = _window_with_batch(segment.file, window, window_start, position, size_bytes)
+        at = position - window_start
+        try:
+            header = parse_header(window, at)
+            check_crc(window, header, at)
+            if header.base_offset < expected_offset:
+                raise CorruptBatch(f"expected an offset of at least {expected_offset}, found {header.base_offset}")
+        except CorruptBatch as error:
+            if has_batch_behind(segment.file, position + 1, size_bytes, expected_offset):
+                raise segment.corrupt(position, error) from error
+            return position
+        take(header, position, window[at : at + header.size_bytes])
+        expected_offset = header.last_offset + 1
+        position += header.size_bytes
+    return position
+
+
+def _window_with_batch(
+    file: File, window: memoryview, window_start: int, position: int, size_bytes: int
+) -> tuple[memoryview, int]:
+    """Return a window of the file that holds the whole batch at `position`, as far as the file does."""
+    at = position - window_start
+    left = size_bytes - position
+    if at + LENGTH_OVERHEAD_BYTES <= len(window):
+        wanted = int.from_bytes(window[at + 8 : at + 12], "big", signed=True) + LENGTH_OVERHEAD_BYTES
+        if at + min(wanted, left) <= len(window):
+            return window, window_start
+    window = memoryview(file.read(position, min(_WINDOW_BYTES, left)))
+    if len(window) >= LENGTH_OVERHEAD_BYTES:
+        wanted = int.from_bytes(window[8:12], "big", signed=True) + LENGTH_OVERHEAD_BYTES
+        if len(window) < wanted <= left:
+            window = memoryview(file.read(position, wanted))
+    return window, position
+
+
+def has_batch_behind(file: File, start: int, size_bytes: int, expected_offset: int) -> bool:
+    """Say whether a good batch with an offset from `expected_offset` on begins anywhere from `start` on."""
+    position = start
+    while position + HEADER_BYTES <= size_bytes:
+        window = file.read(position, min(_WINDOW_BYTES, size_bytes - position))
+        at = window.find(MAGIC, 16)
+        while at >= 0 and at - 16 + HEADER_BYTES <= len(window):
+            if _is_batch(file, window, at - 16, position + at - 16, size_bytes, expected_offset):
+                return True
+            at = window.find(MAGIC, at + 1)
+        position += max(len(window) - HEADER_BYTES + 1, 1)
+    return False
+
+
+def _is_batch(file: File, window: bytes, at: int, position: int, size_bytes: int, expected_offset: int) -> bool:
+    base_offset, length, _, _, crc = _PREFIX.unpack_from(window, at)
+    size = length + LENGTH_OVERHEAD_BYTES
+    if base_offset < expected_offset or size < HEADER_BYTES or position + size > size_bytes:
+        return False
+    batch = window[at : at + size] if at + size <= len(window) else file.read(position, size)
+    return bool(crc32c(memoryview(batch)[_CRC_START:]) == crc)

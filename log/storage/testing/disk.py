@@ -1,0 +1,249 @@
+"""A simulated disk with a volatile cache: `crash` keeps what was fsynced, and of the rest what chance leaves.
+
+Faults it knows: content that was not synced is lost from some write on, that write torn or filled with zeros; names that were
+not synced (created, renamed, removed) each keep the old or the new state; a power cut at the n-th operation; errors and a full
+disk on demand. Within one file, writes reach the disk in order.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from logflume.log.batch.header import Buffer
+from logflume.log.errors import StorageError
+from logflume.log.storage.disk import storage_error
+
+
+class PowerCut(BaseException):
+    """The simulated machine lost power in the middle of an operation; `crash` comes next."""
+
+
+@dataclass(slots=True, eq=False)
+class _Inode:
+    """A file's content as programs see it, what is on the platter, and the writes in between."""
+
+    content: bytearray = field(default_factory=bytearray)
+    synced: bytes = b""
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    """Writes (position, bytes) and truncations (size, None), oldest first."""
+
+    def apply(self, position: int, data: bytes | None) -> None:
+        _apply(self.content, position, data)
+        self.pending.append((position, data))
+
+    def sync(self) -> None:
+        self.synced = bytes(self.content)
+        self.pending.clear()
+
+    def survive(self, rng: random.Random) -> None:
+        """Become what a crash leaves: the synced content and some of the pending writes, the last of them torn."""
+        content = bytearray(self.synced)
+        count = rng.randint(0, len(self.pending))
+        for position, data in self.pending[:count]:
+            _apply(content, position, data)
+        if count < len(self.pending):
+            position, data = self.pending[count]
+            if data is not None:
+                torn = data[: rng.randint(0, len(data))]
+                _apply(content, position, torn + bytes(rng.choice((0, len(data) - len(torn)))))
+        self.content, self.synced = content, bytes(content)
+        self.pending.clear()
+
+
+def _apply(content: bytearray, position: int, data: bytes | None) -> None:
+    if data is None:
+        content[position:] = bytes(max(position - len(content), 0))
+        return
+    content.extend(bytes(max(position - len(content), 0)))
+    content[position : position + len(data)] = data
+
+
+class SimulatedFile:
+    """An open file of a `SimulatedDisk`."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode) -> None:
+        self._disk, self._path, self._inode = disk, path, inode
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def fileno(self) -> int:
+        return -1
+
+    def size(self) -> int:
+        return len(self._inode.content)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        return bytes(self._inode.content[position : position + size_bytes])
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
+        data = b"".join(buffers)
+        free_bytes = self._disk.capacity_bytes - self._disk.used_bytes()
+        growth = max(position + len(data) - len(self._inode.content), 0)
+        if growth > free_bytes:
+            self._inode.apply(position, data[: len(data) - growth + max(free_bytes, 0)])
+            raise storage_error("write to", self._path, OSError(errno.ENOSPC, "No space left on device"))
+        self._disk.step("write", self._path)
+        self._inode.apply(position, data)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._disk.step("truncate", self._path)
+        self._inode.apply(size_bytes, None)
+
+    def sync(self) -> None:
+        self._disk.step("sync", self._path)
+        self._inode.sync()
+
+    def close(self) -> None:
+        return
+
+
+class SimulatedDisk:
+    """Implements `Disk` in memory. Names are kept flat; a directory is a name with inode None.
+
+    Attributes:
+        steps: how many changing operations were done.
+        cut_at_step: raise PowerCut instead of doing that operation; -1 never.
+        capacity_bytes: writes beyond it fail with "no space left".
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.cut_at_step = -1
+        self.capacity_bytes = 1 << 40
+        self._failures: dict[str, int] = {}
+        self._names: dict[str, _Inode | None] = {"/": None}
+        self._synced_names: dict[str, _Inode | None] = {"/": None}
+
+    # -- faults
+
+    def fail(self, operation: str, error_number: int = errno.EIO) -> None:
+        """Let the next `operation` (write, sync, truncate, rename, remove, fsync_dir) fail with this errno."""
+        self._failures[operation] = error_number
+
+    def step(self, operation: str, path: str) -> None:
+        """Count a changing operation, and fail it if that was asked for."""
+        if self.steps == self.cut_at_step:
+            raise PowerCut(f"{operation} {path}")
+        self.steps += 1
+        error_number = self._failures.pop(operation, 0)
+        if error_number:
+            raise storage_error(operation, path, OSError(error_number, errno.errorcode[error_number]))
+
+    def crash(self, rng: random.Random) -> None:
+        """Lose power: what was not synced is lost or kept by chance."""
+        self.cut_at_step = -1
+        self._failures.clear()
+        survivors: dict[str, _Inode | None] = {}
+        for path in {**self._synced_names, **self._names}:
+            is_old, is_new = path in self._synced_names, path in self._names
+            is_same = is_old and is_new and self._synced_names[path] is self._names[path]
+            source = self._names if is_same or rng.random() < 0.5 else self._synced_names
+            if path in source:
+                survivors[path] = source[path]
+        for path in [path for path in survivors if not self._has_parents(path, survivors)]:
+            del survivors[path]
+        for inode in {id(inode): inode for inode in survivors.values() if inode is not None}.values():
+            inode.survive(rng)
+        self._names, self._synced_names = dict(survivors), dict(survivors)
+
+    @staticmethod
+    def _has_parents(path: str, names: dict[str, _Inode | None]) -> bool:
+        while path != "/":
+            path = path.rpartition("/")[0] or "/"
+            if path not in names:
+                return False
+        return True
+
+    def used_bytes(self) -> int:
+        return sum(len(inode.content) for inode in self._names.values() if inode is not None)
+
+    def flip_bit(self, path: str, position: int, bit: int) -> None:
+        """Damage a file on the platter, unnoticed."""
+        inode = self._inode(path)
+        inode.content[position] ^= 1 << bit
+        inode.sync()
+
+    def cut_file(self, path: str, size_bytes: int) -> None:
+        """Shorten a file on the platter, unnoticed."""
+        inode = self._inode(path)
+        del inode.content[size_bytes:]
+        inode.sync()
+
+    def append_bytes(self, path: str, data: bytes) -> None:
+        """Lengthen a file on the platter, as an unfinished write would."""
+        inode = self._inode(path)
+        inode.content += data
+        inode.sync()
+
+    # -- Disk
+
+    def _inode(self, path: str) -> _Inode:
+        inode = self._names.get(path)
+        assert inode is not None, f"no file {path}"
+        return inode
+
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
+        if path not in self._names:
+            if not create:
+                raise storage_error("open", path, FileNotFoundError(errno.ENOENT, "No such file or directory"))
+            self.step("create", path)
+            self._names[path] = _Inode()
+        return SimulatedFile(self, path, self._inode(path))
+
+    def read_file(self, path: str) -> bytes | None:
+        inode = self._names.get(path)
+        return None if inode is None else bytes(inode.content)
+
+    def rename(self, source: str, target: str) -> None:
+        self.step("rename", source)
+        for path in [path for path in self._names if path == source or path.startswith(source + "/")]:
+            self._names[target + path[len(source) :]] = self._names.pop(path)
+
+    def remove(self, path: str) -> None:
+        if path in self._names:
+            self.step("remove", path)
+            del self._names[path]
+
+    def remove_tree(self, path: str) -> None:
+        for name in [name for name in self._names if name.startswith(path + "/")]:
+            self.remove(name)
+        self.remove(path)
+
+    def list(self, path: str) -> list[str]:
+        prefix = path.rstrip("/") + "/"
+        return sorted(
+            name[len(prefix) :]
+            for name in self._names
+            if name.startswith(prefix) and "/" not in name[len(prefix) :] and name != "/"
+        )
+
+    def is_dir(self, path: str) -> bool:
+        return path in self._names and self._names[path] is None
+
+    def size(self, path: str) -> int:
+        inode = self._names.get(path)
+        return -1 if inode is None else len(inode.content)
+
+    def make_dir(self, path: str) -> None:
+        parts = path.strip("/").split("/")
+        for i in range(len(parts)):
+            self._names.setdefault("/" + "/".join(parts[: i + 1]), None)
+
+    def fsync_dir(self, path: str) -> None:
+        self.step("fsync_dir", path)
+        if path not in self._names:
+            raise StorageError(f"cannot fsync {path}: no such directory")
+        prefix = path.rstrip("/") + "/"
+        for name in [n for n in {**self._names, **self._synced_names} if n.startswith(prefix) and "/" not in n[len(prefix) :]]:
+            if name in self._names:
+                self._synced_names[name] = self._names[name]
+            else:
+                self._synced_names.pop(name, None)
+
+    def free_bytes(self, path: str) -> int:
+        return self.capacity_bytes - self.used_bytes()

@@ -1,0 +1,7 @@
+"""`python -m logflume` is the `logflume` command."""
+
+import sys
+
+from logflume.cli import main
+
+sys.exit(main())

@@ -1,0 +1,136 @@
+"""What the commands share: where the log is, how errors are shown, how rows are printed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logflume.log import InvalidInput, LogflumeError
+
+if TYPE_CHECKING:
+    from logflume.log import Log
+
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help="Data directory: opened here, or joined if it is in use.")
+]
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="A logflume broker or an Apache Kafka cluster.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for pipes.")]
+
+
+def make_app(help_text: str) -> typer.Typer:
+    """Return a typer app in the house style: plain help, no completion options, no pretty stack traces."""
+    return typer.Typer(
+        help=help_text, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, rich_markup_mode=None
+    )
+
+
+def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
+    """Run the typer app of `logflume.cli.<module>`; a user's mistake is one line on stderr and exit code 1."""
+    app: typer.Typer = importlib.import_module(f"logflume.cli.{module}").app
+    try:
+        result = app(args=list(args), prog_name=prog_name, standalone_mode=True)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    except LogflumeError as error:
+        print(f"{prog_name}: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        extra = missing_extra(error.name or "")
+        if extra is None:
+            raise
+        print(f"{prog_name}: needs {error.name}: pip install 'logflume[{extra}]'", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+def missing_extra(module: str) -> str | None:
+    """Return the extra of logflume that brings a module, None when none does.
+
+    >>> missing_extra("pyspark")
+    'spark'
+    """
+    by_module = {
+        "lark": "sql",
+        "prompt_toolkit": "sql",
+        "starlette": "sql",
+        "uvicorn": "sql",
+        "httpx": "sql",
+        "rocksdict": "streams",
+        "numba": "streams",
+        "pyarrow": "arrow",
+        "sqlalchemy": "connect",
+        "pyspark": "spark",
+        "pandas": "spark",
+    }
+    return by_module.get(module.split(".")[0])
+
+
+def where(data: str | None, bootstrap: str | None) -> str:
+    """Return what `logflume.log.connect` is given: the option, else the environment, else ./data."""
+    if data and bootstrap:
+        raise InvalidInput("give either --data or --bootstrap, not both")
+    if bootstrap:
+        return bootstrap
+    if data:
+        return os.path.abspath(data)
+    from_env = os.environ.get("LOGFLUME_BOOTSTRAP")
+    if from_env:
+        return from_env
+    return os.path.abspath(os.environ.get("LOGFLUME_DATA", "data"))
+
+
+def open_log(data: str | None, bootstrap: str | None) -> Log:
+    """Open or join the log that the options name."""
+    from logflume.log import connect
+
+    return connect(where(data, bootstrap))
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
+    """Print rows as one JSON object per line, or as a table that fits the terminal (tab-separated when piped)."""
+    if as_json:
+        for row in rows:
+            print(json.dumps(dict(zip(columns, row, strict=True)), default=str), flush=True)
+        return
+    if not sys.stdout.isatty():
+        print("\t".join(columns))
+        for row in rows:
+            print("\t".join("" if cell is None else str(cell) for cell in row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    Console().print(table)
+
+
+def print_object(fields: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print one object as JSON or as `name: value` lines."""
+    if as_json:
+        print(json.dumps(fields, default=str))
+        return
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def text_of(data: bytes | None) -> str | None:
+    """Return bytes as text; what is not UTF-8 is shown as escapes."""
+    return None if data is None else data.decode("utf-8", errors="backslashreplace")

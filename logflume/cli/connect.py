@@ -1,0 +1,112 @@
+"""`logflume connect`: run, check and list connectors."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows
+
+if TYPE_CHECKING:
+    from logflume.connect import ConnectorStatus
+
+app = make_app(
+    "Run, check and list connectors; one TOML or JSON file each.\n\n"
+    "Example: logflume connect run examples/flights/airlines.toml --once --bootstrap 127.0.0.1:9092"
+)
+
+
+@app.command()
+def run(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Connector files.")],
+    once: Annotated[bool, typer.Option("--once", help="Stop at the end of what is there now.")] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Replace a key of every file.")] = None,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Run connectors until they end or Ctrl-C; all files are checked before anything starts."""
+    from logflume.cli.topic import parse_configs
+    from logflume.connect import load_connector, run_connectors
+
+    overrides = parse_configs(set_ or [])
+    for path in files:
+        load_connector(path, overrides=overrides)
+    stop = threading.Event()
+    for stop_signal in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop_signal, lambda *_: stop.set())
+    show = show_json if as_json else show_lines
+    with open_log(data, bootstrap) as log:
+        run_connectors(log, files, overrides=overrides, is_once=once, report=show, should_stop=stop.is_set)
+
+
+def show_lines(statuses: Sequence[ConnectorStatus]) -> None:
+    """Print one line per connector on stderr."""
+    for status in statuses:
+        records = sum(task.records for task in status.tasks)
+        rate = sum(task.rate for task in status.tasks)
+        broken = sum(task.broken for task in status.tasks)
+        parts = [f"{status.name}: {status.state}", f"{records:,} records", f"{rate:,.0f}/s"]
+        if broken:
+            parts.append(f"{broken} broken, kept in the dead-letter topic")
+        if status.eta_s:
+            parts.append(f"{status.eta_s:.0f} s to go")
+        parts += [f"task {task.task}: {task.cause}" for task in status.tasks if task.cause]
+        print(", ".join(parts), file=sys.stderr, flush=True)
+
+
+def show_json(statuses: Sequence[ConnectorStatus]) -> None:
+    """Print one JSON object per connector on stdout."""
+    for status in statuses:
+        fields = {
+            "name": status.name,
+            "connector": status.connector,
+            "state": status.state,
+            "guarantee": status.guarantee,
+            "records": sum(task.records for task in status.tasks),
+            "broken": sum(task.broken for task in status.tasks),
+            "rate": round(sum(task.rate for task in status.tasks), 1),
+            "causes": [task.cause for task in status.tasks if task.cause],
+        }
+        print(json.dumps(fields), flush=True)
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Connector files.")], as_json: Json = False
+) -> None:
+    """Check connector files and show every setting with its value; secrets are masked. Starts nothing."""
+    from logflume.connect import load_connector
+
+    for path in files:
+        connector = load_connector(path)
+        rows = [(path.name, name, value) for name, value in connector.config.shown().items()]
+        print_rows(("file", "option", "value"), rows, as_json=as_json)
+
+
+@app.command("list")
+def list_connectors(as_json: Json = False) -> None:
+    """List the connectors that are installed."""
+    from logflume.connect import connector_names, find_connector
+
+    rows = [(name, find_connector(name).kind, find_connector(name).doc) for name in connector_names()]
+    print_rows(("connector", "kind", "what it does"), rows, as_json=as_json)
+
+
+@app.command()
+def describe(connector: str, as_json: Json = False) -> None:
+    """Show the options of a connector: type, default and meaning."""
+    from logflume.connect import connector_spec
+
+    rows = [
+        (option.name, option.type, option.shown_default() or "required", option.doc)
+        for option in connector_spec(connector).options
+    ]
+    print_rows(("option", "type", "default", "meaning"), rows, as_json=as_json)

@@ -1,0 +1,133 @@
+"""`logflume consume`: read records of a topic, from the beginning unless told otherwise."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, text_of
+from logflume.log import InvalidInput, TopicPartition
+
+if TYPE_CHECKING:
+    from logflume.log import Log, Record
+
+app = make_app("")
+
+
+@app.command()
+def consume(
+    topic: str,
+    from_: Annotated[
+        str, typer.Option("--from", metavar="WHERE", help="beginning, end, an offset, or -N for the last N of each partition.")
+    ] = "beginning",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end; else stop there.")] = False,
+    partition: Annotated[list[int] | None, typer.Option(min=0, help="Only this partition; may be repeated.")] = None,
+    group: Annotated[str | None, typer.Option(help="Read as a member of this consumer group and commit offsets.")] = None,
+    uncommitted: Annotated[bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")] = False,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Print records, one per line; says on stderr where it starts and how many it read.
+
+    Example: logflume consume flights --from -5 --json --bootstrap 127.0.0.1:9092
+    """
+    with open_log(data, bootstrap) as log:
+        count = 0
+        for record in read(log, topic, from_, partition, group, follow, not uncommitted):
+            print(json_line(record) if as_json else text_line(record), flush=follow)
+            count += 1
+            if limit is not None and count >= limit:
+                break
+    print(f"{count} record{'' if count == 1 else 's'}", file=sys.stderr)
+
+
+def read(
+    log: Log, topic: str, start: str, only: list[int] | None, group: str | None, follow: bool, committed: bool
+) -> Iterator[Record]:
+    """Yield records: up to the end offsets of this moment, or for ever with `follow`."""
+    admin = log.admin()
+    count = admin.describe_topics([topic])[topic].partitions
+    partitions = [TopicPartition(topic, p) for p in (only if only else range(count))]
+    for tp in partitions:
+        if tp.partition >= count:
+            raise InvalidInput(f"topic {topic} has partitions 0 to {count - 1}, not {tp.partition}")
+    consumer = log.consumer(group_id=group, read_committed=committed)
+    ends = admin.end_offsets(partitions, read_committed=committed)
+    if group:
+        consumer.subscribe([topic])
+        print(f"reading {topic} as group {group}, from its committed offsets", file=sys.stderr)
+    else:
+        consumer.assign(partitions)
+        starts = start_offsets(admin.start_offsets(partitions), ends, start)
+        for tp, offset in starts.items():
+            consumer.seek(tp, offset)
+        print(f"reading {topic} from {start}", file=sys.stderr)
+    idle_since = time.monotonic()
+    try:
+        while True:
+            chunks = consumer.poll(timeout_s=0.5)
+            for chunk in chunks:
+                for record in chunk.records():
+                    if follow or group or record.offset < ends[TopicPartition(topic, record.partition)]:
+                        yield record
+            if group and chunks:
+                consumer.commit()
+            if chunks:
+                idle_since = time.monotonic()
+            if follow:
+                continue
+            if group and not consumer.assignment() and time.monotonic() - idle_since < 30:
+                continue
+            held = consumer.assignment() if group else partitions
+            if all(consumer.position(tp) >= ends.get(tp, 0) for tp in held):
+                return
+    finally:
+        consumer.close()
+
+
+def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, int], start: str) -> dict[TopicPartition, int]:
+    """Return the offset to start from in each partition.
+
+    >>> tp = TopicPartition("t", 0)
+    >>> start_offsets({tp: 3}, {tp: 10}, "-2")
+    {TopicPartition(topic='t', partition=0): 8}
+    """
+    if start == "beginning":
+        return dict(first)
+    if start == "end":
+        return dict(ends)
+    try:
+        number = int(start)
+    except ValueError:
+        raise InvalidInput(f"--from expects beginning, end, an offset or -N, found {start!r}") from None
+    if number < 0:
+        return {tp: max(first[tp], ends[tp] + number) for tp in first}
+    return {tp: max(first[tp], number) for tp in first}
+
+
+def json_line(record: Record) -> str:
+    """Return a record as one JSON object."""
+    fields: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": text_of(record.key),
+        "value": text_of(record.value),
+    }
+    if record.headers:
+        fields["headers"] = [[name, text_of(value)] for name, value in record.headers]
+    return json.dumps(fields)
+
+
+def text_line(record: Record) -> str:
+    """Return a record as `partition:offset  key  value`."""
+    key, value = text_of(record.key), text_of(record.value)
+    return f"{record.partition}:{record.offset}\t{'' if key is None else key}\t{'<null>' if value is None else value}"

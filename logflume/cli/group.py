@@ -1,0 +1,89 @@
+"""`logflume group`: list, describe and reset consumer groups."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
+from logflume.log import InvalidInput, OffsetAndMetadata, TopicPartition
+
+app = make_app(
+    "List, describe and reset consumer groups.\n\n"
+    "Example: logflume group reset reports --topic flights --to beginning --dry-run --data ./data"
+)
+
+
+@app.command("list")
+def list_groups(data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """List groups with their state and number of members."""
+    with open_log(data, bootstrap) as log:
+        admin = log.admin()
+        rows = []
+        for group_id in sorted(admin.list_groups()):
+            group = admin.describe_group(group_id)
+            rows.append((group_id, group.state, len(group.members)))
+    print_rows(("group", "state", "members"), rows, as_json=as_json)
+
+
+@app.command()
+def describe(group_id: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Show the members of a group and its committed offset, end offset and lag in each partition."""
+    with open_log(data, bootstrap) as log:
+        admin = log.admin()
+        group = admin.describe_group(group_id)
+        committed = admin.group_offsets(group_id)
+        ends = admin.end_offsets(committed)
+    owner = {tp: member.member_id for member in group.members for tp in member.assignment}
+    rows = [
+        (tp.topic, tp.partition, at.offset, ends[tp], ends[tp] - at.offset, owner.get(tp)) for tp, at in sorted(committed.items())
+    ]
+    columns = ("topic", "partition", "committed", "end", "lag", "member")
+    if as_json:
+        offsets = [dict(zip(columns, row, strict=True)) for row in rows]
+        members = [{"member": m.member_id, "instance": m.instance_id, "client": m.client_id} for m in group.members]
+        print_object({"group": group_id, "state": group.state, "members": members, "offsets": offsets}, as_json=True)
+        return
+    print_object({"group": group_id, "state": group.state, "members": len(group.members)}, as_json=False)
+    print()
+    print_rows(columns, rows, as_json=False)
+
+
+@app.command()
+def reset(
+    group_id: str,
+    topic: Annotated[str, typer.Option(help="The topic whose offsets are set.")],
+    to: Annotated[str, typer.Option(help="beginning, end, or an offset.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, change nothing.")] = False,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Set the committed offsets of a group that has no members."""
+    with open_log(data, bootstrap) as log:
+        admin = log.admin()
+        count = admin.describe_topics([topic])[topic].partitions
+        partitions = [TopicPartition(topic, p) for p in range(count)]
+        starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions)
+        target = target_offsets(starts, ends, to)
+        before = admin.group_offsets(group_id)
+        rows = [(tp.partition, before[tp].offset if tp in before else None, target[tp]) for tp in partitions]
+        if not dry_run:
+            admin.set_group_offsets(group_id, {tp: OffsetAndMetadata(offset) for tp, offset in target.items()})
+    print_rows(("partition", "before", "would be" if dry_run else "after"), rows, as_json=as_json)
+
+
+def target_offsets(starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], to: str) -> dict[TopicPartition, int]:
+    """Return the offset of each partition that `--to` names; refused outside of what the log holds."""
+    if to == "beginning":
+        return dict(starts)
+    if to == "end":
+        return dict(ends)
+    if not to.isdecimal():
+        raise InvalidInput(f"--to expects beginning, end or an offset, found {to!r}")
+    offset = int(to)
+    for tp in starts:
+        if not starts[tp] <= offset <= ends[tp]:
+            raise InvalidInput(f"partition {tp.partition} of {tp.topic} holds {starts[tp]} to {ends[tp]}, not {offset}")
+    return dict.fromkeys(starts, offset)

@@ -1,0 +1,131 @@
+"""Keeps child processes running (architecture, D14): starts them, restarts what dies with a growing pause and shows the cause.
+
+A child that ends before `stop` is started again. The supervisor's own end takes the children with it: they are stopped in
+reverse order of their start, first by SIGTERM, then, after `stop_timeout_s`, by SIGKILL, and each asks the kernel to be told
+(PR_SET_PDEATHSIG), so that a supervisor killed by SIGKILL leaves no orphans.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+PR_SET_PDEATHSIG = 1
+FIRST_PAUSE_S = 0.2
+MAX_PAUSE_S = 30.0
+QUIET_S = 60.0
+"""A child that ran this long starts again with the first pause."""
+KEPT_LINES = 20
+
+
+@dataclass(slots=True)
+class Child:
+    """One process to keep running."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str] | None = None
+    process: subprocess.Popen[bytes] | None = None
+    started_at_s: float = 0.0
+    next_start_at_s: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    restarts: int = 0
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+
+
+class Supervisor:
+    """Starts children in order and keeps them running. One thread calls `run`; `stop` may come from a signal handler."""
+
+    def __init__(self, say: Callable[[str], None], *, stop_timeout_s: float = 20.0) -> None:
+        self._say = say
+        self._stop_timeout_s = stop_timeout_s
+        self._children: list[Child] = []
+        self._stopping = threading.Event()
+
+    def add(self, child: Child) -> None:
+        """Start a child now and keep it running."""
+        self._children.append(child)
+        self._start(child)
+
+    def stop(self) -> None:
+        """Ask `run` to stop everything and return."""
+        self._stopping.set()
+
+    def run(self, *, poll_s: float = 0.2) -> None:
+        """Watch the children until `stop`; restarts what dies."""
+        try:
+            while not self._stopping.wait(poll_s):
+                for child in self._children:
+                    self._watch(child, time.monotonic())
+        finally:
+            self._stop_all()
+
+    def status(self) -> list[dict[str, object]]:
+        """Return name, pid, state and number of restarts of each child."""
+        return [
+            {
+                "name": child.name,
+                "pid": child.process.pid if child.process else None,
+                "state": "running" if child.process and child.process.poll() is None else "waiting",
+                "restarts": child.restarts,
+            }
+            for child in self._children
+        ]
+
+    def _start(self, child: Child) -> None:
+        child.started_at_s = time.monotonic()
+        child.process = subprocess.Popen(
+            child.argv, env=dict(child.env) if child.env else None, stderr=subprocess.PIPE, preexec_fn=die_with_parent
+        )
+        threading.Thread(target=self._relay, args=(child, child.process), name=f"stderr-{child.name}", daemon=True).start()
+
+    def _relay(self, child: Child, process: subprocess.Popen[bytes]) -> None:
+        assert process.stderr is not None
+        for raw in process.stderr:
+            line = raw.decode(errors="replace").rstrip()
+            child.last_lines.append(line)
+            self._say(f"[{child.name}] {line}")
+
+    def _watch(self, child: Child, now_s: float) -> None:
+        if child.process is None:
+            if now_s >= child.next_start_at_s:
+                child.restarts += 1
+                self._start(child)
+            return
+        code = child.process.poll()
+        if code is None:
+            return
+        if now_s - child.started_at_s > QUIET_S:
+            child.pause_s = FIRST_PAUSE_S
+        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        last = f": {child.last_lines[-1]}" if child.last_lines else ""
+        self._say(f"{child.name} ended with {cause}{last}; starting it again in {child.pause_s:g} s")
+        child.process = None
+        child.next_start_at_s = now_s + child.pause_s
+        child.pause_s = min(child.pause_s * 2, MAX_PAUSE_S)
+
+    def _stop_all(self) -> None:
+        for child in reversed(self._children):
+            process = child.process
+            if process is None or process.poll() is not None:
+                continue
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(self._stop_timeout_s)
+            except subprocess.TimeoutExpired:
+                self._say(f"{child.name} did not stop within {self._stop_timeout_s:g} s; killing it")
+                process.kill()
+                process.wait()
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to send SIGTERM to this process when its parent dies (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,90 @@
+"""`logflume topic`: create, list, describe and delete topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
+from logflume.log import InvalidInput, TopicPartition
+
+app = make_app("Create, list, describe and delete topics.\n\nExample: logflume topic create flights --partitions 4 --data ./data")
+
+
+def parse_configs(pairs: list[str]) -> dict[str, str]:
+    """Return `name=value` texts as a dict.
+
+    >>> parse_configs(["cleanup.policy=compact"])
+    {'cleanup.policy': 'compact'}
+    """
+    configs: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidInput(f"--config expects NAME=VALUE, found {pair!r}; for example --config cleanup.policy=compact")
+        configs[name.strip()] = value.strip()
+    return configs
+
+
+@app.command()
+def create(
+    name: str,
+    partitions: Annotated[int, typer.Option(min=1, max=100_000, help="Number of partitions.")] = 1,
+    replication_factor: Annotated[int, typer.Option(help="Copies of each partition; -1: the broker's default.")] = -1,
+    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; may be repeated.")] = None,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Create a topic."""
+    configs = parse_configs(config or [])
+    with open_log(data, bootstrap) as log:
+        log.admin().create_topic(name, partitions=partitions, replication_factor=replication_factor, configs=configs)
+    print(f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}")
+
+
+@app.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """List topics with their partitions and number of offsets."""
+    with open_log(data, bootstrap) as log:
+        admin = log.admin()
+        names = sorted(admin.list_topics(include_internal=internal))
+        described = admin.describe_topics(names) if names else {}
+        partitions = [TopicPartition(n, p) for n in names for p in range(described[n].partitions)]
+        starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions)
+        rows = []
+        for name in names:
+            own = [TopicPartition(name, p) for p in range(described[name].partitions)]
+            rows.append((name, len(own), sum(ends[tp] - starts[tp] for tp in own)))
+    print_rows(("topic", "partitions", "offsets"), rows, as_json=as_json)
+
+
+@app.command()
+def describe(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Show a topic's id, configs that differ from the defaults, and the offsets of each partition."""
+    with open_log(data, bootstrap) as log:
+        admin = log.admin()
+        topic = admin.describe_topics([name])[name]
+        partitions = [TopicPartition(name, p) for p in range(topic.partitions)]
+        starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions)
+    fields = {"topic": topic.name, "id": topic.topic_id, "partitions": topic.partitions, "configs": dict(topic.configs)}
+    if as_json:
+        offsets = [{"partition": tp.partition, "start": starts[tp], "end": ends[tp]} for tp in partitions]
+        print_object({**fields, "offsets": offsets}, as_json=True)
+        return
+    print_object(fields, as_json=False)
+    print()
+    print_rows(("partition", "start", "end"), [(tp.partition, starts[tp], ends[tp]) for tp in partitions], as_json=False)
+
+
+@app.command()
+def delete(name: str, data: Data = None, bootstrap: Bootstrap = None) -> None:
+    """Delete a topic and all its records."""
+    with open_log(data, bootstrap) as log:
+        log.admin().delete_topic(name)
+    print(f"deleted topic {name}")

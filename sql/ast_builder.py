@@ -1,0 +1,578 @@
+"""Parse tree -> syntax tree: one method per rule of grammar.lark, bottom-up. Folds names, reads literals, checks nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from lark import Token, Transformer, v_args
+
+from . import ast
+from .ast import Span
+from .errors import SyntaxFault
+from .words import RESERVED, UNITS_MS
+
+_INT64_MAX = 2**63 - 1
+
+
+def _span(meta: Any) -> Span:
+    return ast.NOWHERE if meta.empty else Span(meta.start_pos, meta.end_pos)
+
+
+def _token_span(token: Token) -> Span:
+    return Span(token.start_pos or 0, token.end_pos or 0)
+
+
+def unquote(text: str) -> str:
+    """Return what a quoted string or name stands for ('it''s' -> it's)."""
+    quote = text[0]
+    return text[1:-1].replace(quote * 2, quote)
+
+
+def _binary(op: str) -> Callable[..., ast.Binary]:
+    def build(self: AstBuilder, meta: Any, children: list[Any]) -> ast.Binary:
+        return ast.Binary(op, children[0], children[-1], span=_span(meta))
+
+    return build
+
+
+def _unary(op: str) -> Callable[..., ast.Unary]:
+    def build(self: AstBuilder, meta: Any, children: list[Any]) -> ast.Unary:
+        return ast.Unary(op, children[0], span=_span(meta))
+
+    return build
+
+
+def _show(what: str) -> Callable[..., ast.Show]:
+    def build(self: AstBuilder, meta: Any, children: list[Any]) -> ast.Show:
+        words = {str(c).upper() for c in children if c is not None}
+        return ast.Show(what, is_extended="EXTENDED" in words, is_all="ALL" in words, span=_span(meta))
+
+    return build
+
+
+def _unsupported(what: str) -> Callable[..., ast.Unsupported]:
+    def build(self: AstBuilder, meta: Any, children: list[Any]) -> ast.Unsupported:
+        return ast.Unsupported(what, span=_span(meta))
+
+    return build
+
+
+class _Ident(str):
+    """A folded name that still knows where it stood."""
+
+    __slots__ = ("span",)
+    span: Span
+
+
+def _ident(text: str, span: Span) -> _Ident:
+    name = _Ident(text)
+    name.span = span
+    return name
+
+
+class _Clause(tuple[str, Any]):
+    """(clause name, content) with its span, so that `query` can take its clauses in any order."""
+
+    __slots__ = ()
+
+
+@v_args(meta=True)
+class AstBuilder(Transformer[Token, Any]):
+    """Has no state of its own; one instance serves any number of statements."""
+
+    # -------------------------------------------------------------------------------------------- names
+
+    def identifier(self, meta: Any, children: list[Any]) -> _Ident:
+        token = children[0]
+        if isinstance(token, _Ident):
+            return token
+        span = _token_span(token)
+        if token.type == "QUOTED":
+            return _ident(unquote(token), span)
+        upper = str(token).upper()
+        if upper in RESERVED and token.type == "NAME":
+            raise SyntaxFault(f'{upper} is a reserved word; write "{token}" or `{token}` to use it as a name', span)
+        return _ident(upper, span)
+
+    alias = identifier
+    describe_name = identifier
+
+    def plain_word(self, meta: Any, children: list[Any]) -> _Ident:
+        return _ident(str(children[0]).upper(), _token_span(children[0]))
+
+    describe_word = plain_word
+    emit_word = plain_word
+
+    # -------------------------------------------------------------------------------------------- literals
+
+    def string(self, meta: Any, children: list[Any]) -> ast.StringLiteral:
+        return ast.StringLiteral(unquote(children[0]), span=_span(meta))
+
+    def integer(self, meta: Any, children: list[Any]) -> ast.IntegerLiteral:
+        value = int(children[0]) if len(children[0]) <= 20 else _INT64_MAX + 1
+        if value > _INT64_MAX:
+            raise SyntaxFault(f"Invalid numeric literal: {children[0]} does not fit a BIGINT (64 bits)", _span(meta))
+        return ast.IntegerLiteral(value, span=_span(meta))
+
+    def decimal(self, meta: Any, children: list[Any]) -> ast.DecimalLiteral:
+        return ast.DecimalLiteral(str(children[0]), span=_span(meta))
+
+    def double(self, meta: Any, children: list[Any]) -> ast.DoubleLiteral:
+        value = float(children[0])
+        if value in (float("inf"), float("-inf")):
+            raise SyntaxFault(f"Number overflows DOUBLE: {children[0]}", _span(meta))
+        return ast.DoubleLiteral(value, span=_span(meta))
+
+    def true(self, meta: Any, children: list[Any]) -> ast.BooleanLiteral:
+        return ast.BooleanLiteral(True, span=_span(meta))
+
+    def false(self, meta: Any, children: list[Any]) -> ast.BooleanLiteral:
+        return ast.BooleanLiteral(False, span=_span(meta))
+
+    def null(self, meta: Any, children: list[Any]) -> ast.NullLiteral:
+        return ast.NullLiteral(span=_span(meta))
+
+    def typed_literal(self, meta: Any, children: list[Any]) -> ast.Expression:
+        name, text = children
+        if name != "DECIMAL":
+            raise SyntaxFault(f"unknown kind of literal {name} '...'; only DECIMAL '1.23' can be written so", _span(meta))
+        return ast.DecimalLiteral(unquote(text), span=_span(meta))
+
+    # -------------------------------------------------------------------------------------------- expressions
+
+    or_ = _binary("OR")
+    and_ = _binary("AND")
+    equal = _binary("=")
+    less = _binary("<")
+    greater = _binary(">")
+    concat = _binary("||")
+    add = _binary("+")
+    subtract = _binary("-")
+    multiply = _binary("*")
+    divide = _binary("/")
+    modulo = _binary("%")
+    is_distinct = _binary("IS DISTINCT FROM")
+    is_not_distinct = _binary("IS NOT DISTINCT FROM")
+    not_ = _unary("NOT")
+    plus = _unary("+")
+    is_null = _unary("IS NULL")
+    is_not_null = _unary("IS NOT NULL")
+
+    def comparison(self, meta: Any, children: list[Any]) -> ast.Binary:
+        left, op, right = children
+        return ast.Binary("<>" if op == "!=" else str(op), left, right, span=_span(meta))
+
+    def negate(self, meta: Any, children: list[Any]) -> ast.Expression:
+        span = _span(meta)
+        match children[0]:
+            case ast.IntegerLiteral(value) if value > 0:
+                return ast.IntegerLiteral(-value, span=span)
+            case ast.DecimalLiteral(text) if not text.startswith("-"):
+                return ast.DecimalLiteral("-" + text, span=span)
+            case ast.DoubleLiteral(number):
+                return ast.DoubleLiteral(-number, span=span)
+            case operand:
+                return ast.Unary("-", operand, span=span)
+
+    def between(self, meta: Any, children: list[Any]) -> ast.Between:
+        return ast.Between(*children, span=_span(meta))
+
+    def not_between(self, meta: Any, children: list[Any]) -> ast.Between:
+        operand, low, high = children
+        return ast.Between(operand, low, high, True, span=_span(meta))
+
+    def in_(self, meta: Any, children: list[Any]) -> ast.InList:
+        return ast.InList(children[0], tuple(children[1:]), span=_span(meta))
+
+    def not_in(self, meta: Any, children: list[Any]) -> ast.InList:
+        return ast.InList(children[0], tuple(children[1:]), is_negated=True, span=_span(meta))
+
+    def like(self, meta: Any, children: list[Any]) -> ast.Like:
+        operand, pattern, escape = children
+        text = None if escape is None else unquote(escape)
+        if text is not None and len(text) != 1:
+            raise SyntaxFault(f"Expected single escape character but got: {text!r}", _span(meta))
+        return ast.Like(operand, pattern, text, span=_span(meta))
+
+    def not_like(self, meta: Any, children: list[Any]) -> ast.Like:
+        plain = AstBuilder.like(self, meta, children)
+        return ast.Like(plain.operand, plain.pattern, plain.escape, True, span=plain.span)
+
+    def at_time_zone(self, meta: Any, children: list[Any]) -> ast.AtTimeZone:
+        return ast.AtTimeZone(children[0], unquote(children[1]), span=_span(meta))
+
+    def subscript(self, meta: Any, children: list[Any]) -> ast.Subscript:
+        return ast.Subscript(children[0], children[1], span=_span(meta))
+
+    def dereference(self, meta: Any, children: list[Any]) -> ast.Dereference:
+        return ast.Dereference(children[0], str(children[1]), span=_span(meta))
+
+    def column(self, meta: Any, children: list[Any]) -> ast.Name:
+        return ast.Name(str(children[0]), span=_span(meta))
+
+    def qualified_column(self, meta: Any, children: list[Any]) -> ast.Name:
+        return ast.Name(str(children[1]), str(children[0]), span=_span(meta))
+
+    def call(self, meta: Any, children: list[Any]) -> ast.Call:
+        args = tuple(c for c in children[1:] if c is not None)
+        return ast.Call(str(children[0]).upper(), args, span=_span(meta))
+
+    def call_star(self, meta: Any, children: list[Any]) -> ast.Call:
+        return ast.Call(str(children[0]).upper(), (), is_star=True, span=_span(meta))
+
+    def when(self, meta: Any, children: list[Any]) -> ast.When:
+        return ast.When(children[0], children[1], span=_span(meta))
+
+    def simple_case(self, meta: Any, children: list[Any]) -> ast.SimpleCase:
+        operand, *whens, default = children
+        return ast.SimpleCase(operand, tuple(whens), default, span=_span(meta))
+
+    def searched_case(self, meta: Any, children: list[Any]) -> ast.SearchedCase:
+        *whens, default = children
+        return ast.SearchedCase(tuple(whens), default, span=_span(meta))
+
+    def cast(self, meta: Any, children: list[Any]) -> ast.Cast:
+        return ast.Cast(children[0], children[1], span=_span(meta))
+
+    def array(self, meta: Any, children: list[Any]) -> ast.MakeArray:
+        return ast.MakeArray(tuple(c for c in children if c is not None), span=_span(meta))
+
+    def map_entry(self, meta: Any, children: list[Any]) -> tuple[Any, Any]:
+        return (children[0], children[1])
+
+    def struct_entry(self, meta: Any, children: list[Any]) -> tuple[Any, Any]:
+        return (children[0], children[1])
+
+    def map(self, meta: Any, children: list[Any]) -> ast.MakeMap:
+        return ast.MakeMap(tuple(c for c in children if c is not None), span=_span(meta))
+
+    def struct(self, meta: Any, children: list[Any]) -> ast.MakeStruct:
+        return ast.MakeStruct(tuple((str(c[0]), c[1]) for c in children if c is not None), span=_span(meta))
+
+    def anonymous(self, meta: Any, children: list[Any]) -> ast.Lambda:
+        head = str(children[0])[:-2].strip().strip("()")
+        return ast.Lambda(tuple(p.strip().upper() for p in head.split(",")), children[1], span=_span(meta))
+
+    # -------------------------------------------------------------------------------------------- types
+
+    def array_type(self, meta: Any, children: list[Any]) -> ast.TypeName:
+        return ast.TypeName("ARRAY", elements=(children[0],), span=_span(meta))
+
+    def map_type(self, meta: Any, children: list[Any]) -> ast.TypeName:
+        return ast.TypeName("MAP", elements=(children[0], children[1]), span=_span(meta))
+
+    def field(self, meta: Any, children: list[Any]) -> tuple[str, ast.TypeName]:
+        return (str(children[0]), children[1])
+
+    def struct_type(self, meta: Any, children: list[Any]) -> ast.TypeName:
+        return ast.TypeName("STRUCT", fields=tuple(c for c in children if c is not None), span=_span(meta))
+
+    def empty_struct_type(self, meta: Any, children: list[Any]) -> ast.TypeName:
+        return ast.TypeName("STRUCT", span=_span(meta))
+
+    def simple_type(self, meta: Any, children: list[Any]) -> ast.TypeName:
+        parameters = tuple(str(c) for c in children[1:] if c is not None)
+        return ast.TypeName(str(children[0]), parameters, span=_span(meta))
+
+    # -------------------------------------------------------------------------------------------- query
+
+    def select_expr(self, meta: Any, children: list[Any]) -> ast.SelectItem:
+        alias = None if children[1] is None else str(children[1])
+        return ast.SelectItem("expr", children[0], alias, span=_span(meta))
+
+    def select_struct(self, meta: Any, children: list[Any]) -> ast.SelectItem:
+        return ast.SelectItem("struct", children[0], span=_span(meta))
+
+    def select_source(self, meta: Any, children: list[Any]) -> ast.SelectItem:
+        return ast.SelectItem("source", source=str(children[0]), span=_span(meta))
+
+    def select_all(self, meta: Any, children: list[Any]) -> ast.SelectItem:
+        return ast.SelectItem("all", span=_span(meta))
+
+    def source(self, meta: Any, children: list[Any]) -> ast.SourceRef:
+        name, alias = children
+        return ast.SourceRef(str(name), str(name if alias is None else alias), span=_span(meta))
+
+    def inner(self, meta: Any, children: list[Any]) -> str:
+        return "INNER"
+
+    def left(self, meta: Any, children: list[Any]) -> str:
+        return "LEFT"
+
+    def right(self, meta: Any, children: list[Any]) -> str:
+        return "RIGHT"
+
+    def full(self, meta: Any, children: list[Any]) -> str:
+        return "FULL"
+
+    def join(self, meta: Any, children: list[Any]) -> ast.Join:
+        kind, source, within, on = children
+        return ast.Join(kind, source, within, on, span=_span(meta))
+
+    def duration(self, meta: Any, children: list[Any]) -> ast.Duration:
+        amount, unit = int(children[0]), children[1]
+        if unit not in UNITS_MS:
+            known = ", ".join(sorted({u for u in UNITS_MS if u.endswith("S")}))
+            raise SyntaxFault(f"unknown time unit {unit}; expected one of {known}", _span(meta))
+        return ast.Duration(amount, str(unit), amount * UNITS_MS[unit], span=_span(meta))
+
+    def unit(self, meta: Any, children: list[Any]) -> str:
+        return str(children[0]).upper()
+
+    def grace(self, meta: Any, children: list[Any]) -> ast.Duration:
+        return children[0]  # type: ignore[no-any-return]
+
+    def within_same(self, meta: Any, children: list[Any]) -> ast.Within:
+        return ast.Within(children[0], children[0], children[1], span=_span(meta))
+
+    def within_both(self, meta: Any, children: list[Any]) -> ast.Within:
+        return ast.Within(*children, span=_span(meta))
+
+    def window_name(self, meta: Any, children: list[Any]) -> None:
+        return None
+
+    def tumbling(self, meta: Any, children: list[Any]) -> _Clause:
+        _, size, retention, grace = children
+        return self._window(meta, ast.Window("TUMBLING", size, None, retention, grace, span=_span(meta)))
+
+    def hopping(self, meta: Any, children: list[Any]) -> _Clause:
+        _, size, advance, retention, grace = children
+        return self._window(meta, ast.Window("HOPPING", size, advance, retention, grace, span=_span(meta)))
+
+    def session_window(self, meta: Any, children: list[Any]) -> _Clause:
+        _, gap, retention, grace = children
+        return self._window(meta, ast.Window("SESSION", gap, None, retention, grace, span=_span(meta)))
+
+    def _window(self, meta: Any, window: ast.Window) -> _Clause:
+        return _Clause(("WINDOW", (window, _span(meta))))
+
+    def where(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("WHERE", (children[0], _span(meta))))
+
+    def grouping(self, meta: Any, children: list[Any]) -> tuple[Any, ...]:
+        return tuple(children)
+
+    def group_by(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("GROUP BY", (children[0], _span(meta))))
+
+    def partition_by(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("PARTITION BY", (children[0], _span(meta))))
+
+    def having(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("HAVING", (children[0], _span(meta))))
+
+    def emit_changes(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("EMIT", ("CHANGES", _span(meta))))
+
+    def emit_final(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("EMIT", ("FINAL", _span(meta))))
+
+    def limit(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("LIMIT", (int(children[0]), _span(meta))))
+
+    def relation(self, meta: Any, children: list[Any]) -> tuple[Any, ...]:
+        return tuple(children)
+
+    def query(self, meta: Any, children: list[Any]) -> ast.Query:
+        items = tuple(c for c in children if isinstance(c, ast.SelectItem))
+        source, *joins = next(c for c in children if type(c) is tuple)
+        clauses = {c[0]: c[1] for c in children if isinstance(c, _Clause)}
+
+        def content(clause: str) -> Any:
+            return clauses[clause][0] if clause in clauses else None
+
+        return ast.Query(
+            items,
+            source,
+            tuple(joins),
+            content("WINDOW"),
+            content("WHERE"),
+            content("GROUP BY"),
+            content("PARTITION BY"),
+            content("HAVING"),
+            content("EMIT"),
+            content("LIMIT"),
+            tuple((name, value[1]) for name, value in clauses.items()),
+            span=_span(meta),
+        )
+
+    # -------------------------------------------------------------------------------------------- statements
+
+    def start(self, meta: Any, children: list[Any]) -> Any:
+        return children[0]
+
+    def query_statement(self, meta: Any, children: list[Any]) -> ast.QueryStatement:
+        return ast.QueryStatement(children[0], span=_span(meta))
+
+    show_properties = _show("PROPERTIES")
+    show_topics = _show("TOPICS")
+    show_streams = _show("STREAMS")
+    show_tables = _show("TABLES")
+    show_functions = _show("FUNCTIONS")
+    show_types = _show("TYPES")
+    show_variables = _show("VARIABLES")
+    show_queries = _show("QUERIES")
+    show_connectors = _show("CONNECTORS")
+    show_connector_plugins = _show("CONNECTOR PLUGINS")
+
+    def describe_source(self, meta: Any, children: list[Any]) -> ast.Describe:
+        return ast.Describe("SOURCE", str(children[0]), children[1] is not None, span=_span(meta))
+
+    def describe_streams(self, meta: Any, children: list[Any]) -> ast.Describe:
+        return ast.Describe("STREAMS", "", children[0] is not None, span=_span(meta))
+
+    def describe_tables(self, meta: Any, children: list[Any]) -> ast.Describe:
+        return ast.Describe("TABLES", "", children[0] is not None, span=_span(meta))
+
+    def describe_function(self, meta: Any, children: list[Any]) -> ast.Describe:
+        return ast.Describe("FUNCTION", str(children[0]), span=_span(meta))
+
+    def describe_connector(self, meta: Any, children: list[Any]) -> ast.Describe:
+        return ast.Describe("CONNECTOR", str(children[0]), span=_span(meta))
+
+    def explain_statement(self, meta: Any, children: list[Any]) -> ast.Explain:
+        return ast.Explain(children[0], span=_span(meta))
+
+    def explain_query(self, meta: Any, children: list[Any]) -> ast.Explain | ast.Unsupported:
+        if children[0] is not None:
+            return ast.Unsupported("EXPLAIN ANALYZE", span=_span(meta))
+        return ast.Explain(None, str(children[1]), span=_span(meta))
+
+    def print(self, meta: Any, children: list[Any]) -> ast.Unsupported:
+        return ast.Unsupported("PRINT", span=_span(meta))
+
+    def control(self, meta: Any, children: list[Any]) -> ast.QueryControl:
+        verb, target = children
+        is_all = isinstance(target, Token)
+        return ast.QueryControl(str(verb).upper(), None if is_all else str(target), span=_span(meta))
+
+    def set_property(self, meta: Any, children: list[Any]) -> ast.SetProperty:
+        return ast.SetProperty(unquote(children[0]), unquote(children[1]), span=_span(meta))
+
+    def unset_property(self, meta: Any, children: list[Any]) -> ast.UnsetProperty:
+        return ast.UnsetProperty(unquote(children[0]), span=_span(meta))
+
+    def define(self, meta: Any, children: list[Any]) -> ast.Define:
+        return ast.Define(str(children[0]).upper(), unquote(children[1]), span=_span(meta))
+
+    def undefine(self, meta: Any, children: list[Any]) -> ast.Undefine:
+        return ast.Undefine(str(children[0]).upper(), span=_span(meta))
+
+    alter_system = _unsupported("ALTER SYSTEM")
+
+    def run_script(self, meta: Any, children: list[Any]) -> ast.RunScript:
+        return ast.RunScript(unquote(children[0]), span=_span(meta))
+
+    def or_replace(self, meta: Any, children: list[Any]) -> str:
+        return "or replace"
+
+    def if_not_exists(self, meta: Any, children: list[Any]) -> str:
+        return "if not exists"
+
+    def if_exists(self, meta: Any, children: list[Any]) -> str:
+        return "if exists"
+
+    def delete_topic(self, meta: Any, children: list[Any]) -> str:
+        return "delete topic"
+
+    def primary_key(self, meta: Any, children: list[Any]) -> tuple[str, str | None]:
+        return ("PRIMARY KEY", None)
+
+    def key(self, meta: Any, children: list[Any]) -> tuple[str, str | None]:
+        return ("KEY", None)
+
+    def headers(self, meta: Any, children: list[Any]) -> tuple[str, str | None]:
+        return ("HEADERS", None)
+
+    def header(self, meta: Any, children: list[Any]) -> tuple[str, str | None]:
+        return ("HEADER", unquote(children[0]))
+
+    def element(self, meta: Any, children: list[Any]) -> ast.ColumnElement:
+        name, type_name, constraint = children
+        kind, header_key = constraint or (None, None)
+        return ast.ColumnElement(str(name), type_name, kind, header_key, span=_span(meta))
+
+    def elements(self, meta: Any, children: list[Any]) -> tuple[ast.ColumnElement, ...]:
+        return tuple(children)
+
+    def negative_literal(self, meta: Any, children: list[Any]) -> ast.Expression:
+        return AstBuilder.negate(self, meta, children)
+
+    def property(self, meta: Any, children: list[Any]) -> ast.Property:
+        name, literal = children
+        text = unquote(name) if isinstance(name, Token) else str(name)
+        value: Any = None
+        if isinstance(literal, ast.DecimalLiteral):
+            value = Decimal(literal.text)
+        elif not isinstance(literal, ast.NullLiteral):
+            value = literal.value
+        return ast.Property(text.upper(), value, span=_span(meta))
+
+    def with_clause(self, meta: Any, children: list[Any]) -> tuple[ast.Property, ...]:
+        return tuple(c for c in children if c is not None)
+
+    def create_source(self, meta: Any, children: list[Any]) -> ast.CreateSource:
+        replace, source, kind, if_missing, name, elements, properties = children
+        return ast.CreateSource(
+            str(name),
+            str(kind).upper() == "TABLE",
+            elements or (),
+            properties or (),
+            replace is not None,
+            if_missing is not None,
+            source is not None,
+            span=_span(meta),
+        )
+
+    def create_as(self, meta: Any, children: list[Any]) -> ast.CreateAs:
+        replace, kind, if_missing, name, properties, query = children
+        return ast.CreateAs(
+            str(name),
+            str(kind).upper() == "TABLE",
+            query,
+            properties or (),
+            replace is not None,
+            if_missing is not None,
+            span=_span(meta),
+        )
+
+    def insert_query(self, meta: Any, children: list[Any]) -> ast.InsertQuery:
+        return ast.InsertQuery(str(children[0]), children[2], children[1] or (), span=_span(meta))
+
+    def columns(self, meta: Any, children: list[Any]) -> tuple[str, ...]:
+        return tuple(str(c) for c in children)
+
+    def insert_values(self, meta: Any, children: list[Any]) -> ast.InsertValues:
+        target, columns, *values = children
+        return ast.InsertValues(str(target), columns or (), tuple(v for v in values if v is not None), span=_span(meta))
+
+    def alter_option(self, meta: Any, children: list[Any]) -> tuple[str, ast.TypeName]:
+        return (str(children[-2]), children[-1])
+
+    def alter(self, meta: Any, children: list[Any]) -> ast.AlterSource:
+        kind, name, *columns = children
+        return ast.AlterSource(str(name), str(kind).upper() == "TABLE", tuple(columns), span=_span(meta))
+
+    def drop_source(self, meta: Any, children: list[Any]) -> ast.Drop:
+        kind, if_there, name, delete = children
+        return ast.Drop(str(name), str(kind).upper() == "TABLE", if_there is not None, delete is not None, span=_span(meta))
+
+    def drop_type(self, meta: Any, children: list[Any]) -> ast.DropType:
+        return ast.DropType(str(children[1]), children[0] is not None, span=_span(meta))
+
+    def create_type(self, meta: Any, children: list[Any]) -> ast.CreateType:
+        return ast.CreateType(str(children[1]), children[2], children[0] is not None, span=_span(meta))
+
+    create_connector = _unsupported("CREATE CONNECTOR")
+    drop_connector = _unsupported("DROP CONNECTOR")
+    assert_topic = _unsupported("ASSERT TOPIC")
+    assert_schema = _unsupported("ASSERT SCHEMA")
+    assert_values = _unsupported("ASSERT VALUES")
+    assert_tombstone = _unsupported("ASSERT NULL VALUES")
+
+    def assert_source(self, meta: Any, children: list[Any]) -> ast.AssertSource:
+        kind, name, elements, properties = children
+        is_table = str(kind).upper() == "TABLE"
+        return ast.AssertSource(str(name), is_table, elements or (), properties or (), span=_span(meta))

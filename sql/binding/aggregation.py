@@ -1,0 +1,115 @@
+"""GROUP BY: finds the aggregate calls of a query, binds their arguments, and says what is a key and what a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logflume.log.schemas import ANY, DataType, Kind
+from logflume.sql import ast
+from logflume.sql.errors import StatementError
+from logflume.sql.format import expression_text
+from logflume.sql.functions.aggregate_spec import AggregateOverload
+from logflume.sql.functions.library import Library, choose
+from logflume.sql.functions.signature import fill
+from logflume.sql.tree import children, walk
+from logflume.sql.types import as_decimal, is_numeric
+from logflume.streams import expr as x
+from logflume.streams.graph import Aggregation
+
+from .coercion import implicit_cast
+from .expressions import Binder
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAggregate:
+    """An aggregate call with its arguments over the input, and the column that holds its result."""
+
+    call: ast.Call
+    aggregation: Aggregation
+    has_undo: bool
+
+    @property
+    def column(self) -> x.ColumnRef:
+        return x.ColumnRef(x.Side.VALUE, self.aggregation.name, self.aggregation.aggregator.type)
+
+
+def is_aggregate(e: ast.Expression, library: Library) -> bool:
+    return isinstance(e, ast.Call) and e.name in library.aggregates
+
+
+def has_aggregate(e: ast.Expression, library: Library) -> bool:
+    """Tell whether an aggregate call is anywhere in an expression."""
+    return any(is_aggregate(part, library) for part in walk(e))
+
+
+def aggregate_calls(expressions: Sequence[ast.Expression], library: Library) -> list[ast.Call]:
+    """Return the distinct aggregate calls in order of appearance. Raises StatementError for nested ones."""
+    found: dict[ast.Call, None] = {}
+    for e in expressions:
+        for part in walk(e):
+            if not isinstance(part, ast.Call) or not is_aggregate(part, library):
+                continue
+            for child in children(part):
+                if has_aggregate(child, library):
+                    raise StatementError(
+                        f"Aggregate functions can not be nested: {expression_text(part)}",
+                        part.span,
+                    )
+            found.setdefault(part)
+    return list(found)
+
+
+def bind_aggregate(call: ast.Call, index: int, binder: Binder) -> BoundAggregate:
+    """Bind one call over the columns of the aggregation's input."""
+    overloads = binder.library.aggregates[call.name]
+    for arg in call.args:
+        for part in walk(arg):
+            if isinstance(part, ast.Name) and part.name in ("WINDOWSTART", "WINDOWEND") and binder.scope.find(part) is None:
+                raise StatementError(
+                    f"Window bounds column {part.name} can only be used in the SELECT clause of windowed aggregations and can "
+                    "not be "
+                    f"passed to aggregate functions. See https://github.com/confluentinc/ksql/issues/4397",
+                    part.span,
+                )
+    bound = [binder.bind(a) for a in call.args]
+    if not call.args and not call.is_star:
+        overloads = tuple(o for o in overloads if o.signature.params) or overloads
+    chosen, arg_types = _choose(call, overloads, bound)
+    split = len(bound) - chosen.constants
+    constants = [_constant(call, a, b) for a, b in zip(call.args[split:], bound[split:], strict=True)]
+    args = tuple(implicit_cast(b, t) if t.kind is not Kind.ANY else b for b, t in zip(bound[:split], arg_types, strict=True))
+    try:
+        aggregator = chosen.make([a.type for a in args], constants)
+    except ValueError as e:
+        raise StatementError(f"Invalid arguments of {call.name}: {e}", call.span) from None
+    return BoundAggregate(call, Aggregation(f"KSQL_AGG_VARIABLE_{index}", aggregator, args), chosen.has_undo)
+
+
+def _choose(
+    call: ast.Call, overloads: Sequence[AggregateOverload], bound: Sequence[x.Expr]
+) -> tuple[AggregateOverload, list[DataType]]:
+    types = [b.type for b in bound]
+    index, variables = choose(call.name, [o.signature for o in overloads], types)
+    chosen = overloads[index]
+    patterns = chosen.signature.expand(len(bound))
+    assert patterns is not None
+    count = len(bound) - chosen.constants
+    wanted: list[DataType] = []
+    for pattern, type in zip(patterns[:count], types[:count], strict=True):
+        if pattern.kind == "decimal" and is_numeric(type):
+            wanted.append(as_decimal(type))
+        else:
+            wanted.append(type if pattern.kind in ("any", "struct") else fill(pattern, variables, [type]))
+    return chosen, wanted
+
+
+def _constant(call: ast.Call, e: ast.Expression, bound: x.Expr) -> object:
+    if not isinstance(bound, x.Literal) or bound.type == ANY:
+        raise StatementError(
+            f"Parameter {call.args.index(e) + 1} passed to function {call.name} must be a literal constant, "
+            f"but was expression: '{expression_text(e)}'",
+            e.span,
+        )
+    value: object = bound.value
+    return value

@@ -1,0 +1,39 @@
+"""What planning depends on beside the statement: catalog, functions, session properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from logflume.sql.catalog import Catalog
+from logflume.sql.functions.library import Library, builtin_library
+from logflume.streams.graph import Emit
+
+DEFAULT_KEY_FORMAT = "ksql.persistence.default.format.key"
+DEFAULT_VALUE_FORMAT = "ksql.persistence.default.format.value"
+WRAP_SINGLE_VALUES = "ksql.persistence.wrap.single.values"
+OUTPUT_PREFIX = "ksql.output.topic.name.prefix"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """See the module.
+
+    Attributes:
+        properties: settings of the session (SET), by name as the user wrote it.
+        fixed_now_ms: what "now" is; None for the clock.
+        emit: when aggregates put out their results unless the query says FINAL.
+        partitions: topic -> number of partitions, for checking joins; topics not in it are not checked.
+    """
+
+    catalog: Catalog
+    library: Library = field(default_factory=builtin_library)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    fixed_now_ms: int | None = None
+    emit: Emit = Emit.COMMIT
+    partitions: Mapping[str, int] = field(default_factory=dict)
+
+    def property(self, name: str, default: str) -> str:
+        """Return a session property, with or without the `ksql.` prefix."""
+        short = name.removeprefix("ksql.")
+        return self.properties.get(name, self.properties.get(short, default))

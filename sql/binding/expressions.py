@@ -1,0 +1,512 @@
+"""Binding of expressions: names to columns, operators and functions to their typed form, implicit casts made explicit.
+
+The result is the tree of `streams.expr`, which the compilers take. Faults point at the sub-expression that is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from logflume.log import near_matches
+from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, DataType, Kind, array, map_of, struct
+from logflume.log.schemas import Column as Col
+from logflume.sql import ast
+from logflume.sql.errors import NotSupported, StatementError
+from logflume.sql.format import expression_text
+from logflume.sql.functions.casts import can_convert
+from logflume.sql.functions.java_time import parse_iso
+from logflume.sql.functions.library import Library, choose
+from logflume.sql.functions.regexes import like_or_false
+from logflume.sql.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Pattern, fill, match_pattern
+from logflume.sql.functions.strings import concat, concat_text
+from logflume.sql.types import TIME_KINDS, arithmetic_type, common_type, is_numeric, literal_decimal, resolve_type, show_type
+from logflume.sql.words import UNITS_MS
+from logflume.streams import expr as x
+
+from .coercion import convert_literal, implicit_cast, operator_mismatch
+from .scope import Scope
+
+_COMPARISONS = {
+    "=": (x.BinaryOp.EQ, "EQUAL"),
+    "<>": (x.BinaryOp.NE, "NOT_EQUAL"),
+    "<": (x.BinaryOp.LT, "LESS_THAN"),
+    "<=": (x.BinaryOp.LE, "LESS_THAN_OR_EQUAL"),
+    ">": (x.BinaryOp.GT, "GREATER_THAN"),
+    ">=": (x.BinaryOp.GE, "GREATER_THAN_OR_EQUAL"),
+    "IS DISTINCT FROM": (x.BinaryOp.IS_DISTINCT, "IS_DISTINCT_FROM"),
+    "IS NOT DISTINCT FROM": (x.BinaryOp.IS_DISTINCT, "IS_NOT_DISTINCT_FROM"),
+}
+_ARITHMETIC = {
+    "+": x.BinaryOp.ADD,
+    "-": x.BinaryOp.SUB,
+    "*": x.BinaryOp.MUL,
+    "/": x.BinaryOp.DIV,
+    "%": x.BinaryOp.MOD,
+}
+_NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
+_TIME_COLUMNS = frozenset({"ROWTIME", "WINDOWSTART", "WINDOWEND"})
+
+_CONCAT_TEXT = x.Function("concat", concat_text)
+_CONCAT = x.Function("concat", concat, handles_null=True)
+_LIKE = x.Function("like", like_or_false, handles_null=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """Binds expressions of one clause.
+
+    Attributes:
+        clause: SELECT, WHERE, ... for messages.
+        substitutions: expressions (with canonical names) that already have a column: group keys and aggregates.
+        fixed_now_ms: what UNIX_TIMESTAMP() gives; None for the clock.
+    """
+
+    scope: Scope
+    library: Library
+    types: Mapping[str, DataType]
+    clause: str = "SELECT"
+    substitutions: Mapping[ast.Expression, x.Expr] = field(default_factory=dict)
+    lambdas: Mapping[str, DataType] = field(default_factory=dict)
+    fixed_now_ms: int | None = None
+
+    def bind(self, e: ast.Expression) -> x.Expr:
+        """Return the typed tree of an expression. Raises StatementError at the part to blame."""
+        found = self.substitutions.get(e) if self.substitutions else None
+        if found is not None:
+            return found
+        try:
+            return self._bind(e)
+        except StatementError as error:
+            if error.span == ast.NOWHERE:
+                error.span = e.span
+            raise
+
+    def _bind(self, e: ast.Expression) -> x.Expr:
+        match e:
+            case ast.Name():
+                return self._name(e)
+            case ast.StringLiteral(value):
+                return x.Literal(value, STRING)
+            case ast.IntegerLiteral(value):
+                return x.Literal(value, INTEGER if -(2**31) <= value < 2**31 else BIGINT)
+            case ast.DecimalLiteral(text):
+                return x.Literal(e.value, literal_decimal(text))
+            case ast.DoubleLiteral(value):
+                return x.Literal(value, DOUBLE)
+            case ast.BooleanLiteral(value):
+                return x.Literal(value, BOOLEAN)
+            case ast.NullLiteral():
+                return x.Literal(None, ANY)
+            case ast.Unary():
+                return self._unary(e)
+            case ast.Binary(op):
+                if op in ("AND", "OR"):
+                    logical = x.BinaryOp.AND if op == "AND" else x.BinaryOp.OR
+                    return x.Binary(logical, self.condition(e.left), self.condition(e.right), BOOLEAN)
+                return self._arithmetic(e) if op in _ARITHMETIC else self._concat(e) if op == "||" else self._comparison(e)
+            case ast.Between(operand, low, high, is_negated):
+                inside = ast.Binary(
+                    "AND", ast.Binary(">=", operand, low, span=e.span), ast.Binary("<=", operand, high, span=e.span)
+                )
+                bound = self.bind(inside)
+                return x.Unary(x.UnaryOp.NOT, bound, BOOLEAN) if is_negated else bound
+            case ast.InList():
+                return self._in(e)
+            case ast.Like():
+                return self._like(e)
+            case ast.SimpleCase(operand, whens, default):
+                searched = tuple(
+                    ast.When(ast.Binary("=", operand, w.condition, span=w.span), w.result, span=w.span) for w in whens
+                )
+                return self._case(ast.SearchedCase(searched, default, span=e.span))
+            case ast.SearchedCase():
+                return self._case(e)
+            case ast.Cast(operand, type_name):
+                return self._cast(self.bind(operand), resolve_type(type_name, self.types))
+            case ast.MakeArray(items):
+                if not items:
+                    raise StatementError(
+                        "Array constructor cannot be empty. Please supply at least one element; ARRAY[1, 2] works."
+                    )
+                made = self.coerced(items)
+                return x.MakeArray(tuple(made), array(made[0].type))
+            case ast.MakeMap(entries):
+                if not entries:
+                    raise StatementError("Map constructor cannot be empty. Please supply at least one key value pair.")
+                keys, values = self.coerced([k for k, _ in entries]), self.coerced([v for _, v in entries])
+                return x.MakeMap(tuple(zip(keys, values, strict=True)), map_of(keys[0].type, values[0].type))
+            case ast.MakeStruct(entries):
+                return self._struct(entries)
+            case ast.Subscript():
+                return self._subscript(e)
+            case ast.Dereference():
+                return self._dereference(e)
+            case ast.Call():
+                return self._call(e)
+            case ast.Lambda():
+                raise StatementError("a lambda can only be an argument of a function such as TRANSFORM, FILTER or REDUCE")
+            case ast.AtTimeZone():
+                raise NotSupported("AT TIME ZONE")
+        raise AssertionError(e)
+
+    # -------------------------------------------------------------------------------------------- simple forms
+
+    def _name(self, e: ast.Name) -> x.Expr:
+        if e.source is None and e.name in self.lambdas:
+            return x.LambdaParam(e.name, self.lambdas[e.name])
+        return self.scope.resolve(e, self.clause).expr
+
+    def condition(self, e: ast.Expression) -> x.Expr:
+        """Bind an expression that must be BOOLEAN."""
+        bound = self.bind(e)
+        if bound.type.kind not in (Kind.BOOLEAN, Kind.ANY):
+            raise StatementError(
+                f"Type error in {self.clause} expression: Should evaluate to boolean but is {_described(e, bound)} instead.",
+                e.span,
+            )
+        return bound
+
+    def _unary(self, e: ast.Unary) -> x.Expr:
+        if e.op == "NOT":
+            return x.Unary(x.UnaryOp.NOT, self.condition(e.operand), BOOLEAN)
+        operand = self.bind(e.operand)
+        if e.op == "IS NULL":
+            return x.Unary(x.UnaryOp.IS_NULL, operand, BOOLEAN)
+        if e.op == "IS NOT NULL":
+            return x.Unary(x.UnaryOp.IS_NOT_NULL, operand, BOOLEAN)
+        if not is_numeric(operand.type):
+            raise StatementError(
+                f"{self._context()}expected a number after '{e.op}', found {_described(e.operand, operand)}", e.span
+            )
+        return operand if e.op == "+" else x.Unary(x.UnaryOp.NEG, operand, operand.type)
+
+    def _context(self) -> str:
+        return "Invalid Select: " if self.clause == "SELECT" else f"Error in {self.clause} expression: "
+
+    def _arithmetic(self, e: ast.Binary) -> x.Expr:
+        left, right = self.bind(e.left), self.bind(e.right)
+        if e.op == "+" and left.type == STRING and right.type == STRING:
+            return x.Call(_CONCAT_TEXT, (left, right), STRING)
+        if left.type.kind is Kind.ANY and is_numeric(right.type):
+            left = replace_type(left, right.type)
+        if right.type.kind is Kind.ANY and is_numeric(left.type):
+            right = replace_type(right, left.type)
+        if not (is_numeric(left.type) and is_numeric(right.type)):
+            raise StatementError(
+                f"{self._context()}Error processing expression: {expression_text(e)}. "
+                f"Unsupported arithmetic types. {show_type(left.type)} {show_type(right.type)}; numbers are needed, or two "
+                "STRINGs for +",
+                e.span,
+            )
+        type = arithmetic_type(e.op, left.type, right.type)
+        if type.kind is not Kind.DECIMAL:
+            left, right = widen(left, type), widen(right, type)
+        return x.Binary(_ARITHMETIC[e.op], left, right, type)
+
+    def _concat(self, e: ast.Binary) -> x.Expr:
+        return self._call(ast.Call("CONCAT", (e.left, e.right), span=e.span))
+
+    # -------------------------------------------------------------------------------------------- predicates
+
+    def _comparison(self, e: ast.Binary) -> x.Expr:
+        op, word = _COMPARISONS[e.op]
+        is_null_safe = op is x.BinaryOp.IS_DISTINCT
+        if not is_null_safe and (isinstance(e.left, ast.NullLiteral) or isinstance(e.right, ast.NullLiteral)):
+            other = expression_text(e.right if isinstance(e.left, ast.NullLiteral) else e.left)
+            negation = "NOT " if e.op == "<>" else ""
+            raise StatementError(
+                f"Comparison with NULL not supported: {expression_text(e)}\nTry: {other} IS {negation}NULL", e.span
+            )
+        left, right = self._comparable(e.left, e.right)
+        if not _can_compare(left.type, right.type, is_equality=op in (x.BinaryOp.EQ, x.BinaryOp.NE) or is_null_safe):
+            raise StatementError(
+                f"{self._context()}Cannot compare {_described(e.left, left)} to {_described(e.right, right)} with {word}.", e.span
+            )
+        bound = x.Binary(op, left, right, BOOLEAN)
+        return x.Unary(x.UnaryOp.NOT, bound, BOOLEAN) if e.op == "IS NOT DISTINCT FROM" else bound
+
+    def _comparable(self, left_ast: ast.Expression, right_ast: ast.Expression) -> tuple[x.Expr, x.Expr]:
+        """Bind both sides and bring them to one type: numbers widened, text read as the time that the other side is."""
+        left, right = self.bind(left_ast), self.bind(right_ast)
+        if isinstance(right_ast, ast.StringLiteral):
+            right = self._time_literal(left_ast, left.type, right)
+        if isinstance(left_ast, ast.StringLiteral):
+            left = self._time_literal(right_ast, right.type, left)
+        if left.type == STRING and right.type.kind in TIME_KINDS:
+            left = x.Cast(left, right.type)
+        elif right.type == STRING and left.type.kind in TIME_KINDS:
+            right = x.Cast(right, left.type)
+        elif left.type != right.type and is_numeric(left.type) and is_numeric(right.type):
+            common = common_type(left.type, right.type)
+            if common is not None and common.kind is not Kind.DECIMAL:
+                left, right = widen(left, common), widen(right, common)
+        return left, right
+
+    def _time_literal(self, other: ast.Expression, type: DataType, literal: x.Expr) -> x.Expr:
+        assert isinstance(literal, x.Literal)
+        if isinstance(other, ast.Name) and other.name in _TIME_COLUMNS and type == BIGINT:
+            try:
+                return x.Literal(parse_iso(literal.value), BIGINT)
+            except ValueError as e:
+                raise StatementError(str(e)) from None
+        return convert_literal(literal, type) if type.kind in TIME_KINDS else literal
+
+    def _in(self, e: ast.InList) -> x.Expr:
+        items = [i for i in e.items if not isinstance(i, ast.NullLiteral)]
+        try:
+            operand, *choices = self.coerced([e.operand, *items])
+        except StatementError as error:
+            error.reason = f"Invalid Predicate: {error.reason}"
+            error.args = (error.reason,)
+            raise
+        any_equal: x.Expr = x.Literal(False, BOOLEAN)
+        for i, choice in enumerate(choices):
+            equal = x.Binary(x.BinaryOp.EQ, operand, choice, BOOLEAN)
+            any_equal = equal if i == 0 else x.Binary(x.BinaryOp.OR, any_equal, equal, BOOLEAN)
+        return x.Unary(x.UnaryOp.NOT, any_equal, BOOLEAN) if e.is_negated else any_equal
+
+    def _like(self, e: ast.Like) -> x.Expr:
+        operand, pattern = self.bind(e.operand), self.bind(e.pattern)
+        for side, bound in ((e.operand, operand), (e.pattern, pattern)):
+            if bound.type.kind not in (Kind.STRING, Kind.ANY):
+                raise StatementError(
+                    f"{self._context()}Like condition must be between strings, found {_described(side, bound)}", side.span
+                )
+        matched = x.Call(_LIKE, (operand, pattern, x.Literal(e.escape, STRING)), BOOLEAN)
+        return x.Unary(x.UnaryOp.NOT, matched, BOOLEAN) if e.is_negated else matched
+
+    # -------------------------------------------------------------------------------------------- CASE, CAST, constructors
+
+    def _case(self, e: ast.SearchedCase) -> x.Expr:
+        conditions: list[x.Expr] = []
+        for when in e.whens:
+            condition = self.bind(when.condition)
+            if condition.type.kind not in (Kind.BOOLEAN, Kind.ANY):
+                raise StatementError(
+                    f"{self._context()}WHEN operand type should be boolean.\nType for '{expression_text(when.condition)}' is "
+                    f"{show_type(condition.type)}",
+                    when.condition.span,
+                )
+            conditions.append(condition)
+        results = [self.bind(w.result) for w in e.whens]
+        default = x.Literal(None, ANY) if e.default is None else self.bind(e.default)
+        typed = [r for r in [*results, default] if r.type.kind is not Kind.ANY]
+        if not typed:
+            raise StatementError("Invalid Case expression. All case branches have NULL type; CAST one of them")
+        type = typed[0].type
+        for branch, bound in zip([w.result for w in e.whens] + [e.default], [*results, default], strict=True):
+            if bound.type.kind is not Kind.ANY and bound.type != type and branch is not None:
+                clause = "ELSE" if branch is e.default else "THEN"
+                raise StatementError(
+                    f"{self._context()}Invalid Case expression. Type for all '{clause}' clauses should be the same."
+                    f"\n{clause} expression '{expression_text(branch)}' has type: {show_type(bound.type)}; expected "
+                    f"{show_type(type)}",
+                    branch.span,
+                )
+        branches = tuple((c, replace_type(r, type)) for c, r in zip(conditions, results, strict=True))
+        return x.Case(branches, replace_type(default, type), type)
+
+    def _cast(self, operand: x.Expr, type: DataType) -> x.Expr:
+        if operand.type == type:
+            return operand
+        if not can_convert(operand.type, type):
+            raise StatementError(f"{self._context()}Cast of {show_type(operand.type)} to {show_type(type)} is not supported")
+        if isinstance(operand, x.Literal) and operand.value is None:
+            return x.Literal(None, type)
+        return x.Cast(operand, type)
+
+    def _struct(self, entries: Sequence[tuple[str, ast.Expression]]) -> x.Expr:
+        names = [n for n, _ in entries]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise StatementError(f"Duplicate field names found in STRUCT: '{', '.join(twice)}'; name each field once")
+        if not entries:
+            raise StatementError("Struct constructor cannot be empty. Please supply at least one field.")
+        items = tuple((name, self.bind(value)) for name, value in entries)
+        return x.MakeStruct(items, struct(*(Col(n, v.type) for n, v in items)))
+
+    def coerced(self, items: Sequence[ast.Expression]) -> list[x.Expr]:
+        """Bind expressions to one type: that of the first that is not NULL, widened by the others; literals follow loosely."""
+        bound = [self.bind(i) for i in items]
+        typed = [i for i, b in enumerate(bound) if b.type.kind is not Kind.ANY]
+        if not typed:
+            return bound
+        common = bound[typed[0]].type
+        for i in typed[1:]:
+            common = operator_mismatch(common, bound[i], items[i])
+        return [self._as_type(item, b, common) for item, b in zip(items, bound, strict=True)]
+
+    def _as_type(self, item: ast.Expression, bound: x.Expr, type: DataType) -> x.Expr:
+        """Give a bound expression a type; constructors take it down to their items."""
+        if bound.type == type:
+            return bound
+        match bound:
+            case x.Literal():
+                return convert_literal(bound, type)
+            case x.MakeArray(parts) if type.element is not None and isinstance(item, ast.MakeArray):
+                pairs = zip(item.items, parts, strict=True)
+                return x.MakeArray(tuple(self._as_type(i, p, type.element) for i, p in pairs), type)
+            case x.MakeMap(entries) if type.element is not None and type.key is not None and isinstance(item, ast.MakeMap):
+                made = tuple(
+                    (self._as_type(ki, k, type.key), self._as_type(vi, v, type.element))
+                    for (ki, vi), (k, v) in zip(item.entries, entries, strict=True)
+                )
+                return x.MakeMap(made, type)
+            case x.MakeStruct(fields) if type.kind is Kind.STRUCT and isinstance(item, ast.MakeStruct):
+                given = {n: (i, v) for (n, v), (_, i) in zip(fields, item.entries, strict=True)}
+                return x.MakeStruct(
+                    tuple(
+                        (f.name, self._as_type(*given[f.name], f.type) if f.name in given else x.Literal(None, f.type))
+                        for f in type.fields
+                    ),
+                    type,
+                )
+        return implicit_cast(bound, type)
+
+    # -------------------------------------------------------------------------------------------- access
+
+    def _subscript(self, e: ast.Subscript) -> x.Expr:
+        operand, index = self.bind(e.operand), self.bind(e.index)
+        if operand.type.kind is Kind.ARRAY and operand.type.element is not None:
+            if index.type.kind not in (Kind.INTEGER, Kind.BIGINT):
+                raise StatementError(
+                    f"{self._context()}an ARRAY is indexed by a whole number, found {_described(e.index, index)}", e.index.span
+                )
+            return x.Index(operand, index, operand.type.element)
+        if operand.type.kind is Kind.MAP and operand.type.element is not None and operand.type.key is not None:
+            if index.type != operand.type.key:
+                raise StatementError(
+                    f"{self._context()}a {show_type(operand.type)} is indexed by {show_type(operand.type.key)}, "
+                    f"found {_described(e.index, index)}",
+                    e.index.span,
+                )
+            return x.Index(operand, index, operand.type.element)
+        raise StatementError(
+            f"{self._context()}Subscript expression ({expression_text(e)}) should apply to an ARRAY or a MAP, found "
+            f"{show_type(operand.type)}"
+        )
+
+    def _dereference(self, e: ast.Dereference) -> x.Expr:
+        operand = self.bind(e.operand)
+        if operand.type.kind is not Kind.STRUCT:
+            raise StatementError(
+                f"{self._context()}'->' needs a STRUCT on its left, found {_described(e.operand, operand)}", e.operand.span
+            )
+        fields = {f.name: f.type for f in operand.type.fields}
+        if e.name not in fields:
+            near = near_matches(e.name, fields)
+            hint = f" Did you mean {' or '.join(near)}?" if near else f" Its fields are {', '.join(fields)}."
+            raise StatementError(f"{self._context()}Could not find field '{e.name}' in '{expression_text(e.operand)}'.{hint}")
+        return x.FieldAccess(operand, e.name, fields[e.name])
+
+    # -------------------------------------------------------------------------------------------- calls
+
+    def _call(self, e: ast.Call) -> x.Expr:
+        overloads = self.library.scalars.get(e.name)
+        if overloads is None:
+            kind = self.library.kind_of(e.name)
+            if kind == "aggregate":
+                raise StatementError(f"{self._context()}the aggregate function {e.name} is not allowed here", e.span)
+            if kind == "table":
+                raise StatementError(
+                    f"{self._context()}the table function {e.name} is only allowed as a SELECT expression of its own", e.span
+                )
+            raise self.library.unknown(e.name)
+        if e.is_star:
+            raise StatementError(f"{e.name}(*) has no meaning; only COUNT takes *")
+        if e.name == "AS_VALUE" and len(e.args) == 1:
+            return self.bind(e.args[0])
+        if not e.args and self.fixed_now_ms is not None and e.name in ("UNIX_TIMESTAMP", "UNIX_DATE"):
+            return x.Literal(
+                self.fixed_now_ms if e.name == "UNIX_TIMESTAMP" else self.fixed_now_ms // 86_400_000,
+                overloads[0].signature.result.type or BIGINT,
+            )
+        bound: list[x.Expr | None] = []
+        types: list[DataType] = []
+        for arg in e.args:
+            is_unit = isinstance(arg, ast.Name) and arg.source is None and arg.name in UNITS_MS and self.scope.find(arg) is None
+            if isinstance(arg, ast.Lambda) or is_unit:
+                bound.append(None)
+                types.append(UNIT_ARGUMENT if is_unit else LAMBDA_ARGUMENT)
+            else:
+                bound.append(self.bind(arg))
+                types.append(bound[-1].type)  # type: ignore[union-attr]
+        index, variables = self._choose(e, overloads, types)
+        overload = overloads[index]
+        patterns = overload.signature.expand(len(types))
+        assert patterns is not None
+        args: list[x.Expr | x.Lambda] = []
+        for pattern, arg, value in zip(patterns, e.args, bound, strict=True):
+            if isinstance(arg, ast.Lambda):
+                args.append(self._lambda(arg, pattern, variables))
+            elif value is None:
+                assert isinstance(arg, ast.Name)
+                args.append(x.Literal(arg.name, STRING))
+            elif pattern.kind in ("any", "struct") or (value.type.kind is Kind.ANY and pattern.kind == "any"):
+                args.append(value)
+            else:
+                args.append(implicit_cast(value, fill(pattern, variables, [value.type])))
+        return self._made_call(overload, args, variables)
+
+    def _choose(self, e: ast.Call, overloads: Sequence[Overload], types: Sequence[DataType]) -> tuple[int, dict[str, DataType]]:
+        lambdas = [len(a.params) for a in e.args if isinstance(a, ast.Lambda)]
+        fitting = [
+            o for o in overloads if not lambdas or [len(p.parts) - 1 for p in o.signature.params if p.kind == "lambda"] == lambdas
+        ]
+        index, variables = choose(e.name.lower(), [o.signature for o in fitting or overloads], types)
+        return overloads.index((fitting or overloads)[index]), variables
+
+    def _lambda(self, e: ast.Lambda, pattern: Pattern, variables: dict[str, DataType]) -> x.Lambda:
+        param_types = [fill(p, variables, ()) for p in pattern.parts[:-1]]
+        if len(set(e.params)) != len(e.params):
+            raise StatementError("Lambda arguments have to be unique", e.span)
+        if len(param_types) != len(e.params):
+            raise StatementError(f"expected a lambda of {len(param_types)} parameters, found {len(e.params)}", e.span)
+        inner = replace(self, lambdas={**self.lambdas, **dict(zip(e.params, param_types, strict=True))})
+        body = inner.bind(e.body)
+        result = pattern.parts[-1]
+        if match_pattern(result, body.type, variables) is None:
+            raise StatementError(
+                f"{self._context()}the lambda gives {show_type(body.type)}, expected {show_type(fill(result, variables, ()))}",
+                e.body.span,
+            )
+        return x.Lambda(e.params, implicit_cast(body, fill(result, variables, ())))
+
+    def _made_call(self, overload: Overload, args: Sequence[x.Expr | x.Lambda], variables: dict[str, DataType]) -> x.Expr:
+        types = [a.type for a in args if not isinstance(a, x.Lambda)]
+        result = overload.result_type(types) if overload.result_type else fill(overload.signature.result, variables, types)
+        extra = () if overload.extra is None else overload.extra(types, result)
+        constants = tuple(x.Literal(value, ANY) for value in extra)
+        function = x.Function(overload.name.lower(), overload.impl, overload.handles_null, overload.kernel, overload.spark)
+        return x.Call(function, (*args, *constants), result)
+
+
+def widen(e: x.Expr, type: DataType) -> x.Expr:
+    """Return a numeric expression as a wider type; literals at once."""
+    if e.type == type:
+        return e
+    return convert_literal(e, type) if isinstance(e, x.Literal) else x.Cast(e, type)
+
+
+def replace_type(e: x.Expr, type: DataType) -> x.Expr:
+    """Give a NULL literal a type; leave anything else."""
+    return x.Literal(None, type) if isinstance(e, x.Literal) and e.value is None else e
+
+
+def _described(e: ast.Expression, bound: x.Expr) -> str:
+    return f"{expression_text(e)} ({show_type(bound.type)})"
+
+
+def _can_compare(left: DataType, right: DataType, *, is_equality: bool) -> bool:
+    if Kind.ANY in (left.kind, right.kind):
+        return True
+    if left.kind in _NESTED or right.kind in _NESTED:
+        return is_equality and left == right
+    if is_numeric(left) and is_numeric(right):
+        return True
+    if left.kind is Kind.BOOLEAN and right.kind is Kind.BOOLEAN:
+        return is_equality
+    if {left.kind, right.kind} == {Kind.DATE, Kind.TIMESTAMP}:
+        return True
+    return left.kind is right.kind

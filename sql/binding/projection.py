@@ -1,0 +1,196 @@
+"""SELECT lists: stars spread out, names given, key columns found among the items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logflume.log.schemas import Kind
+from logflume.sql import ast
+from logflume.sql.errors import StatementError
+from logflume.sql.format import expression_text
+from logflume.sql.tree import rewrite
+
+from .expressions import Binder
+from .scope import RESERVED_COLUMNS, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One output column: its name and its expression, names in it canonical (source.column)."""
+
+    name: str
+    expression: ast.Expression
+    has_alias: bool
+
+    @property
+    def span(self) -> ast.Span:
+        return self.expression.span
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of the result's key: the expressions that may stand for it in the SELECT, best first. `is_synthetic`: ROWKEY."""
+
+    accepted: tuple[ast.Expression, ...]
+    is_synthetic: bool = False
+
+
+def canonical(e: ast.Expression, scope: Scope, clause: str, *, lambdas: frozenset[str] = frozenset()) -> ast.Expression:
+    """Return the expression with every column name as source.column, so that equal meaning is equal text.
+
+    Names that are no columns (time units, lambda parameters) stay; unknown ones are left for binding to refuse.
+    """
+
+    def change(node: ast.Expression) -> ast.Expression | None:
+        if isinstance(node, ast.Name) and not (node.source is None and node.name in lambdas):
+            found = scope.find(node)
+            return None if found is None else ast.Name(found.name, found.source, span=node.span)
+        if isinstance(node, ast.Lambda):
+            inner = canonical(node.body, scope, clause, lambdas=lambdas | set(node.params))
+            return ast.Lambda(node.params, inner, span=node.span)
+        return None
+
+    return rewrite(e, change)
+
+
+def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leading: Sequence[ast.Expression]) -> list[Item]:
+    """Return the output columns of a SELECT list. `leading`: expressions that * puts in front (new key columns)."""
+    clashing = _clashing(scope)
+    taken: list[Item] = []
+    generated = 0
+    known = {c.name for c in scope.plain()}
+    for item in items:
+        if item.kind == "expr":
+            assert item.expression is not None
+            e = canonical(item.expression, scope, "SELECT")
+            if item.alias is not None:
+                _check_alias(item)
+                taken.append(Item(item.alias, e, True))
+            elif isinstance(e, ast.Name):
+                name = f"{e.source}_{e.name}" if e.name in clashing and e.source is not None else e.name
+                taken.append(Item(name, e, False))
+            elif isinstance(e, ast.Dereference):
+                taken.append(Item(_free(e.name, {i.name for i in taken} | known), e, False))
+            else:
+                while f"KSQL_COL_{generated}" in known:
+                    generated += 1
+                taken.append(Item(f"KSQL_COL_{generated}", e, False))
+                generated += 1
+        elif item.kind == "struct":
+            taken.extend(_struct_fields(item, scope, binder))
+        else:
+            columns = scope.plain() if item.kind == "all" else scope.of_source(item.source or "", item.span)
+            if item.kind == "all":
+                for e in leading:
+                    taken.append(Item(_leading_name(e, generated), e, False))
+                    generated += not isinstance(e, ast.Name)
+            for column in columns:
+                e = ast.Name(column.name, column.source, span=item.span)
+                if item.kind == "all" and e in leading:
+                    continue
+                taken.append(Item(f"{column.source}_{column.name}" if scope.is_joined else column.name, e, False))
+    return taken
+
+
+def _leading_name(e: ast.Expression, generated: int) -> str:
+    if isinstance(e, ast.Name | ast.Dereference):
+        return e.name
+    return f"KSQL_COL_{generated}"
+
+
+def _clashing(scope: Scope) -> set[str]:
+    if not scope.is_joined:
+        return set()
+    names = [c.name for c in scope.columns]
+    return {n for n in names if names.count(n) > 1}
+
+
+def _check_alias(item: ast.SelectItem) -> None:
+    if item.alias in RESERVED_COLUMNS:
+        raise StatementError(f"`{item.alias}` is a reserved column name. You cannot use it as an alias for a column.", item.span)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    if name not in taken:
+        return name
+    number = 1
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _struct_fields(item: ast.SelectItem, scope: Scope, binder: Binder) -> list[Item]:
+    assert item.expression is not None
+    e = canonical(item.expression, scope, "SELECT")
+    type = binder.bind(e).type
+    if type.kind is not Kind.STRUCT:
+        raise StatementError(f"'->*' needs a STRUCT on its left, found {expression_text(e)} ({type})", item.span)
+    return [Item(f.name, ast.Dereference(e, f.name, span=item.span), False) for f in type.fields]
+
+
+def check_names(items: Sequence[Item]) -> None:
+    """Refuse pseudo-columns without an alias, as a stored result cannot have them."""
+    for item in items:
+        if not item.has_alias and item.name in RESERVED_COLUMNS:
+            raise StatementError(f"Reserved column name in select: `{item.name}`. Please remove or alias the column.", item.span)
+
+
+def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], *, sink: str, clause: str) -> list[Item]:
+    """Return the item of each key column, in the key's order.
+
+    `clause`: what made the key ('key column', 'grouping expression', ...), for messages.
+
+    Raises:
+        StatementError: a key column is not selected, or more than once.
+    """
+    found: list[Item] = []
+    missing: list[KeyColumn] = []
+    for key in keys:
+        candidates = [[i for i in items if i.expression == e] for e in key.accepted]
+        same = next((c for c in candidates if c), None)
+        if same is None:
+            missing.append(key)
+        elif len(same) > 1:
+            raise _repeated(same, clause)
+        else:
+            found.append(same[0])
+    if missing:
+        raise _missing(missing, keys, sink=sink, clause=clause)
+    return found
+
+
+def _repeated(same: Sequence[Item], clause: str) -> StatementError:
+    names = [i.name for i in same]
+    if clause == "grouping expression":
+        shown = " and ".join(f"`{n}`" for n in names)
+        return StatementError(
+            f"The projection contains a key column more than once: {shown}.\nUse AS_VALUE() for a copy.", same[1].span
+        )
+    first = same[0].expression
+    shown_key = first.name if isinstance(first, ast.Name) else names[0]
+    return StatementError(
+        f"The projection contains a key column (`{shown_key}`) more than once, aliased as: {' and '.join(names)}.\n"
+        "Each key column must only be in the projection once. If you intended to copy the key into the value, then consider "
+        "using the AS_VALUE function to indicate which key reference should be copied.",
+        same[1].span,
+    )
+
+
+def _missing(missing: Sequence[KeyColumn], keys: Sequence[KeyColumn], *, sink: str, clause: str) -> StatementError:
+    def shown(e: ast.Expression) -> str:
+        return e.name if isinstance(e, ast.Name) and clause != "join expression" else expression_text(e)
+
+    if clause == "join expression":
+        texts = [shown(e) for e in missing[0].accepted]
+        joined = " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+    else:
+        texts = [shown(k.accepted[0]) for k in missing]
+        joined = " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+    plural = "s" if len(texts) > 1 else ""
+    example = texts[0] if clause == "join expression" else ", ".join(texts)
+    return StatementError(
+        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.\n"
+        f"The query used to build `{sink}` must include the {clause}{plural} {joined} in its projection (eg, SELECT "
+        f"{example}...)."
+    )

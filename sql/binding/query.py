@@ -1,0 +1,491 @@
+"""Queries: syntax tree -> logical plan. The static rules of the dialect are checked here, each with its cause and position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from logflume.log.schemas import ANY, BIGINT, Column, array
+from logflume.sql import ast
+from logflume.sql import plan as p
+from logflume.sql.errors import NotSupported, StatementError
+from logflume.sql.format import expression_text
+from logflume.sql.functions.library import Library
+from logflume.sql.tree import children, rewrite, walk
+from logflume.sql.types import show_type
+from logflume.streams import expr as x
+from logflume.streams.graph import Emit, TimeWindow
+
+from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
+from .context import Context
+from .expressions import Binder
+from .projection import Item, KeyColumn, canonical, check_names, find_keys, spread
+from .scope import WINDOW_COLUMNS, Scope, Visible
+from .sources import Relation, bind_relation, carry
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a query is for. `sink`: the stream or table it makes or fills; None: someone watches. `statement`: for messages."""
+
+    query_id: str
+    sink: str | None = None
+    statement: str = "SELECT"
+
+    @property
+    def is_persistent(self) -> bool:
+        return self.sink is not None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """A query with the columns of its result; `root` puts out `value` under the key `key`."""
+
+    root: p.Operator
+    kind: p.ResultKind
+    key: tuple[Column, ...]
+    value: tuple[Column, ...]
+    relation: Relation
+    window: TimeWindow | None
+    has_new_key: bool
+    columns: tuple[str, ...]
+
+    @property
+    def is_grouped(self) -> bool:
+        return any(isinstance(o, p.Aggregate) for o in p.operators(self.root))
+
+
+def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery:
+    """Bind a query.
+
+    Raises:
+        StatementError: with the position of what is to blame.
+    """
+    _check_clauses(query)
+    relation = bind_relation(query, context)
+    shape = _Shape(query, context, target, relation)
+    relation = shape.filtered()
+    if query.group_by is not None or any(has_aggregate(e, context.library) for e in shape.expressions()):
+        return shape.aggregated(relation)
+    if query.partition_by is not None:
+        return shape.partitioned(relation)
+    return shape.projected(relation)
+
+
+def _check_clauses(query: ast.Query) -> None:
+    if query.window is not None and query.group_by is None:
+        raise StatementError("WINDOW clause requires a GROUP BY clause.", query.clause_span("WINDOW"))
+    if query.having is not None and query.group_by is None:
+        raise StatementError("HAVING requires a GROUP BY clause; WHERE filters records.", query.clause_span("HAVING"))
+    if query.group_by is not None and query.partition_by is not None:
+        raise StatementError("Queries only support one of PARTITION BY and GROUP BY", query.clause_span("PARTITION BY"))
+    if query.emit == "FINAL" and (query.group_by is None or query.window is None):
+        raise StatementError(
+            "EMIT FINAL is only supported for windowed aggregations: GROUP BY and WINDOW", query.clause_span("EMIT")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """One query on its way to a plan: what all its clauses need."""
+
+    query: ast.Query
+    context: Context
+    target: Target
+    relation: Relation
+
+    def binder(self, scope: Scope, clause: str) -> Binder:
+        return Binder(scope, self.context.library, self.context.catalog.types, clause, fixed_now_ms=self.context.fixed_now_ms)
+
+    def expressions(self) -> list[ast.Expression]:
+        found = [i.expression for i in self.query.select if i.expression is not None]
+        return found if self.query.having is None else [*found, self.query.having]
+
+    def items(self, relation: Relation, leading: Sequence[ast.Expression] = ()) -> list[Item]:
+        items = spread(self.query.select, relation.scope, self.binder(relation.scope, "SELECT"), leading)
+        if self.target.is_persistent:
+            check_names(items)
+        return items
+
+    def filtered(self) -> Relation:
+        """WHERE."""
+        where, relation = self.query.where, self.relation
+        if where is None:
+            return relation
+        _refuse_calls(where, self.context.library, "WHERE", relation)
+        predicate = self.binder(relation.scope, "WHERE").condition(where)
+        return replace(relation, operator=p.Filter(relation.operator, predicate))
+
+    # ---------------------------------------------------------------------------------------- no change of key
+
+    def projected(self, relation: Relation) -> BoundQuery:
+        items = self.items(relation)
+        kind = p.ResultKind.TABLE if relation.is_table else p.ResultKind.STREAM
+        clause = "join expression" if len(relation.sources) > 1 else "key column"
+        key_items = self._keys(relation.keys, items, clause)
+        spread_out, binder = self._exploded(relation, items, kind)
+        columns = self._bind_items([i for i in items if i not in key_items], binder)
+        key = _named_key(relation.key_columns, key_items)
+        root = p.Select(spread_out.operator, tuple(columns))
+        return self._bound(
+            root, kind, key, columns, relation, items, window=_window_of(relation), has_new_key=len(relation.sources) > 1
+        )
+
+    def _keys(self, keys: Sequence[KeyColumn], items: Sequence[Item], clause: str) -> list[Item]:
+        """Return the key items: all that a stored result needs, or those there are for one that is watched."""
+        if self.target.is_persistent:
+            if any(k.is_synthetic for k in keys):
+                raise NotSupported("a join on expressions of both sides, with a synthetic key", self.query.span)
+            return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
+        return []
+
+    def _bind_items(self, items: Sequence[Item], binder: Binder) -> list[tuple[str, x.Expr]]:
+        columns: list[tuple[str, x.Expr]] = []
+        for item in items:
+            e = binder.bind(item.expression)
+            if e.type == ANY:
+                raise StatementError(
+                    "Can't infer a type of null. Please explicitly cast it to a required type, e.g. CAST(null AS VARCHAR).",
+                    item.span,
+                )
+            if any(item.name == name for name, _ in columns):
+                raise StatementError(
+                    f"Duplicate value columns found in schema: `{item.name}` {show_type(e.type)}; give one of them another name "
+                    "with AS",
+                    item.span,
+                )
+            columns.append((item.name, e))
+        if not columns and self.target.is_persistent:
+            raise StatementError("The projection contains no value columns.", self.query.span)
+        return columns
+
+    def _exploded(self, relation: Relation, items: Sequence[Item], kind: p.ResultKind) -> tuple[Relation, Binder]:
+        """Put table functions before the projection; their items then read like columns."""
+        library = self.context.library
+        calls = _table_calls([i.expression for i in items], library)
+        if not calls:
+            return relation, self.binder(relation.scope, "SELECT")
+        if kind is p.ResultKind.TABLE:
+            raise StatementError("Table source is not supported with table functions; read the topic as a STREAM", calls[0].span)
+        binder = self.binder(relation.scope, "SELECT")
+        kept = [c for c in relation.scope.columns if not c.is_pseudo]
+        named = {n.name for i in items for n in walk(i.expression) if isinstance(n, ast.Name)}
+        kept += [c for c in relation.scope.columns if c.is_pseudo and c.name in named]
+        carried = carry(relation, kept)
+        lists = [_table_function_list(call, binder) for call in calls]
+        columns = [(name, e, False) for name, e in carried.named]
+        columns += [(f"KSQL_UDTF_{n}", e, True) for n, e in enumerate(lists)]
+        substitutions: dict[ast.Expression, x.Expr] = {}
+        for n, (call, e) in enumerate(zip(calls, lists, strict=True)):
+            assert e.type.element is not None
+            substitutions[call] = x.ColumnRef(x.Side.VALUE, f"KSQL_UDTF_{n}", e.type.element)
+        spread_out = replace(relation, operator=p.Explode(relation.operator, tuple(columns)), scope=carried.scope)
+        return spread_out, replace(self.binder(carried.scope, "SELECT"), substitutions=substitutions)
+
+    def _bound(
+        self,
+        root: p.Operator,
+        kind: p.ResultKind,
+        key: tuple[Column, ...],
+        columns: Sequence[tuple[str, x.Expr]],
+        relation: Relation,
+        items: Sequence[Item],
+        *,
+        window: TimeWindow | None,
+        has_new_key: bool,
+    ) -> BoundQuery:
+        value = tuple(Column(name, e.type) for name, e in columns)
+        shown = tuple(i.name for i in items)
+        return BoundQuery(root, kind, key, value, relation, window, has_new_key, shown)
+
+    # ---------------------------------------------------------------------------------------- PARTITION BY
+
+    def partitioned(self, relation: Relation) -> BoundQuery:
+        if relation.is_table:
+            raise StatementError(
+                "PARTITION BY is not supported on tables; GROUP BY makes a table of another key", self._span("PARTITION BY")
+            )
+        if relation.first.window is not None:
+            raise NotSupported("PARTITION BY on a windowed source", self._span("PARTITION BY"))
+        binder = self.binder(relation.scope, "PARTITION BY")
+        given = self.query.partition_by or ()
+        wanted = [] if [type(e) for e in given] == [ast.NullLiteral] else list(given)
+        for e in wanted:
+            _refuse_calls(e, self.context.library, "PARTITION BY", relation)
+        exprs = [canonical(e, relation.scope, "PARTITION BY") for e in wanted]
+        bound = [binder.bind(e) for e in wanted]
+        for e, b in zip(wanted, bound, strict=True):
+            if b.type == ANY:
+                raise StatementError("Cannot PARTITION BY multiple columns including NULL", e.span)
+        items = self.items(relation, leading=exprs)
+        key_items = self._keys([KeyColumn((e,)) for e in exprs], items, "partitioning expression")
+        spread_out, select_binder = self._exploded(relation, items, p.ResultKind.STREAM)
+        if spread_out is not relation:
+            binder = replace(select_binder, clause="PARTITION BY")
+            bound = [binder.bind(e) for e in exprs]
+        columns = self._bind_items([i for i in items if i not in key_items], select_binder)
+        names = [i.name for i in key_items] or [f"KSQL_COL_{n}" for n in range(len(bound))]
+        hidden = [(f"KSQL_KEY_{n}", b) for n, b in enumerate(bound)]
+        keyed = p.Rekey(
+            p.Select(spread_out.operator, (*columns, *hidden), "PARTITION-BY"),
+            tuple((n, x.ColumnRef(x.Side.VALUE, h, b.type)) for n, (h, b) in zip(names, hidden, strict=True)),
+            "PARTITION-BY",
+        )
+        refs = [(n, x.ColumnRef(x.Side.VALUE, n, e.type)) for n, e in columns]
+        root = p.Select(keyed, tuple(refs))
+        key = tuple(Column(n, b.type) for n, b in zip(names, bound, strict=True))
+        return self._bound(root, p.ResultKind.STREAM, key, columns, relation, items, window=None, has_new_key=True)
+
+    def _span(self, clause: str) -> ast.Span:
+        return self.query.clause_span(clause)
+
+    # ---------------------------------------------------------------------------------------- GROUP BY
+
+    def aggregated(self, relation: Relation) -> BoundQuery:
+        query, library = self.query, self.context.library
+        self._check_aggregation(relation)
+        groups = [canonical(e, relation.scope, "GROUP BY") for e in query.group_by or ()]
+        group_binder = self.binder(relation.scope, "GROUP BY")
+        for e, given in zip(groups, query.group_by or (), strict=True):
+            _refuse_calls(given, library, "GROUP BY", relation)
+            if groups.count(e) > 1:
+                raise StatementError(f"Duplicate GROUP BY expression: {expression_text(given)}", given.span)
+        bound_groups = [group_binder.bind(e) for e in groups]
+        items = self.items(relation)
+        having = None if query.having is None else canonical(query.having, relation.scope, "HAVING")
+        calls = aggregate_calls([*(i.expression for i in items), *([having] if having else [])], library)
+        if not calls:
+            raise StatementError(
+                "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.clause_span("GROUP BY")
+            )
+        aggregates = [bind_aggregate(c, n, self.binder(relation.scope, "SELECT")) for n, c in enumerate(calls)]
+        if relation.is_table:
+            without = [a.call.name for a in aggregates if not a.has_undo]
+            if without:
+                raise StatementError(
+                    f"The aggregation function(s) ({', '.join(without)}) cannot be applied to a table source, only to a stream "
+                    "source.",
+                    query.clause_span("GROUP BY"),
+                )
+            raise NotSupported("GROUP BY on a table", query.clause_span("GROUP BY"))
+        self._check_items(items, having, groups, relation)
+        key_items = self._group_keys(groups, items)
+        names = _group_names(groups, key_items, items)
+        window = None if query.window is None else _time_window(query.window, is_final=query.emit == "FINAL")
+        operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
+        emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
+        root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
+        after = self._after(groups, names, bound_groups, placed, window)
+        if having is not None:
+            root = p.Filter(root, replace(after, clause="HAVING").condition(having), "HAVING")
+        columns = self._bind_items([i for i in items if i not in key_items], after)
+        root = p.Select(root, tuple(columns))
+        key = tuple(Column(n, b.type) for n, b in zip(names, bound_groups, strict=True))
+        has_new_key = tuple(groups) != tuple(k.accepted[0] for k in relation.keys)
+        return self._bound(root, p.ResultKind.TABLE, key, columns, relation, items, window=window, has_new_key=has_new_key)
+
+    def _check_aggregation(self, relation: Relation) -> None:
+        query, library = self.query, self.context.library
+        if query.group_by is None:
+            call = aggregate_calls(self.expressions(), library)[0]
+            shown = f"{call.name}(ROWTIME)" if call.is_star else expression_text(call)
+            raise StatementError(
+                f"{self.target.statement} statement does not support aggregate function [{shown}] without a GROUP BY clause.",
+                call.span,
+            )
+        for e in self.expressions():
+            for part in walk(e):
+                if isinstance(part, ast.Call) and part.name in library.tables:
+                    raise StatementError("Table functions cannot be used with aggregations.", part.span)
+        if relation.first.window is not None:
+            raise NotSupported("GROUP BY on a windowed source", query.clause_span("GROUP BY"))
+        kafka = [s.name for s in relation.sources if s.value_format.name == "KAFKA"]
+        if kafka:
+            raise StatementError(
+                f"Source(s) {', '.join(kafka)} are using the 'KAFKA' value format. This format does not yet support GROUP BY.",
+                query.clause_span("GROUP BY"),
+            )
+
+    def _check_items(
+        self, items: Sequence[Item], having: ast.Expression | None, groups: Sequence[ast.Expression], relation: Relation
+    ) -> None:
+        """Refuse what is neither an aggregate nor made of the group's expressions."""
+        is_windowed = self.query.window is not None
+        for expressions, what in (([i.expression for i in items], "SELECT"), ([having] if having is not None else [], "HAVING")):
+            wrong = [
+                e
+                for e in expressions
+                if not _is_grouped(e, groups, self.context.library, relation.scope, is_windowed=is_windowed)
+            ]
+            if wrong:
+                shown = ", ".join(expression_text(_bare(e, relation.scope)) for e in wrong)
+                hint = "Either add the column(s) to the GROUP BY or remove them from the " + what + "."
+                raise StatementError(f"Non-aggregate {what} expression(s) not part of GROUP BY: {shown}\n{hint}", wrong[0].span)
+
+    def _group_keys(self, groups: Sequence[ast.Expression], items: Sequence[Item]) -> list[Item]:
+        if not self.target.is_persistent:
+            return []
+        return find_keys([KeyColumn((e,)) for e in groups], items, sink=self.target.sink or "", clause="grouping expression")
+
+    def _after(
+        self,
+        groups: Sequence[ast.Expression],
+        names: Sequence[str],
+        bound: Sequence[x.Expr],
+        aggregates: Sequence[BoundAggregate],
+        window: TimeWindow | None,
+    ) -> Binder:
+        """Return the binder of what stands behind the aggregation: groups are the key, calls are columns."""
+        substitutions: dict[ast.Expression, x.Expr] = {a.call: a.column for a in aggregates}
+        for e, name, b in zip(groups, names, bound, strict=True):
+            substitutions[e] = x.ColumnRef(x.Side.KEY, name, b.type)
+        visible = [Visible("", "ROWTIME", x.ColumnRef(x.Side.META, "ROWTIME", BIGINT), is_pseudo=True)]
+        if window is not None:
+            visible += [
+                Visible("", meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True)
+                for meta, type in WINDOW_COLUMNS.items()
+            ]
+        return replace(self.binder(Scope(tuple(visible)), "SELECT"), substitutions=substitutions)
+
+
+def _named_key(columns: Sequence[Column], items: Sequence[Item]) -> tuple[Column, ...]:
+    """Return the key columns under the names that the SELECT gives them."""
+    if not items:
+        return tuple(columns)
+    return tuple(Column(item.name, column.type) for item, column in zip(items, columns, strict=True))
+
+
+def _window_of(relation: Relation) -> TimeWindow | None:
+    window = relation.first.window
+    if window is None:
+        return None
+    if window.kind == "SESSION" or window.size_ms is None:
+        raise NotSupported("a session-windowed source")
+    return TimeWindow(window.size_ms, window.advance_ms or window.size_ms)
+
+
+def _refuse_calls(e: ast.Expression, library: Library, clause: str, relation: Relation) -> None:
+    for part in walk(e):
+        if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and relation.scope.find(part) is None:
+            raise StatementError(f"Error in {clause} expression: Unknown column {part.name}.", part.span)
+        if isinstance(part, ast.Call) and part.name in library.tables:
+            raise StatementError(f"Table functions cannot be used in the {clause} clause.", part.span)
+        if isinstance(part, ast.Call) and part.name in library.aggregates:
+            for arg in part.args:
+                _refuse_calls(arg, library, clause, relation)
+            hint = "; HAVING filters groups" if clause == "WHERE" else ""
+            raise StatementError(f"{clause} does not support aggregate functions: {part.name}{hint}", part.span)
+
+
+def _is_grouped(
+    e: ast.Expression, groups: Sequence[ast.Expression], library: Library, scope: Scope, *, is_windowed: bool
+) -> bool:
+    if e in groups:
+        return True
+    if isinstance(e, ast.Call) and e.name in library.aggregates:
+        return True
+    if isinstance(e, ast.Name):
+        return is_windowed and e.name in WINDOW_COLUMNS
+    if isinstance(e, ast.Lambda):
+        return True
+    return all(_is_grouped(c, groups, library, scope, is_windowed=is_windowed) for c in children(e))
+
+
+def _bare(e: ast.Expression, scope: Scope) -> ast.Expression:
+    """Return an expression with the shortest names that are still clear."""
+    if scope.is_joined:
+        return e
+    return rewrite(e, lambda n: ast.Name(n.name) if isinstance(n, ast.Name) else None)
+
+
+def _group_names(groups: Sequence[ast.Expression], key_items: Sequence[Item], items: Sequence[Item]) -> list[str]:
+    """Return the names of the key columns: as selected, else the column's own."""
+    if key_items:
+        return [i.name for i in key_items]
+    names: list[str] = []
+    for n, e in enumerate(groups):
+        name = e.name if isinstance(e, ast.Name | ast.Dereference) else f"KSQL_KEY_{n}"
+        names.append(name if name not in names else f"{name}_{n}")
+    return names
+
+
+def _time_window(window: ast.Window, *, is_final: bool) -> TimeWindow:
+    if window.kind == "SESSION":
+        raise NotSupported("WINDOW SESSION", window.span)
+    size = window.size.ms
+    advance = size if window.advance is None else window.advance.ms
+    if size < 1 or advance < 1:
+        raise StatementError("a window's SIZE and ADVANCE BY must be at least 1 millisecond", window.span)
+    if advance > size:
+        raise StatementError(
+            f"ADVANCE BY ({advance} ms) must not be longer than SIZE ({size} ms): records between windows would be lost",
+            window.span,
+        )
+    grace = window.grace.ms if window.grace is not None else 0 if is_final else max(DAY_MS - size, 0)
+    retention = 0 if window.retention is None else window.retention.ms
+    if window.retention is not None and retention < size + (window.grace.ms if window.grace else 0):
+        raise StatementError(
+            f"The window retention period ({retention} ms) is smaller than size plus grace period; make it longer",
+            window.retention.span,
+        )
+    return TimeWindow(size, advance, grace, retention)
+
+
+def _grouped(
+    relation: Relation,
+    groups: Sequence[ast.Expression],
+    bound: Sequence[x.Expr],
+    names: Sequence[str],
+    aggregates: Sequence[BoundAggregate],
+) -> tuple[p.Operator, list[BoundAggregate]]:
+    """Return the input keyed by the groups, with the aggregates reading it: as it is if that is its key already."""
+    is_same = [k.accepted[0] for k in relation.keys] == list(groups) and [c.name for c in relation.key_columns] == list(names)
+    if is_same and not isinstance(relation.operator, p.JoinTable):
+        return relation.operator, list(aggregates)
+    columns: list[p.NamedExpr] = [(f"KSQL_KEY_{n}", b) for n, b in enumerate(bound)]
+    placed: list[BoundAggregate] = []
+    for aggregate in aggregates:
+        refs: list[x.Expr] = []
+        for arg in aggregate.aggregation.args:
+            if isinstance(arg, x.Literal):
+                refs.append(arg)
+                continue
+            name = next((n for n, e in columns if e == arg), None)
+            if name is None:
+                name = f"KSQL_ARG_{len(columns)}"
+                columns.append((name, arg))
+            refs.append(x.ColumnRef(x.Side.VALUE, name, arg.type))
+        placed.append(replace(aggregate, aggregation=replace(aggregate.aggregation, args=tuple(refs))))
+    prepared = p.Select(relation.operator, tuple(columns), "GROUP-BY")
+    keys = tuple(
+        (n, x.ColumnRef(x.Side.VALUE, f"KSQL_KEY_{i}", b.type)) for i, (n, b) in enumerate(zip(names, bound, strict=True))
+    )
+    return p.Rekey(prepared, keys, "GROUP-BY"), placed
+
+
+# ------------------------------------------------------------------------------------------------ table functions
+
+
+def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> list[ast.Call]:
+    """Return the table function calls in order; two equal ones are two."""
+    found: list[ast.Call] = []
+    for e in expressions:
+        for part in walk(e):
+            if not isinstance(part, ast.Call) or part.name not in library.tables:
+                continue
+            if any(isinstance(inner, ast.Call) and inner.name in library.tables for arg in part.args for inner in walk(arg)):
+                raise StatementError(f"Table functions can not be nested: {expression_text(part)}", part.span)
+            found.append(part)
+        if isinstance(e, ast.SearchedCase | ast.SimpleCase) and any(c in found for c in walk(e)):
+            raise StatementError("Table functions cannot be used in CASE: " + expression_text(e), e.span)
+    return found
+
+
+def _table_function_list(call: ast.Call, binder: Binder) -> x.Expr:
+    """Bind a table function to the expression of its list."""
+    scalar = replace(binder, library=binder.library.extended(scalars=binder.library.tables[call.name]))
+    bound = scalar.bind(call)
+    assert isinstance(bound, x.Call)
+    return replace(bound, type=array(bound.type))

@@ -1,0 +1,145 @@
+"""What exists: streams, tables, types and persistent queries. Immutable: each change gives a new catalog, so that a failed
+statement changes nothing and a plan can be made against a draft. Picklable, as a Spark job needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from logflume.log import near_matches
+from logflume.log.schemas import Column, DataType, FormatSpec
+
+from .ast import NOWHERE, Span
+from .errors import StatementError
+from .format import name_text
+
+
+@dataclass(frozen=True, slots=True)
+class WindowInfo:
+    """How a windowed key is to be read: TUMBLING or HOPPING with a size (ms), or SESSION."""
+
+    kind: str
+    size_ms: int | None = None
+    advance_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderColumn:
+    """A column filled from record headers: all of them (`key` None), or the last of one key."""
+
+    name: str
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """A stream or table over a topic.
+
+    Attributes:
+        timestamp: the column that gives the event time, and the pattern when it is text.
+        query_id: the persistent query that made and feeds it (CREATE ... AS); None for a plain one.
+        is_read_only: made by CREATE SOURCE.
+        partitions: of the topic when it was declared with a number or made by a query; None: ask the log.
+        statement: the text that made it.
+    """
+
+    name: str
+    is_table: bool
+    topic: str
+    key: tuple[Column, ...]
+    value: tuple[Column, ...]
+    key_format: FormatSpec
+    value_format: FormatSpec
+    headers: tuple[HeaderColumn, ...] = ()
+    window: WindowInfo | None = None
+    timestamp: tuple[str, str | None] | None = None
+    query_id: str | None = None
+    is_read_only: bool = False
+    partitions: int | None = None
+    statement: str = ""
+
+    @property
+    def kind(self) -> str:
+        return "TABLE" if self.is_table else "STREAM"
+
+    def columns(self) -> tuple[Column, ...]:
+        return self.key + self.value
+
+
+@dataclass(frozen=True, slots=True)
+class QueryInfo:
+    """A persistent query: what it reads, where it writes, and the statement to make it again from."""
+
+    id: str
+    statement: str
+    sink: str
+    sources: tuple[str, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Sources, types and queries by name. `next_number` makes query ids unique for all time."""
+
+    sources: Mapping[str, SourceInfo] = field(default_factory=dict)
+    types: Mapping[str, DataType] = field(default_factory=dict)
+    queries: Mapping[str, QueryInfo] = field(default_factory=dict)
+    next_number: int = 0
+
+    def source(self, name: str, span: Span = NOWHERE) -> SourceInfo:
+        """Return a stream or table.
+
+        Raises:
+            StatementError: there is none of that name, with near matches.
+        """
+        found = self.sources.get(name)
+        if found is None:
+            raise StatementError(f"{name_text(name)} does not exist.{self.hint(name)}", span)
+        return found
+
+    def hint(self, name: str) -> str:
+        """Return what to write instead of an unknown source name, or ''."""
+        other_case = [n for n in self.sources if n.upper() == name.upper() and n != name]
+        if other_case:
+            shown = " or ".join(n if n == n.upper() else f'"{n}"' for n in other_case)
+            advice = (
+                "try removing double quotes from the source name"
+                if other_case[0] == name.upper()
+                else "wrap the source name in double quotes to make it case-sensitive"
+            )
+            return f"\nDid you mean {shown}? Hint: {advice}."
+        near = near_matches(name, self.sources)
+        if near:
+            return f" Did you mean {' or '.join(map(name_text, near))}?"
+        return " SHOW STREAMS and SHOW TABLES list what does."
+
+    def with_source(self, source: SourceInfo) -> Catalog:
+        return replace(self, sources={**self.sources, source.name: source})
+
+    def without_source(self, name: str) -> Catalog:
+        return replace(self, sources={k: v for k, v in self.sources.items() if k != name})
+
+    def with_query(self, query: QueryInfo) -> Catalog:
+        return replace(self, queries={**self.queries, query.id: query})
+
+    def without_query(self, query_id: str) -> Catalog:
+        return replace(self, queries={k: v for k, v in self.queries.items() if k != query_id})
+
+    def with_type(self, name: str, type: DataType) -> Catalog:
+        return replace(self, types={**self.types, name: type})
+
+    def without_type(self, name: str) -> Catalog:
+        return replace(self, types={k: v for k, v in self.types.items() if k != name})
+
+    def readers_of(self, name: str) -> list[str]:
+        """Return the ids of the queries that read a source."""
+        return [q.id for q in self.queries.values() if name in q.sources]
+
+    def writers_to(self, name: str) -> list[str]:
+        """Return the ids of the queries that write to a source."""
+        return [q.id for q in self.queries.values() if q.sink == name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Catalog, (dict(self.sources), dict(self.types), dict(self.queries), self.next_number)

@@ -1,0 +1,33 @@
+"""Distance on the sphere."""
+
+from __future__ import annotations
+
+import math
+
+from .signature import Overload, overload
+
+# Mean radius of the Earth; the same constants give 111.19 km for a degree.
+_RADIUS = {"KM": 6371.0, "KILOMETER": 6371.0, "KILOMETERS": 6371.0, "MI": 3959.0, "MILE": 3959.0, "MILES": 3959.0}
+
+
+def geo_distance(lat1: float, lon1: float, lat2: float, lon2: float, unit: str = "KM") -> float:
+    """Haversine distance of two points in degrees. Raises ValueError for coordinates or a unit that cannot be."""
+    radius = _RADIUS.get(unit.upper())
+    if radius is None:
+        raise ValueError(f"GEO_DISTANCE function units parameter must be one of {sorted(_RADIUS)}, found {unit!r}")
+    if max(abs(lat1), abs(lat2)) > 90 or max(abs(lon1), abs(lon2)) > 180:
+        raise ValueError("valid latitude values for GeoDistance function are in the range of -90 to 90, longitude -180 to 180")
+    d_lat, d_lon = math.radians(lat2 - lat1), math.radians(lon2 - lon1)
+    a = math.sin(d_lat / 2) ** 2 + math.sin(d_lon / 2) ** 2 * math.cos(math.radians(lat1)) * math.cos(math.radians(lat2))
+    return radius * 2 * math.asin(math.sqrt(a))
+
+
+OVERLOADS: tuple[Overload, ...] = (
+    overload(
+        "GEO_DISTANCE",
+        "(DOUBLE, DOUBLE, DOUBLE, DOUBLE) -> DOUBLE",
+        geo_distance,
+        doc="Kilometres (or MILES) between two points.",
+    ),
+    overload("GEO_DISTANCE", "(DOUBLE, DOUBLE, DOUBLE, DOUBLE, STRING) -> DOUBLE", geo_distance),
+)

@@ -1,0 +1,298 @@
+"""WITH (...) clauses: which properties exist, what they may be, and the formats they describe.
+
+One spec per property is its documentation and its validation; unknown names are refused with near matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logflume.log import InvalidInput, near_matches
+from logflume.log.schemas import Column, FormatSpec, check_columns, format_of
+
+from . import ast
+from .ast import NOWHERE, Span
+from .errors import NotSupported, StatementError
+from .types import has_map, show_type
+from .words import UNITS_MS
+
+# Formats of the dialect that need what a later version brings.
+LATER_FORMATS = frozenset({"AVRO", "PROTOBUF", "PROTOBUF_NOSR", "JSON_SR"})
+KNOWN_FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE")
+_NAMED_DELIMITERS = {"TAB": "\t", "SPACE": " "}
+
+
+@dataclass(frozen=True, slots=True)
+class PropertySpec:
+    """`where`: C (CREATE with columns), A (CREATE ... AS), I (INSERT INTO ... SELECT). `read` raises ValueError."""
+
+    name: str
+    where: str
+    read: Callable[[Any], Any]
+    doc: str
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("expected text that is not empty")
+    return value
+
+
+def _upper(value: Any) -> str:
+    return _text(value).upper()
+
+
+def _positive(value: Any) -> int:
+    number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ValueError("expected a whole number of at least 1")
+    return number
+
+
+def _number(value: Any) -> int:
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()) else value
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ValueError("expected a whole number")
+    return number
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError("expected true or false")
+
+
+def _delimiter(value: Any) -> str:
+    if isinstance(value, str):
+        if value.upper() in _NAMED_DELIMITERS:
+            return _NAMED_DELIMITERS[value.upper()]
+        if len(value) == 1 and not value.isspace():
+            return value
+    raise ValueError(
+        f"Invalid delimiter value: '{value}'. Delimiter must be a single character or TAB,SPACE\nExample valid value: ';'"
+    )
+
+
+def _column_name(value: Any) -> str:
+    text = _text(value)
+    return text[1:-1] if len(text) > 1 and text[0] in '`"' and text[-1] == text[0] else text.upper()
+
+
+def _window_type(value: Any) -> str:
+    kind = _upper(value)
+    if kind not in ("TUMBLING", "HOPPING", "SESSION"):
+        raise ValueError("expected TUMBLING, HOPPING or SESSION")
+    return kind
+
+
+def _window_size(value: Any) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", _text(value))
+    if match is None or match.group(2).upper() not in UNITS_MS:
+        raise ValueError("expected a number and a unit such as '30 SECONDS'")
+    return int(match.group(1)) * UNITS_MS[match.group(2).upper()]
+
+
+PROPERTIES: tuple[PropertySpec, ...] = (
+    PropertySpec("KAFKA_TOPIC", "CA", _text, "the topic; by default the upper-case name for CREATE ... AS"),
+    PropertySpec("PARTITIONS", "CA", _positive, "partitions of a topic to be created"),
+    PropertySpec("REPLICAS", "CA", _number, "replicas of a topic to be created"),
+    PropertySpec("RETENTION_MS", "CA", _number, "how long records are kept"),
+    PropertySpec("CLEANUP_POLICY", "CA", _text, "follows from STREAM or TABLE and cannot be set"),
+    PropertySpec("FORMAT", "CA", _upper, "key and value format"),
+    PropertySpec("KEY_FORMAT", "CA", _upper, "key format, KAFKA by default"),
+    PropertySpec("VALUE_FORMAT", "CA", _upper, "value format"),
+    PropertySpec("TIMESTAMP", "CA", _column_name, "the column with the event time"),
+    PropertySpec("TIMESTAMP_FORMAT", "CA", _text, "the pattern of a text column with the event time"),
+    PropertySpec("WRAP_SINGLE_VALUE", "CA", _boolean, "whether a single value column is written as a record with one field"),
+    PropertySpec("KEY_DELIMITER", "CA", _delimiter, "DELIMITED keys: one character, SPACE or TAB"),
+    PropertySpec("VALUE_DELIMITER", "CA", _delimiter, "DELIMITED values: one character, SPACE or TAB"),
+    PropertySpec("WINDOW_TYPE", "C", _window_type, "how a windowed key is read"),
+    PropertySpec("WINDOW_SIZE", "C", _window_size, "the size of its windows, e.g. '30 SECONDS'"),
+    PropertySpec("SOURCE_CONNECTOR", "C", _text, "informational"),
+    PropertySpec("SOURCED_BY_CONNECTOR", "C", _text, "informational"),
+    PropertySpec("KEY_SCHEMA_ID", "CA", _number, "key schema by id, from a registry"),
+    PropertySpec("VALUE_SCHEMA_ID", "CA", _number, "value schema by id, from a registry"),
+    PropertySpec("KEY_SCHEMA_FULL_NAME", "CA", str, "name of the key's record schema"),
+    PropertySpec("VALUE_SCHEMA_FULL_NAME", "CA", str, "name of the value's record schema"),
+    PropertySpec("VALUE_AVRO_SCHEMA_FULL_NAME", "CA", str, "name of the value's Avro record"),
+    PropertySpec("KEY_PROTOBUF_NULLABLE_REPRESENTATION", "CA", _upper, "OPTIONAL or WRAPPER"),
+    PropertySpec("VALUE_PROTOBUF_NULLABLE_REPRESENTATION", "CA", _upper, "OPTIONAL or WRAPPER"),
+    PropertySpec("QUERY_ID", "I", _upper, "the id of the query"),
+)
+_SCHEMA_NAMES = (
+    "KEY_SCHEMA_FULL_NAME",
+    "VALUE_SCHEMA_FULL_NAME",
+    "VALUE_AVRO_SCHEMA_FULL_NAME",
+    "KEY_PROTOBUF_NULLABLE_REPRESENTATION",
+    "VALUE_PROTOBUF_NULLABLE_REPRESENTATION",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The properties of one WITH clause, read and checked one by one."""
+
+    values: dict[str, Any]
+    spans: dict[str, Span]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.values.get(name, default)
+
+    def span(self, name: str) -> Span:
+        return self.spans.get(name, NOWHERE)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+
+def read_options(properties: Sequence[ast.Property], where: str) -> Options:
+    """Read a WITH clause of a kind of statement (C, A or I).
+
+    Raises:
+        StatementError: unknown property, bad value, or properties that exclude each other; at the property.
+    """
+    specs = {p.name: p for p in PROPERTIES if where in p.where}
+    values: dict[str, Any] = {}
+    spans: dict[str, Span] = {}
+    for given in properties:
+        spec = specs.get(given.name)
+        if spec is None:
+            near = near_matches(given.name, specs)
+            hint = f" Did you mean {' or '.join(near)}?" if near else f" Known are {', '.join(specs)}."
+            raise StatementError(f"Invalid config variable(s) in the WITH clause: {given.name}.{hint}", given.span)
+        if given.name in values:
+            raise StatementError(f"Duplicate config in the WITH clause: {given.name}", given.span)
+        try:
+            values[given.name] = spec.read(given.value)
+        except ValueError as e:
+            raise StatementError(f"Failed to prepare statement: Configuration {given.name} is invalid: {e}", given.span) from None
+        spans[given.name] = given.span
+    options = Options(values, spans)
+    _check_exclusions(options)
+    return options
+
+
+def _check_exclusions(options: Options) -> None:
+    for side in ("KEY_FORMAT", "VALUE_FORMAT"):
+        if "FORMAT" in options and side in options:
+            raise StatementError(
+                f"Cannot supply both '{side}' and 'FORMAT' properties, as 'FORMAT' sets both key and value formats. "
+                "Either use just 'FORMAT', or use 'KEY_FORMAT' and 'VALUE_FORMAT'.",
+                options.span("FORMAT"),
+            )
+    if "CLEANUP_POLICY" in options:
+        raise StatementError(
+            "Invalid config variable in the WITH clause: CLEANUP_POLICY. It follows from STREAM (delete) or TABLE (compact).",
+            options.span("CLEANUP_POLICY"),
+        )
+    if "TIMESTAMP_FORMAT" in options and "TIMESTAMP" not in options:
+        raise StatementError("TIMESTAMP_FORMAT needs TIMESTAMP, the column it is for", options.span("TIMESTAMP_FORMAT"))
+    kind = options.get("WINDOW_TYPE")
+    if kind == "SESSION" and "WINDOW_SIZE" in options:
+        raise StatementError("'WINDOW_SIZE' should not be set for SESSION windows.", options.span("WINDOW_SIZE"))
+    if kind in ("TUMBLING", "HOPPING") and "WINDOW_SIZE" not in options:
+        raise StatementError(
+            f"{kind} windows require 'WINDOW_SIZE' to be provided in the WITH clause. For example: 'WINDOW_SIZE'='10 SECONDS'",
+            options.span("WINDOW_TYPE"),
+        )
+
+
+def format_name(name: str, span: Span) -> str:
+    """Return the name of a format that works here.
+
+    Raises:
+        NotSupported: the dialect has it, a later version brings it. StatementError: unknown, with near matches.
+    """
+    if name in KNOWN_FORMATS:
+        return name
+    if name in LATER_FORMATS:
+        raise NotSupported(f"the format {name}", span)
+    near = near_matches(name, [*KNOWN_FORMATS, *LATER_FORMATS])
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(KNOWN_FORMATS)}"
+    raise StatementError(f"Unknown format: {name}{hint}", span)
+
+
+def key_format(name: str, columns: tuple[Column, ...], options: Options, *, span: Span = NOWHERE) -> FormatSpec:
+    """Return the key's format, checked against its columns. A single key column is written bare.
+
+    Raises:
+        StatementError: the format cannot hold the columns.
+    """
+    if not columns:
+        return FormatSpec("NONE")
+    delimiter = _delimiter_for("KEY", name, options)
+    spec = FormatSpec(name, is_wrapped=len(columns) != 1, delimiter=delimiter)
+    for column in columns:
+        if has_map(column.type):
+            raise StatementError(
+                "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior "
+                f"due to inconsistent serialization. Key column name: `{column.name}`. Column type: {show_type(column.type)}. "
+                "See https://github.com/confluentinc/ksql/issues/6621 for more.",
+                span,
+            )
+    check_format(spec, columns, is_key=True, span=span)
+    return spec
+
+
+def value_format(
+    name: str, columns: tuple[Column, ...], options: Options, *, span: Span = NOWHERE, wraps_by_default: bool = True
+) -> FormatSpec:
+    """Return the value's format, checked against its columns and WRAP_SINGLE_VALUE."""
+    check_schema_names(name, options)
+    wraps = options.get("WRAP_SINGLE_VALUE")
+    format = None if name == "NONE" else format_of(name)
+    if wraps is not None and format is not None:
+        at = options.span("WRAP_SINGLE_VALUE")
+        if not (format.can_wrap if wraps else format.can_unwrap):
+            raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(wraps).lower()}'.", at)
+        if not format.can_wrap:
+            raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE'; leave it out", at)
+        if len(columns) > 1:
+            raise StatementError("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", at)
+    can_wrap = format is not None and format.can_wrap
+    is_wrapped = can_wrap and (wraps_by_default if wraps is None else wraps or len(columns) != 1)
+    delimiter = _delimiter_for("VALUE", name, options)
+    spec = FormatSpec(name, is_wrapped=is_wrapped or len(columns) != 1, delimiter=delimiter)
+    check_format(spec, columns, is_key=False, span=span)
+    return spec
+
+
+def check_schema_names(name: str, options: Options) -> None:
+    """Refuse properties that only registry formats have."""
+    for property_name in _SCHEMA_NAMES:
+        if property_name in options:
+            key = "nullableRepresentation" if "NULLABLE" in property_name else "fullSchemaName"
+            raise StatementError(f"{name} does not support the following configs: [{key}]", options.span(property_name))
+
+
+def _delimiter_for(side: str, name: str, options: Options) -> str:
+    delimiter: str = options.get(f"{side}_DELIMITER", ",")
+    if f"{side}_DELIMITER" in options and name != "DELIMITED":
+        raise StatementError(f"{name} does not support the following configs: [delimiter]", options.span(f"{side}_DELIMITER"))
+    return delimiter
+
+
+def check_format(spec: FormatSpec, columns: tuple[Column, ...], *, is_key: bool, span: Span) -> None:
+    """Raise StatementError unless the format can hold the columns."""
+    shown = ", ".join(f"`{c.name}` {show_type(c.type)}{' KEY' if is_key else ''}" for c in columns)
+    if spec.name == "NONE":
+        if columns:
+            raise StatementError(f"The 'NONE' format can only be used when no columns are defined. Got: [{shown}]", span)
+        return
+    try:
+        if spec.name == "KAFKA" and len(columns) > 1:
+            raise InvalidInput(f"The 'KAFKA' format only supports a single field. Got: [{shown}]")
+        check_columns(format_of(spec.name), columns)
+    except InvalidInput as e:
+        if not is_key:
+            raise StatementError(str(e), span) from None
+        raise StatementError(
+            f"Key format does not support schema.\nformat: {spec.name}\n"
+            f"schema: Persistence{{columns=[{shown}], features=[]}}\nreason: {e}",
+            span,
+        ) from None

@@ -1,0 +1,137 @@
+"""Text -> syntax tree with lark (LALR(1), contextual lexer); a failure is a SyntaxFault with position, cause and near match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.exceptions import VisitError
+
+from logflume.log import near_matches
+
+from . import ast
+from .ast import Span
+from .ast_builder import AstBuilder
+from .errors import SqlError, StatementError, SyntaxFault
+from .scripts import StatementText, split_script, substitute
+from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
+
+# Deeper nesting is refused: every later stage walks the tree by recursion.
+NESTING_MAX = 200
+_ALL_EXPECTED_MAX = 8
+
+
+@lru_cache(maxsize=1)
+def _grammar() -> Lark:
+    text = resources.files(__package__).joinpath("grammar.lark").read_text(encoding="utf-8")
+    return Lark(text, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=True)
+
+
+def parse_script(text: str, variables: dict[str, str] | None = None) -> list[tuple[StatementText, ast.Statement]]:
+    """Parse every statement of a script. Raises SyntaxFault for the first that is wrong."""
+    return [(s, parse_statement(s, variables=variables)) for s in split_script(text)]
+
+
+def parse_statement(source: StatementText | str, *, variables: dict[str, str] | None = None) -> ast.Statement:
+    """Parse one statement (a closing ';' is allowed in a plain string).
+
+    >>> parse_statement("SHOW TABLES;")
+    Show(what='TABLES', is_extended=False, is_all=False)
+
+    Raises:
+        SyntaxFault: with the statement's text and position filled in.
+    """
+    if isinstance(source, str):
+        parts = list(split_script(source))
+        if len(parts) != 1:
+            raise SyntaxFault(f"expected one statement, found {len(parts)}")
+        source = parts[0]
+    text = source.text
+    try:
+        text = substitute(source.text, variables or {})
+        statement: ast.Statement = _build(text)
+    except StatementError as e:
+        e.locate(text, first_line=source.line, first_column=source.column)
+        raise
+    return statement
+
+
+def parse_expression(text: str) -> ast.Expression:
+    """Parse an expression alone."""
+    statement = parse_statement(f"SELECT {text} FROM X")
+    assert isinstance(statement, ast.QueryStatement)
+    items = statement.query.select
+    if len(items) != 1 or items[0].expression is None:
+        raise SyntaxFault("expected one expression")
+    return items[0].expression
+
+
+def _build(text: str) -> Any:
+    depth = deepest = 0
+    for ch in text:
+        if ch in "([<":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif ch in ")]>":
+            depth = max(0, depth - 1)
+    if deepest > NESTING_MAX:
+        raise SyntaxFault(f"nested {deepest} deep; at most {NESTING_MAX} are allowed")
+    try:
+        return AstBuilder().transform(_grammar().parse(text))
+    except VisitError as e:
+        if isinstance(e.orig_exc, SqlError):
+            raise e.orig_exc from None
+        raise
+    except UnexpectedInput as e:
+        raise _explain(text, e) from None
+    except RecursionError:
+        raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
+
+
+def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
+    if isinstance(error, UnexpectedCharacters):
+        position = error.pos_in_stream or 0
+        found = text[position : position + 1]
+        if found in "'\"`":
+            return SyntaxFault(f"this {found} is never closed", Span(position, len(text)))
+        return SyntaxFault(f"unexpected character {found!r}", Span(position, position + 1))
+    if not isinstance(error, UnexpectedToken):
+        return SyntaxFault("Syntax error: unexpected end of the statement", Span(len(text), len(text)))
+    token: Token = error.token
+    expected = {str(t) for t in error.accepts or error.expected}
+    if token.type == "$END":
+        return SyntaxFault(f"Syntax error: the statement ends too early; expected {_list(expected)}", Span(len(text), len(text)))
+    span = Span(token.start_pos or 0, token.end_pos or 0)
+    word = str(token)
+    if text[: span.start].strip() == "":
+        hint = _near(word, STATEMENT_WORDS)
+        return SyntaxFault(f"Unknown statement '{word}'{hint}", span)
+    keywords = [t for t in expected if t.isalpha() and t not in TERMINAL_TEXT]
+    hint = _near(word, keywords)
+    if not hint and word.upper() in RESERVED and "NAME" in expected:
+        hint = f"; {word.upper()} is a reserved word, write `{word}` to use it as a name"
+    if not hint:
+        before = re.search(r"([A-Za-z_]+)\s*\Z", text[: span.start])
+        if before is not None and before.group(1).upper() not in keywords:
+            hint = _near(before.group(1), keywords)
+            if hint:
+                word, span = before.group(1), Span(before.start(1), before.end(1))
+    return SyntaxFault(f"Syntax error: unexpected '{word}'; expected {_list(expected)}{hint}", span)
+
+
+def _near(word: str, known: Sequence[str]) -> str:
+    near = near_matches(word, known)
+    return f"; did you mean {' or '.join(near)}?" if near and word.upper() not in known else ""
+
+
+def _list(terminals: set[str]) -> str:
+    texts = sorted({TERMINAL_TEXT.get(t, t.replace("__ANON", "")) for t in terminals if not t.startswith("__")})
+    if len(texts) > _ALL_EXPECTED_MAX and "a name" in texts:
+        return "an expression" if "CASE" in texts else "a name"
+    if len(texts) > _ALL_EXPECTED_MAX:
+        texts = [*texts[:_ALL_EXPECTED_MAX], "..."]
+    return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)

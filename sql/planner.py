@@ -1,0 +1,433 @@
+"""Statements -> plans: what a CREATE makes, what a query becomes, where its result goes. Changes nothing; gives drafts.
+
+`plan_query` is what a Spark backfill uses: text and catalog in, a picklable topology out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec
+from logflume.streams import expr as x
+from logflume.streams.graph import Topology
+
+from . import ast
+from . import plan as p
+from .binding.context import (
+    DEFAULT_KEY_FORMAT,
+    DEFAULT_VALUE_FORMAT,
+    OUTPUT_PREFIX,
+    WRAP_SINGLE_VALUES,
+    Context,
+)
+from .binding.query import BoundQuery, Target, bind_query
+from .binding.scope import RESERVED_COLUMNS
+from .binding.sources import HEADERS_TYPE, as_timestamp
+from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
+from .errors import NotSupported, StatementError
+from .format import name_text, statement_text
+from .options import Options, format_name, key_format, read_options, value_format
+from .parser import parse_statement
+from .rules import optimize
+from .topology import build_topology
+from .types import can_cast_implicitly, resolve_type, show_type
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A persistent query, ready to run: its plan, its entry in the catalog, and the source that it makes (None: INSERT INTO)."""
+
+    plan: p.QueryPlan
+    query: QueryInfo
+    sink: SourceInfo | None
+
+    @property
+    def topology(self) -> Topology:
+        return build_topology(self.plan)
+
+
+# ------------------------------------------------------------------------------------------------ CREATE STREAM / TABLE
+
+
+def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
+    """Return the source that CREATE STREAM or TABLE declares.
+
+    Raises:
+        StatementError: columns, formats or properties that cannot be.
+    """
+    options = read_options(s.properties, "C")
+    if s.is_source and s.or_replace:
+        raise StatementError(_replace_refused(s), s.span)
+    _check_schema_ids(s, options)
+    if not s.elements:
+        raise StatementError(
+            "The statement does not define any columns. Name them, as in CREATE STREAM S (ID BIGINT KEY, NAME STRING) WITH (...)",
+            s.span,
+        )
+    key, value, headers = _columns(s, context.catalog)
+    if s.is_table and not key:
+        raise StatementError("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", s.span)
+    topic = options.get("KAFKA_TOPIC")
+    if topic is None:
+        raise StatementError('Missing required property "KAFKA_TOPIC" which has no default value.', s.span)
+    at = s.span
+    key_name, value_name = _format_names(options, context)
+    if value_name is None:
+        raise StatementError(
+            "Missing required property \"VALUE_FORMAT\" which has no default value; e.g. WITH (VALUE_FORMAT='JSON')", at
+        )
+    key_spec = key_format(format_name(key_name, options.span("KEY_FORMAT")), key, options, span=at)
+    value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), value, options, context, at)
+    window = None
+    if "WINDOW_TYPE" in options:
+        if not key:
+            raise StatementError("Windowed sources require a key column.", options.span("WINDOW_TYPE"))
+        window = WindowInfo(options.get("WINDOW_TYPE"), options.get("WINDOW_SIZE"))
+    timestamp = _timestamp(options, key + value)
+    return SourceInfo(
+        name=s.name,
+        is_table=s.is_table,
+        topic=topic,
+        key=key,
+        value=value,
+        key_format=key_spec,
+        value_format=value_spec,
+        headers=headers,
+        window=window,
+        timestamp=timestamp,
+        is_read_only=s.is_source,
+        partitions=options.get("PARTITIONS"),
+        statement=statement_text(s),
+    )
+
+
+def _replace_refused(s: ast.CreateSource) -> str:
+    kind = "table" if s.is_table else "stream"
+    return f"Cannot add {kind} '{s.name}': CREATE OR REPLACE is not supported on source {kind}s."
+
+
+def _check_schema_ids(s: ast.CreateSource, options: Options) -> None:
+    for name, is_key in (("KEY_SCHEMA_ID", True), ("VALUE_SCHEMA_ID", False)):
+        if name in options:
+            if any((e.constraint in ("KEY", "PRIMARY KEY")) == is_key for e in s.elements):
+                raise StatementError(f"Table elements and {name} cannot both exist for create statement.", options.span(name))
+            raise NotSupported(f"{name} (it needs a schema registry)", options.span(name))
+
+
+def _format_names(options: Options, context: Context) -> tuple[str, str | None]:
+    both = options.get("FORMAT")
+    key = options.get("KEY_FORMAT") or both or context.property(DEFAULT_KEY_FORMAT, "KAFKA").upper()
+    default_value = context.property(DEFAULT_VALUE_FORMAT, "").upper() or None
+    return key, options.get("VALUE_FORMAT") or both or default_value
+
+
+def _value_spec(name: str, columns: tuple[Column, ...], options: Options, context: Context, span: ast.Span) -> FormatSpec:
+    wraps = context.property(WRAP_SINGLE_VALUES, "true").lower() != "false"
+    return value_format(name, columns, options, span=span, wraps_by_default=wraps)
+
+
+def _columns(s: ast.CreateSource, catalog: Catalog) -> tuple[tuple[Column, ...], tuple[Column, ...], tuple[HeaderColumn, ...]]:
+    key: list[Column] = []
+    value: list[Column] = []
+    headers: list[HeaderColumn] = []
+    seen: set[str] = set()
+    for element in s.elements:
+        if element.name in RESERVED_COLUMNS:
+            raise StatementError(f"'{element.name}' is a reserved column name.", element.span)
+        if element.name in seen:
+            raise StatementError(f"Duplicate column names: '{element.name}'; name each column once", element.span)
+        seen.add(element.name)
+        type = resolve_type(element.type, catalog.types)
+        _check_constraint(s, element)
+        if element.constraint in ("KEY", "PRIMARY KEY"):
+            key.append(Column(element.name, type))
+        elif element.constraint in ("HEADERS", "HEADER"):
+            expected = HEADERS_TYPE if element.constraint == "HEADERS" else None
+            if expected is not None and type != expected:
+                raise StatementError(
+                    "Invalid type for HEADERS column: expected ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>>, got "
+                    f"{show_type(type)}",
+                    element.span,
+                )
+            if expected is None and str(type) != "BYTES":
+                raise StatementError(
+                    f"Invalid type for HEADER('{element.header_key}') column: expected BYTES, got {show_type(type)}", element.span
+                )
+            headers.append(HeaderColumn(element.name, element.header_key))
+        else:
+            value.append(Column(element.name, type))
+    return tuple(key), tuple(value), tuple(headers)
+
+
+def _check_constraint(s: ast.CreateSource, element: ast.ColumnElement) -> None:
+    if element.constraint == "PRIMARY KEY" and not s.is_table:
+        raise StatementError(f"Column `{element.name}` is a 'PRIMARY KEY' column: please use 'KEY' for streams.", element.span)
+    if element.constraint == "KEY" and s.is_table:
+        raise StatementError(
+            f"Column `{element.name}` is a 'KEY' column: please use 'PRIMARY KEY' for tables.\n"
+            "Tables have PRIMARY KEYs, which are unique and NON NULL.\nStreams have KEYs, which have no uniqueness or "
+            "NON NULL constraints.",
+            element.span,
+        )
+
+
+def _timestamp(options: Options, columns: tuple[Column, ...]) -> tuple[str, str | None] | None:
+    name = options.get("TIMESTAMP")
+    if name is None:
+        return None
+    at = options.span("TIMESTAMP")
+    types = {c.name: c.type for c in columns}
+    if name not in types:
+        raise StatementError(f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'", at)
+    pattern = options.get("TIMESTAMP_FORMAT")
+    type = types[name]
+    if type == STRING:
+        if pattern is None:
+            raise StatementError(
+                f"Timestamp column, {name}, should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format specified.", at
+            )
+    elif type not in (BIGINT, TIMESTAMP):
+        raise StatementError(
+            f"Timestamp column, {name}, should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format specified.", at
+        )
+    elif pattern is not None:
+        raise StatementError(
+            "'TIMESTAMP_FORMAT' set in the WITH clause can only be used when the timestamp column is of type STRING, "
+            f"not {show_type(type)}.",
+            options.span("TIMESTAMP_FORMAT"),
+        )
+    return name, pattern
+
+
+# ------------------------------------------------------------------------------------------------ CREATE ... AS SELECT
+
+
+def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> PlannedQuery:
+    """Plan CREATE STREAM or TABLE ... AS SELECT.
+
+    Raises:
+        StatementError: with the position of what is to blame.
+    """
+    if s.query.limit is not None:
+        raise StatementError("CREATE ... AS SELECT does not support LIMIT clause.", s.query.clause_span("LIMIT"))
+    options = read_options(s.properties, "A")
+    kind = "TABLE" if s.is_table else "STREAM"
+    bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT"))
+    _check_kind(bound, s)
+    first = bound.relation.first
+    key_name, value_name = _sink_formats(bound, options)
+    at = s.query.span
+    key_spec = key_format(format_name(key_name, options.span("KEY_FORMAT")), bound.key, options, span=at)
+    value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), bound.value, options, context, at)
+    value_spec = _inherited(value_spec, first, options, context, len(bound.value))
+    timestamp = _timestamp(options, bound.key + bound.value)
+    topic = options.get("KAFKA_TOPIC") or context.property(OUTPUT_PREFIX, "") + s.name
+    partitions = options.get("PARTITIONS") or context.partitions.get(first.topic)
+    info = SourceInfo(
+        name=s.name,
+        is_table=s.is_table,
+        topic=topic,
+        key=bound.key,
+        value=bound.value,
+        key_format=key_spec,
+        value_format=value_spec,
+        window=None if bound.window is None else _window_info(bound),
+        timestamp=None,
+        query_id=query_id,
+        partitions=partitions,
+        statement=statement_text(s),
+    )
+    configs = {"cleanup.policy": _cleanup_policy(bound)}
+    if "RETENTION_MS" in options:
+        if s.is_table and bound.window is None:
+            raise StatementError(
+                "Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do not support retention.", s.span
+            )
+        configs["retention.ms"] = str(options.get("RETENTION_MS"))
+    elif bound.window is not None and bound.window.retention_ms:
+        configs["retention.ms"] = str(bound.window.retention_ms)
+    output = p.Output(
+        topic,
+        bound.key,
+        bound.value,
+        key_spec,
+        value_spec,
+        _sink_timestamp(timestamp, bound),
+        options.get("PARTITIONS"),
+        tuple(configs.items()),
+    )
+    return PlannedQuery(_query_plan(query_id, bound, output), _query_info(query_id, s, s.name, bound, context), info)
+
+
+def _cleanup_policy(bound: BoundQuery) -> str:
+    if bound.kind is p.ResultKind.STREAM:
+        return "delete"
+    return "compact" if bound.window is None else "compact,delete"
+
+
+def _window_info(bound: BoundQuery) -> WindowInfo:
+    assert bound.window is not None
+    kind = "TUMBLING" if bound.window.advance_ms == bound.window.size_ms else "HOPPING"
+    inherited = bound.relation.first.window
+    if inherited is not None and not bound.is_grouped:
+        return inherited
+    return WindowInfo(kind, bound.window.size_ms, bound.window.advance_ms)
+
+
+def _check_kind(bound: BoundQuery, s: ast.CreateAs) -> None:
+    wanted = p.ResultKind.TABLE if s.is_table else p.ResultKind.STREAM
+    if bound.kind is not wanted:
+        raise StatementError(
+            f"Invalid result type. Your SELECT query produces a {bound.kind}. "
+            f"Please use CREATE {bound.kind} AS SELECT statement instead.",
+            s.span,
+        )
+    first = bound.relation.first
+    if first.is_table and first.window is not None:
+        raise StatementError(
+            "KSQL does not support persistent queries on windowed tables; read the topic as a STREAM WITH (WINDOW_TYPE=...)",
+            s.query.source.span,
+        )
+
+
+def _sink_formats(bound: BoundQuery, options: Options) -> tuple[str, str]:
+    """Return the names of the sink's formats: given, else those of the first source; NONE where there is no key."""
+    first = bound.relation.first
+    both = options.get("FORMAT")
+    inherited = "KAFKA" if first.key_format.name == "NONE" and bound.key else first.key_format.name
+    return options.get("KEY_FORMAT") or both or inherited, options.get("VALUE_FORMAT") or both or first.value_format.name
+
+
+def _inherited(spec: FormatSpec, first: SourceInfo, options: Options, context: Context, count: int) -> FormatSpec:
+    """A sink writes a DELIMITED value with the delimiter of its source unless told otherwise."""
+    if spec.name == "DELIMITED" and "VALUE_DELIMITER" not in options and first.value_format.name == "DELIMITED":
+        return replace(spec, delimiter=first.value_format.delimiter)
+    return spec
+
+
+def _sink_timestamp(timestamp: tuple[str, str | None] | None, bound: BoundQuery) -> x.Expr | None:
+    if timestamp is None:
+        return None
+    name, pattern = timestamp
+    for side, columns in ((x.Side.KEY, bound.key), (x.Side.VALUE, bound.value)):
+        for column in columns:
+            if column.name == name:
+                return as_timestamp(x.ColumnRef(side, name, column.type), pattern)
+    raise AssertionError(name)
+
+
+def _query_plan(query_id: str, bound: BoundQuery, output: p.Output | None, limit: int | None = None) -> p.QueryPlan:
+    return p.QueryPlan(
+        query_id,
+        optimize(bound.root),
+        bound.kind,
+        bound.key,
+        bound.value,
+        tuple(s.name for s in bound.relation.sources),
+        bound.window,
+        output,
+        limit,
+    )
+
+
+def _query_info(query_id: str, s: ast.CreateAs | ast.InsertQuery, sink: str, bound: BoundQuery, context: Context) -> QueryInfo:
+    sources = tuple(source.name for source in bound.relation.sources)
+    return QueryInfo(query_id, statement_text(s), sink, sources, dict(context.properties))
+
+
+# ------------------------------------------------------------------------------------------------ INSERT INTO ... SELECT
+
+
+def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> PlannedQuery:
+    """Plan INSERT INTO ... SELECT."""
+    sink = context.catalog.source(s.target, s.span)
+    if sink.is_table:
+        raise StatementError(f"INSERT INTO can only be used to insert into a stream. {sink.name} is a table.", s.span)
+    if sink.is_read_only or sink.headers:
+        raise StatementError(f"Cannot insert into read-only stream: {sink.name}", s.span)
+    read_options(s.properties, "I")
+    bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))
+    if bound.kind is not p.ResultKind.STREAM:
+        raise StatementError("Invalid result type. Your SELECT query produces a TABLE, INSERT INTO needs a STREAM.", s.span)
+    root = _fitted(bound, sink, s)
+    output = p.Output(
+        sink.topic,
+        sink.key,
+        sink.value,
+        sink.key_format,
+        sink.value_format,
+        _sink_timestamp(sink.timestamp, _as_sink(bound, sink)),
+    )
+    plan = _query_plan(query_id, replace(bound, root=root, key=sink.key, value=sink.value), output)
+    return PlannedQuery(plan, _query_info(query_id, s, sink.name, bound, context), None)
+
+
+def _as_sink(bound: BoundQuery, sink: SourceInfo) -> BoundQuery:
+    return replace(bound, key=sink.key, value=sink.value)
+
+
+def _fitted(bound: BoundQuery, sink: SourceInfo, s: ast.InsertQuery) -> p.Operator:
+    """Return the result cast to the sink's columns, or refuse it."""
+    names_fit = [c.name for c in bound.key + bound.value] == [c.name for c in sink.key + sink.value]
+    same_sides = len(bound.key) == len(sink.key)
+    types_fit = (
+        same_sides
+        and names_fit
+        and all(can_cast_implicitly(a.type, b.type) for a, b in zip(bound.key + bound.value, sink.key + sink.value, strict=True))
+    )
+    if not types_fit:
+        raise StatementError(
+            f"Incompatible schema between results and sink.\nResult schema is {_schema(bound.key, bound.value)}\n"
+            f"Sink schema is {_schema(sink.key, sink.value)}",
+            s.span,
+        )
+    root = bound.root
+    if any(a.type != b.type for a, b in zip(bound.value, sink.value, strict=True)):
+        columns = tuple(
+            (
+                b.name,
+                x.ColumnRef(x.Side.VALUE, a.name, a.type)
+                if a.type == b.type
+                else x.Cast(x.ColumnRef(x.Side.VALUE, a.name, a.type), b.type),
+            )
+            for a, b in zip(bound.value, sink.value, strict=True)
+        )
+        root = p.Select(root, columns, "CAST")
+    if any(a.type != b.type for a, b in zip(bound.key, sink.key, strict=True)):
+        keys = tuple(
+            (b.name, x.Cast(x.ColumnRef(x.Side.KEY, a.name, a.type), b.type)) for a, b in zip(bound.key, sink.key, strict=True)
+        )
+        root = p.Rekey(root, keys, "CAST-KEY")
+    return root
+
+
+def _schema(key: tuple[Column, ...], value: tuple[Column, ...]) -> str:
+    shown = [f"`{c.name}` {show_type(c.type)} KEY" for c in key] + [f"`{c.name}` {show_type(c.type)}" for c in value]
+    return ", ".join(shown)
+
+
+# ------------------------------------------------------------------------------------------------ watched queries
+
+
+def plan_push(query: ast.Query, context: Context, *, query_id: str) -> p.QueryPlan:
+    """Plan SELECT ... EMIT CHANGES: the result is watched, all columns are values."""
+    bound = bind_query(query, context, Target(query_id))
+    return _query_plan(query_id, bound, None, query.limit)
+
+
+def plan_query(sql_text: str, catalog: Catalog, *, properties: dict[str, str] | None = None, query_id: str = "QUERY") -> Topology:
+    """Plan one query statement (CREATE ... AS SELECT, INSERT INTO ... SELECT, SELECT ... EMIT CHANGES) as a picklable topology.
+
+    Raises:
+        StatementError: with position, cause and fix.
+    """
+    statement = parse_statement(sql_text)
+    context = Context(catalog, properties=properties or {})
+    match statement:
+        case ast.CreateAs():
+            return plan_create_as(statement, context, query_id=query_id).topology
+        case ast.InsertQuery():
+            return plan_insert(statement, context, query_id=query_id).topology
+        case ast.QueryStatement(query):
+            return build_topology(plan_push(query, context, query_id=query_id))
+    raise StatementError(f"expected a query, found {name_text(type(statement).__name__)}", statement.span)

@@ -1,0 +1,108 @@
+"""The words of the dialect: reserved ones, time units, and how a terminal of the grammar is called in messages. Data only."""
+
+from __future__ import annotations
+
+UNITS_MS = {
+    "MILLISECOND": 1,
+    "MILLISECONDS": 1,
+    "SECOND": 1_000,
+    "SECONDS": 1_000,
+    "MINUTE": 60_000,
+    "MINUTES": 60_000,
+    "HOUR": 3_600_000,
+    "HOURS": 3_600_000,
+    "DAY": 86_400_000,
+    "DAYS": 86_400_000,
+}
+
+# Cannot name a source, column or alias without quotes.
+RESERVED = frozenset(
+    [
+        "AND",
+        "AS",
+        "BETWEEN",
+        "BY",
+        "CASE",
+        "CAST",
+        "CREATE",
+        "CROSS",
+        "DELETE",
+        "DESCRIBE",
+        "DISTINCT",
+        "DROP",
+        "ELSE",
+        "END",
+        "EXISTS",
+        "FALSE",
+        "FROM",
+        "FULL",
+        "GROUP",
+        "HAVING",
+        "IN",
+        "INNER",
+        "INSERT",
+        "INTO",
+        "IS",
+        "JOIN",
+        "LEFT",
+        "LIKE",
+        "LIMIT",
+        "LIST",
+        "NOT",
+        "NULL",
+        "ON",
+        "OR",
+        "OUTER",
+        "PARTITION",
+        "PRINT",
+        "RIGHT",
+        "SELECT",
+        "STREAM",
+        "TABLE",
+        "THEN",
+        "TO",
+        "TRUE",
+        "UNSET",
+        "VALUES",
+        "WHEN",
+        "WHERE",
+        "WINDOW",
+        "WITH",
+        "WITHIN",
+    ]
+)
+
+# First words of statements: what a typo at the start of a statement is compared with.
+STATEMENT_WORDS = (
+    *("SELECT", "CREATE", "INSERT", "DROP", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT", "TERMINATE", "PAUSE", "RESUME"),
+    *("SET", "UNSET", "DEFINE", "UNDEFINE", "ALTER", "ASSERT", "RUN"),
+)
+
+# Terminals whose name does not read as what one would write.
+TERMINAL_TEXT = {
+    "NAME": "a name",
+    "QUOTED": "a quoted name",
+    "DIGIT_NAME": "a name",
+    "STRING": "a 'string'",
+    "INTEGER_VALUE": "a whole number",
+    "DECIMAL_VALUE": "a number",
+    "FLOAT_VALUE": "a number",
+    "LAMBDA_HEAD": "a lambda",
+    "COMPARISON": "a comparison",
+    "NOT_EQUAL": "<>",
+    "EQUAL": "=",
+    "LESSTHAN": "<",
+    "MORETHAN": ">",
+    "LPAR": "(",
+    "RPAR": ")",
+    "LSQB": "[",
+    "RSQB": "]",
+    "COMMA": ",",
+    "DOT": ".",
+    "PLUS": "+",
+    "MINUS": "-",
+    "STAR": "*",
+    "SLASH": "/",
+    "PERCENT": "%",
+    "$END": "the end of the statement",
+}

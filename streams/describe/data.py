@@ -1,0 +1,177 @@
+"""A topology as it will run, as plain data: what the text, the diagram and the picture are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .. import graph as g
+from ..planner import changelog_topic, outputs_of, rewrite, sources_of, split
+from .words import expression_text
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBox:
+    """A node of a sub-topology: what it does in a few words, and its details.
+
+    Attributes:
+        kind: source, table, filter, select, map, key, aggregate, join, sink, repartition, ...
+        inputs: names of nodes in the same sub-topology.
+        topic: for sources, sinks and repartitions. `store`: its state store.
+    """
+
+    name: str
+    kind: str
+    title: str
+    details: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    topic: str | None = None
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBox:
+    """A state store and the topic that it is restored from."""
+
+    name: str
+    columns: str
+    changelog: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sub-topology."""
+
+    name: str
+    nodes: tuple[NodeBox, ...]
+    stores: tuple[StoreBox, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A described topology. `str()` is text; `mermaid()` and `svg()` are pictures.
+
+    >>> import logflume.streams as lf
+    >>> app = lf.App("words")
+    >>> app.stream("lines", str).group_by(lf.col.value).count().to("counts")
+    >>> print(app.topology().describe())
+    words
+      1. lines
+        lines  source: reads lines
+        lines-by-value  key: value
+          <- lines
+        lines-by-value-repartition  repartition: writes words-lines-by-value-repartition
+          <- lines-by-value
+      2. lines-by-value-repartition
+        lines-by-value-repartition  repartition: reads words-lines-by-value-repartition
+        lines-by-value-count  aggregate: count = count()
+          <- lines-by-value-repartition
+          store lines-by-value-count (count BIGINT), changelog words-lines-by-value-count-changelog
+        counts  sink: writes counts
+          <- lines-by-value-count
+    """
+
+    application: str
+    parts: tuple[Part, ...] = field(default_factory=tuple)
+
+    def __str__(self) -> str:
+        from .text import to_text
+
+        return to_text(self)
+
+    def mermaid(self) -> str:
+        """Return a Mermaid flowchart."""
+        from .mermaid import to_mermaid
+
+        return to_mermaid(self)
+
+    def svg(self) -> str:
+        """Return a picture."""
+        from .svg import to_svg
+
+        return to_svg(self)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+
+def describe(topology: g.Topology) -> Description:
+    """Describe a topology as it will run, repartition topics and stores included. Raises InvalidInput where it cannot run."""
+    rewritten = rewrite(topology)
+    return Description(rewritten.name, tuple(_part(rewritten.name, part) for part in split(rewritten)))
+
+
+def _part(application: str, part: Mapping[str, g.Node]) -> Part:
+    sources, outputs = sources_of(part), outputs_of(part)
+    boxes = []
+    for node in part.values():
+        if isinstance(node, g.Repartition):
+            if node.name in outputs:
+                boxes.append(_box(node, f"writes {node.topic}", node.inputs, node.topic))
+            if node.name in sources:
+                boxes.append(_box(node, f"reads {node.topic}", (), node.topic))
+        else:
+            boxes.append(_describe(node))
+    stores = [_store(application, node) for node in part.values() if isinstance(node, g.Source | g.Aggregate) and node.store]
+    return Part(sources[0], tuple(boxes), tuple(stores))
+
+
+def _box(node: g.Node, title: str, inputs: tuple[str, ...], topic: str | None, details: tuple[str, ...] = ()) -> NodeBox:
+    store = getattr(node, "store", None)
+    return NodeBox(node.name, _kind(node), title, details, inputs, topic, store)
+
+
+def _kind(node: g.Node) -> str:
+    if isinstance(node, g.Source):
+        return "table" if node.kind is g.EdgeKind.TABLE else "source"
+    return {
+        g.Filter: "filter", g.Project: "select", g.FlatMap: "flat map", g.Rekey: "key", g.Repartition: "repartition",
+        g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.Merge: "merge", g.Foreach: "call",
+        g.Sink: "sink",
+    }[type(node)]  # fmt: skip
+
+
+def _describe(node: g.Node) -> NodeBox:
+    match node:
+        case g.Source():
+            return _box(node, f"reads {node.topic}", (), node.topic)
+        case g.Sink():
+            return _box(node, f"writes {node.topic}", node.inputs, node.topic)
+        case g.Filter():
+            return _box(node, expression_text(node.predicate), node.inputs, None)
+        case g.Project():
+            texts = [(name, expression_text(expr)) for name, expr in node.columns]
+            kept = ", ".join(name if name == text else f"{name} = {text}" for name, text in texts)
+            return _box(node, kept, node.inputs, None)
+        case g.FlatMap():
+            return _box(node, ", ".join(f"{name} in {expression_text(x)}" for name, x, _ in node.columns), node.inputs, None)
+        case g.Rekey():
+            return _box(node, ", ".join(expression_text(x) for _, x in node.key), node.inputs, None)
+        case g.Aggregate():
+            texts_ = [
+                f"{a.name} = {a.aggregator.name}({', '.join(expression_text(x) for x in a.args)})" for a in node.aggregations
+            ]
+            return _box(node, ", ".join(texts_), node.inputs, None, _window(node.window))
+        case g.StreamTableJoin():
+            return _box(node, f"{node.join} with {node.inputs[1]}", node.inputs, None)
+        case g.Foreach():
+            return _box(node, expression_text(node.function), node.inputs, None)
+    return _box(node, "", node.inputs, None)
+
+
+def _window(window: g.TimeWindow | None) -> tuple[str, ...]:
+    if window is None:
+        return ()
+    from ..dsl.naming import duration
+
+    kind = "tumbling" if window.advance_ms == window.size_ms else "hopping"
+    text = f"{kind} {duration(window.size_ms)}"
+    if kind == "hopping":
+        text += f" every {duration(window.advance_ms)}"
+    return (text + (f", grace {duration(window.grace_ms)}" if window.grace_ms else ""),)
+
+
+def _store(application: str, node: g.Source | g.Aggregate) -> StoreBox:
+    assert node.store is not None
+    changelog = node.topic if isinstance(node, g.Source) else changelog_topic(application, node.store)
+    return StoreBox(node.store, ", ".join(f"{c.name} {c.type}" for c in node.schema.value), changelog)

@@ -1,0 +1,155 @@
+"""The application: where a topology begins, and how it is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logflume.log.errors import InvalidInput
+
+from .. import graph as g
+from .binding import Scope, bind
+from .fields import Value
+from .naming import Graph
+from .schemas import key_columns, key_format, value_format, value_schema
+from .stream import Stream
+from .table import Table
+
+if TYPE_CHECKING:
+    from logflume.log.interfaces import Log
+
+    from ..runtime import EngineStatus
+    from ..seams import Plan
+
+
+class App:
+    """A topology under construction, with a name: its consumer group, and the prefix of its internal topics.
+
+    Args:
+        name: letters, digits, `.`, `_` and `-`. Instances with one name share the work.
+        log: a directory (the log is opened in this process), the address of a broker ("host:9092"), or an open log.
+        state_dir: where state is kept on disk; by default `<data directory>-state`, or `./state` for a broker.
+        options: of the engine, by name (see `EngineOptions`).
+
+    >>> import logflume.streams as lf
+    >>> from logflume.streams import col
+    >>> app = lf.App("words")
+    >>> app.stream("lines", str, key=str).filter(col.value != "").group_by(col.value).count().to("counts")
+    >>> [sub for sub in app.topology().nodes]
+    ['lines', 'lines-filter', 'lines-by-value', 'lines-by-value-count', 'counts']
+    """
+
+    def __init__(self, name: str, *, log: str | Log = "./data", state_dir: str | None = None, **options: Any) -> None:
+        self.name, self.log, self.options = name, log, options
+        self.state_dir = state_dir or _default_state_dir(log)
+        self._graph = Graph(name)
+
+    def stream(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = str,
+        format: str | None = None,
+        key_format: str | None = None,
+        timestamp: Value | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Read a topic as a stream of independent records, from the beginning when the application is new.
+
+        Args:
+            value: a class with typed fields (msgspec.Struct, dataclass, TypedDict), a primitive, or nothing for any JSON.
+            key: `str`, `int`, ..., several columns by name ({"user": str}), or None when keys do not matter.
+            format, key_format: JSON, KAFKA, DELIMITED; by default JSON values, and keys as Kafka's serializers write them.
+            timestamp: an expression for the event time in ms, when it is not the record's own.
+            name: of the source, when a topic is read in two ways.
+        """
+        node = self._source(g.EdgeKind.STREAM, topic, value, key, format, key_format, timestamp, name, None)
+        return Stream(self._graph, node, node.name)
+
+    def table(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = str,
+        format: str | None = None,
+        key_format: str | None = None,
+        timestamp: Value | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Table:
+        """Read a topic as a table: the latest value of each key, a null value deletes it. Arguments as in `stream`.
+
+        `store`: keeps the rows under this name, so that they can be read; joined tables are kept anyway.
+        """
+        node = self._source(g.EdgeKind.TABLE, topic, value, key, format, key_format, timestamp, name, store)
+        return Table(self._graph, node, node.name)
+
+    def _source(
+        self,
+        kind: g.EdgeKind,
+        topic: str,
+        value: Any,
+        key: Any,
+        format: str | None,
+        key_format_name: str | None,
+        timestamp: Value | None,
+        name: str | None,
+        store: str | None,
+    ) -> g.Source:
+        columns, value_class = value_schema(value)
+        schema = g.Schema(key_columns(key), columns, value_class=value_class)
+        node = g.Source(
+            name=name or topic, schema=schema, kind=kind, topic=topic,
+            key_format=key_format(schema.key, key_format_name), value_format=value_format(schema, format),
+            timestamp=None if timestamp is None else bind(timestamp, Scope(schema, f"{topic!r}")), store=store,
+        )  # fmt: skip
+        for other in self._graph.nodes.values():
+            if isinstance(other, g.Source) and other.topic == topic and other != node:
+                raise InvalidInput(
+                    f"topic {topic!r} is read already, in another way, as {other.name!r}: read it once and reuse the result"
+                )
+        added = self._graph.add(node, fix="pass name='...'")
+        assert isinstance(added, g.Source)
+        return added
+
+    def topology(self) -> g.Topology:
+        """Return the graph as data: to look at (`describe()`, `source()`), to test, to run elsewhere."""
+        if not self._graph.nodes:
+            raise InvalidInput(f"{self.name!r} has no source yet: begin with app.stream(...) or app.table(...)")
+        return self._graph.topology()
+
+    def describe(self) -> str:
+        """Return the topology as text."""
+        return str(self.topology().describe())
+
+    def plan(self) -> Plan:
+        """Return what will run: checked, split at repartition topics, compiled."""
+        from ..planner import plan
+
+        return plan(self.topology())
+
+    def run(self, **options: Any) -> EngineStatus:
+        """Run until interrupted; blocks. State and positions survive, so that the next run goes on where this one ended.
+
+        Options are those of `EngineOptions`; they come before the application's own.
+        """
+        from logflume.log import connect
+
+        from ..runtime import EngineOptions, run_app
+
+        plan = self.plan()
+        settings = EngineOptions(**{"state_dir": Path(self.state_dir), **self.options, **options})
+        if not isinstance(self.log, str):
+            return run_app(plan, self.log, settings)
+        with connect(self.log) as log:
+            return run_app(plan, log, settings)
+
+    def _repr_svg_(self) -> str:
+        return str(self.topology().describe().svg())
+
+
+def _default_state_dir(log: str | Log) -> str:
+    where = log if isinstance(log, str) else log.where
+    return "state" if ":" in where else f"{where.rstrip('/')}-state"

@@ -1,0 +1,69 @@
+"""The graph while it grows, and the names of its nodes.
+
+A name that something lasting hangs on (a store, an internal topic) is given by the user or derived from what the node does; a
+clash is an error. Other names may be numbered: nothing outside this process sees them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from logflume.log.errors import InvalidInput
+
+from ..graph import Node, Topology
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes by name in order of creation."""
+
+    name: str
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    def add(self, node: Node, *, fix: str) -> Node:
+        """Add a node whose name lasts; the very same node may be there already.
+
+        Raises:
+            InvalidInput: another node has the name; the message ends with `fix`.
+        """
+        existing = self.nodes.get(node.name)
+        if existing is not None and existing != node:
+            raise InvalidInput(f"there is already something else named {node.name!r} in {self.name!r}: {fix}")
+        if existing is None:
+            self.nodes[node.name] = node
+        return self.nodes[node.name]
+
+    def free(self, wanted: str) -> str:
+        """Return a name for a node without lasting effect."""
+        name, number = wanted, 1
+        while name in self.nodes:
+            number += 1
+            name = f"{wanted}-{number}"
+        return name
+
+    def topology(self) -> Topology:
+        """Return the graph as data."""
+        return Topology(self.name, MappingProxyType(dict(self.nodes)))
+
+
+def slug(text: str) -> str:
+    """Return text as part of a name: what topics and directories allow.
+
+    >>> slug("dep delay > 15")
+    'dep_delay_15'
+    """
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", text).strip("_") or "value"
+
+
+def duration(ms: int) -> str:
+    """Return a duration as part of a name.
+
+    >>> duration(3_600_000), duration(1_500)
+    ('1h', '1500ms')
+    """
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"

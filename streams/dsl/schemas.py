@@ -1,0 +1,84 @@
+"""Python types -> the schema and format of a side of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from logflume.log.errors import InvalidInput
+from logflume.log.schemas import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    STRING,
+    Column,
+    DataType,
+    FormatSpec,
+    Kind,
+    columns_of,
+    is_object_class,
+)
+
+from ..graph import Schema
+
+PRIMITIVES: Mapping[Any, DataType] = {str: STRING, int: BIGINT, float: DOUBLE, bool: BOOLEAN, bytes: BYTES}
+
+
+def key_columns(key: Any) -> tuple[Column, ...]:
+    """Return the key columns that a user named: a type, several by name ({"user": str}), a class, or None for no key."""
+    if key is None:
+        return ()
+    if isinstance(key, Mapping):
+        return tuple(Column(name, column_type(type)) for name, type in key.items())
+    if is_object_class(key):
+        return columns_of(key)
+    return (Column("key", column_type(key)),)
+
+
+def column_type(type: Any) -> DataType:
+    """Return the column type of a Python type or column type."""
+    if isinstance(type, DataType):
+        return type
+    if type in PRIMITIVES:
+        return PRIMITIVES[type]
+    if type in (Any, object, dict, list):
+        return ANY
+    raise InvalidInput(f"expected str, int, float, bool, bytes, Any or a column type, found {type!r}")
+
+
+def value_schema(value: Any) -> tuple[tuple[Column, ...], type[Any] | None]:
+    """Return the value columns and the class of a topic's values: a class, a primitive, or None for any JSON."""
+    if value is None or value in (dict, Any, object):
+        return (Column("value", ANY),), None
+    if is_object_class(value):
+        return columns_of(value), value
+    if value in PRIMITIVES:
+        return (Column("value", PRIMITIVES[value]),), value
+    raise InvalidInput(
+        f"values are a class with typed fields, str, int, float, bool, bytes or nothing (any JSON); found {value!r}"
+    )
+
+
+def is_single(schema: Schema) -> bool:
+    """Return whether a value is written bare: one object, or one primitive."""
+    if len(schema.value) != 1:
+        return False
+    return schema.value[0].type.kind is Kind.ANY or schema.value_class in PRIMITIVES
+
+
+def value_format(schema: Schema, name: str | None) -> FormatSpec:
+    """Return the format of values: as named, else JSON, and text and bytes as they are."""
+    if name is None:
+        name = "KAFKA" if is_single(schema) and schema.value[0].type in (STRING, BYTES) else "JSON"
+    return FormatSpec(name.upper(), is_wrapped=not is_single(schema))
+
+
+def key_format(key: tuple[Column, ...], name: str | None) -> FormatSpec:
+    """Return the format of keys: as named, else as Kafka's serializers write a primitive, else JSON."""
+    from ..planner import default_key_format
+
+    if name is None:
+        return default_key_format(key)
+    return FormatSpec(name.upper(), is_wrapped=len(key) > 1)

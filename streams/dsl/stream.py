@@ -1,0 +1,400 @@
+"""Streams as a user builds them: each method adds a node to the graph and returns what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from logflume.log.errors import InvalidInput
+from logflume.log.schemas import ANY, BOOLEAN, Column, is_object_class
+
+from .. import graph as g
+from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
+from .binding import Scope, bind, is_bare
+from .callables import expect_arguments, returned_type
+from .fields import Field, Value
+from .naming import Graph, slug
+from .schemas import PRIMITIVES, key_columns, key_format, value_format
+
+if TYPE_CHECKING:
+    from .table import Grouped, Table
+
+Function = Callable[..., Any]
+_VALUE = ColumnRef(Side.VALUE, "value", ANY)
+_FIX = "pass name='...'"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream of independent records. Immutable: methods return new streams, and one stream may be used many times.
+
+    Attributes:
+        base: what its records are, for names of stores and internal topics.
+    """
+
+    graph: Graph
+    node: g.Node
+    base: str
+
+    @property
+    def schema(self) -> g.Schema:
+        """Columns of the key and the value."""
+        return self.node.schema
+
+    def filter(self, predicate: Value | Function) -> Stream:
+        """Keep records for which the condition is True: `filter(col.delay > 15)` or `filter(lambda value: ...)`."""
+        return self._filter(condition(predicate, self.scope(), "filter()"))
+
+    def filter_not(self, predicate: Value | Function) -> Stream:
+        """Keep records for which the condition is not True."""
+        return self._filter(Unary(UnaryOp.NOT, condition(predicate, self.scope(), "filter_not()"), BOOLEAN))
+
+    def _filter(self, predicate: Expr) -> Stream:
+        name = self.graph.free(f"{self.node.name}-filter")
+        return self._then(
+            g.Filter(name=name, schema=self.schema, kind=self.node.kind, inputs=(self.node.name,), predicate=predicate)
+        )
+
+    def split(self, *predicates: Value | Function) -> tuple[Stream, ...]:
+        """Return one stream per condition, and one more for the rest: a record goes to the first whose condition is True."""
+        earlier: Expr | None = None
+        branches = []
+        for predicate in predicates:
+            test = condition(predicate, self.scope(), "split()")
+            branches.append(self._filter(test if earlier is None else Binary(BinaryOp.AND, earlier, test, BOOLEAN)))
+            refused: Expr = Unary(UnaryOp.NOT, test, BOOLEAN)
+            earlier = refused if earlier is None else Binary(BinaryOp.AND, earlier, refused, BOOLEAN)
+        if earlier is None:
+            raise InvalidInput("split() needs at least one condition")
+        return (*branches, self._filter(earlier))
+
+    def select(self, *columns: Value, **named: Any) -> Stream:
+        """Make the value of these columns: `select(col.id, price=col.price * 1.2)`."""
+        return self._project(bind_columns(columns, named, self.scope()))
+
+    def with_columns(self, **named: Any) -> Stream:
+        """Add columns to the value, or replace those of the same name."""
+        if is_bare(self.schema):
+            raise InvalidInput("with_columns() needs named columns; give the source a class, or use map_values(function)")
+        kept: dict[str, Expr] = {c.name: ColumnRef(Side.VALUE, c.name, c.type) for c in self.schema.value}
+        kept |= bind_columns((), named, self.scope())
+        return self._project(kept)
+
+    def map_values(self, function: Value | Function) -> Stream:
+        """Replace the value by `function(value)` or `function(key, value)`, or by one expression; the key stays.
+
+        A function annotated to return a class gives its fields to the expressions that follow.
+        """
+        return self._single(function, "map_values()")
+
+    def _project(self, columns: dict[str, Expr]) -> Stream:
+        schema = replace(self.schema, value=tuple(Column(n, x.type) for n, x in columns.items()), value_class=None)
+        name = self.graph.free(f"{self.node.name}-select")
+        return self._then(
+            g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=tuple(columns.items()))
+        )
+
+    def _single(self, function: Value | Function, what: str) -> Stream:
+        if isinstance(function, Value):
+            expr = bind(function, self.scope())
+            python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
+            schema = replace(self.schema, value=(Column("value", expr.type),), value_class=python)
+        else:
+            expr = call(function, what)
+            schema = replace(self.schema, value=(Column("value", ANY),), value_class=object_class(returned_type(function)))
+        name = self.graph.free(f"{self.node.name}-map")
+        return self._then(
+            g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=(("value", expr),))
+        )
+
+    def map(self, function: Function, *, key: Any = None, name: str | None = None) -> Stream:
+        """Replace key and value by the pair that `function(value)` or `function(key, value)` returns.
+
+        `key`: the type of the new keys (`str`); without it they are written as JSON.
+        """
+        paired = self._pairs(call(function, "map()"), is_exploded=False)
+        return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
+
+    def flat_map(self, function: Function, *, key: Any = None, name: str | None = None) -> Stream:
+        """Replace each record by the (key, value) pairs that `function(value)` or `function(key, value)` returns, in order."""
+        paired = self._pairs(call(function, "flat_map()"), is_exploded=True)
+        return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
+
+    def flat_map_values(self, function: Function) -> Stream:
+        """Replace each record by one for each value that `function(value)` or `function(key, value)` returns; the key stays."""
+        return self._pairs(call(function, "flat_map_values()"), is_exploded=True)
+
+    def _pairs(self, expr: Expr, *, is_exploded: bool) -> Stream:
+        schema = replace(self.schema, value=(Column("value", ANY),), value_class=None)
+        common: dict[str, Any] = {"schema": schema, "kind": self.node.kind, "inputs": (self.node.name,)}
+        if is_exploded:
+            name = self.graph.free(f"{self.node.name}-flat_map")
+            return self._then(g.FlatMap(name=name, columns=(("value", expr, True),), **common))
+        return self._then(g.Project(name=self.graph.free(f"{self.node.name}-map"), columns=(("value", expr),), **common))
+
+    def unpair(self, origin: Stream, key: Any, name: str) -> Stream:
+        """Split values that are (key, value) pairs."""
+        rekeyed = self._rekey((("key", _typed(Index(_VALUE, Literal(0, ANY), ANY), key)),), name)
+        value = Index(_VALUE, Literal(1, ANY), ANY)
+        schema = replace(rekeyed.schema, value=(Column("value", ANY),), value_class=None)
+        node = g.Project(
+            name=self.graph.free(f"{name}-value"), schema=schema, kind=g.EdgeKind.STREAM, inputs=(rekeyed.node.name,),
+            columns=(("value", value),),
+        )  # fmt: skip
+        return replace(rekeyed._then(node), base=origin.base)
+
+    def select_key(self, *keys: Value | Function, key: Any = None, name: str | None = None) -> Stream:
+        """Change the key: to one or several columns, or to what `function(value)` or `function(key, value)` returns.
+
+        `key`: the type of a function's keys (`str`); without it, or an annotation, they are written as JSON.
+        """
+        columns = self.bind_key(keys, key, "select_key()")
+        return self._rekey(columns, name or f"{self.base}-by-{'-'.join(slug(c) for c, _ in columns)}")
+
+    def bind_key(self, keys: tuple[Value | Function, ...], type: Any, what: str) -> tuple[tuple[str, Expr], ...]:
+        """Return the new key columns by name."""
+        if not keys:
+            raise InvalidInput(f"{what} needs at least one column or function")
+        found: dict[str, Expr] = {}
+        for key in keys:
+            if isinstance(key, Value):
+                name, expr = (key.name if isinstance(key, Field) else slug(repr(key))), bind(key, self.scope())
+            else:
+                name, expr = _label(key), call(key, what)
+                annotated = returned_type(key)
+                type = annotated if type is None and annotated in PRIMITIVES else type
+            if name in found:
+                raise InvalidInput(f"{what}: two key columns are named {name!r}; select(...) them under other names first")
+            found[name] = _typed(expr, type)
+        return tuple(found.items())
+
+    def _rekey(self, columns: tuple[tuple[str, Expr], ...], name: str) -> Stream:
+        schema = replace(self.schema, key=tuple(Column(n, x.type) for n, x in columns), window=None)
+        node = g.Rekey(name=name, schema=schema, kind=g.EdgeKind.STREAM, inputs=(self.node.name,), key=columns)
+        return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
+
+    def group_by(self, *keys: Value | Function, key: Any = None, name: str | None = None) -> Grouped:
+        """Group by columns or a function's result: what follows is computed per key, through a repartition topic.
+
+        `name` names that topic; by default it is derived from what is grouped by what.
+        """
+        from .table import Grouped
+
+        columns = self.bind_key(keys, key, "group_by()")
+        if self._is_key(columns):
+            return Grouped(self, self.base)
+        base = name or f"{self.base}-by-{'-'.join(slug(c) for c, _ in columns)}"
+        return Grouped(self._rekey(columns, base), base)
+
+    def group_by_key(self) -> Grouped:
+        """Group by the key as it is: no repartition topic unless the key was changed before."""
+        from .table import Grouped
+
+        return Grouped(self, self.base)
+
+    def _is_key(self, columns: tuple[tuple[str, Expr], ...]) -> bool:
+        """Return whether these are the key columns as they are."""
+        return [x for _, x in columns] == [
+            ColumnRef(Side.KEY, c.name, c.type) for c in self.schema.key
+        ] and not self.schema.window
+
+    def join(
+        self,
+        table: Table,
+        joiner: Function | None = None,
+        *,
+        on: Value | Function | None = None,
+        prefix: str = "",
+        name: str | None = None,
+    ) -> Stream:
+        """Join each record with the table's row of its key, now; records without one are dropped.
+
+        Args:
+            joiner: `joiner(value, row)` or `joiner(key, value, row)`; without it the result has the columns of both.
+            on: the table's key for a record, when it is not the record's key; goes through a repartition topic.
+            prefix: in front of the names of the table's columns.
+            name: of the join.
+        """
+        return self._join(g.JoinKind.INNER, table, joiner, on, prefix, name)
+
+    def left_join(
+        self,
+        table: Table,
+        joiner: Function | None = None,
+        *,
+        on: Value | Function | None = None,
+        prefix: str = "",
+        name: str | None = None,
+    ) -> Stream:
+        """Join as in `join`, with nulls for a row that is not there."""
+        return self._join(g.JoinKind.LEFT, table, joiner, on, prefix, name)
+
+    def _join(
+        self, kind: g.JoinKind, table: Table, joiner: Function | None, on: Value | Function | None, prefix: str, name: str | None
+    ) -> Stream:
+        from .joins import joined_columns
+
+        stream = self
+        on_name = ""
+        if on is not None:
+            columns = self.bind_key((on,), None, "join(on=...)")
+            on_name = columns[0][0]
+            if len(table.schema.key) == 1 and columns[0][1].type.kind is ANY.kind:
+                columns = ((on_name, _typed(columns[0][1], table.schema.key[0].type)),)
+            if not self._is_key(columns):
+                stream = self._rekey(columns, f"{self.base}-by-{slug(on_name)}")
+        base = f"{self.base}-{table.base}"
+        schema, joined = joined_columns(stream.schema, table.schema, joiner, prefix, on_name)
+        node = g.StreamTableJoin(
+            name=name or self.graph.free(base), schema=schema, kind=g.EdgeKind.STREAM,
+            inputs=(stream.node.name, table.node.name), join=kind, columns=joined,
+        )  # fmt: skip
+        return Stream(self.graph, self.graph.add(node, fix=_FIX), name or base)
+
+    def merge(self, *others: Stream) -> Stream:
+        """Interleave with other streams of the same columns; each keeps its own order."""
+        name = self.graph.free("-".join([self.base, *(other.base for other in others), "merge"]))
+        inputs = (self.node.name, *(other.node.name for other in others))
+        return self._then(g.Merge(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=inputs))
+
+    def peek(self, function: Function) -> Stream:
+        """Call `function(value)`, `function(key, value)` or `function(key, value, timestamp_ms)` for each record, and go on."""
+        node = foreach_node(self.graph, self.node, function, "peek()")
+        return self._then(node)
+
+    def foreach(self, function: Function) -> None:
+        """Call a function for each record, as `peek` does; nothing follows."""
+        self._then(foreach_node(self.graph, self.node, function, "foreach()"))
+
+    def repartition(self, name: str, *, partitions: int | None = None) -> Stream:
+        """Write to an internal topic by key and go on behind it."""
+        node = g.Repartition(
+            name=f"{name}-repartition", schema=self.schema, kind=g.EdgeKind.STREAM, inputs=(self.node.name,),
+            topic=f"{self.graph.name}-{name}-repartition", partitions=partitions,
+            key_format=key_format(self.schema.key, None), value_format=value_format(self.schema, "JSON"),
+        )  # fmt: skip
+        return Stream(self.graph, self.graph.add(node, fix="give this repartition another name"), name)
+
+    def to(
+        self,
+        topic: str,
+        *,
+        format: str | None = None,
+        key_format: str | None = None,
+        partitions: int | None = None,
+        **configs: str,
+    ) -> None:
+        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (KAFKA, DELIMITED)."""
+        sink(self.graph, self.node, topic, format, key_format, partitions, configs)
+
+    def scope(self) -> Scope:
+        """Where the names of expressions are looked up."""
+        return Scope(self.schema, f"{self.base!r}")
+
+    def _then(self, node: g.Node) -> Stream:
+        return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
+
+
+def condition(predicate: Value | Function, scope: Scope, what: str) -> Expr:
+    """Return a condition as a tree."""
+    if not isinstance(predicate, Value):
+        return call(predicate, what, type=BOOLEAN)
+    expr = bind(predicate, scope)
+    if expr.type not in (BOOLEAN, ANY):
+        raise InvalidInput(f"{what}: `{predicate!r}` is {expr.type}, expected a condition (BOOLEAN)")
+    return expr
+
+
+def call(function: Function, what: str, *, type: Any = ANY) -> PyCall:
+    """Return a call of `function(value)` or `function(key, value)`."""
+    takes_key = expect_arguments(function, (1, 2), 1, what) == 2
+    whole = ColumnRef(Side.VALUE, WHOLE, ANY)
+    return PyCall(function, (ColumnRef(Side.KEY, WHOLE, ANY), whole) if takes_key else (whole,), type)
+
+
+def bind_columns(columns: tuple[Value, ...], named: dict[str, Any], scope: Scope) -> dict[str, Expr]:
+    """Return new columns by name; a column given without a name keeps its own."""
+    found: dict[str, Expr] = {}
+    for column in columns:
+        if not isinstance(column, Field):
+            raise InvalidInput(f"`{column!r}` needs a name: select(name={column!r})")
+        found[column.name] = bind(column, scope)
+    for name, value in named.items():
+        if callable(value) and not isinstance(value, Value):
+            found[name] = call(value, f"{name}=")
+        else:
+            found[name] = bind(value, scope)
+    if not found:
+        raise InvalidInput("select() needs at least one column")
+    return found
+
+
+def object_class(hint: Any) -> type[Any] | None:
+    """Return the annotated class of a function's results when its fields are known."""
+    return hint if is_object_class(hint) else None
+
+
+def foreach_node(graph: Graph, node: g.Node, function: Function, what: str) -> g.Foreach:
+    """Return a node that calls a function, whatever arguments it takes."""
+    count = expect_arguments(function, (1, 2, 3), 2, what)
+    name = graph.free(f"{node.name}-{what.removesuffix('()')}")
+    return g.Foreach(name=name, schema=node.schema, kind=node.kind, inputs=(node.name,), function=_ADAPT[count](function))
+
+
+@dataclass(frozen=True, slots=True)
+class OfValue:
+    """Calls `function(value)`."""
+
+    function: Function
+
+    def __call__(self, key: Any, value: Any, timestamp_ms: int) -> None:
+        self.function(value)
+
+
+@dataclass(frozen=True, slots=True)
+class OfKeyValue:
+    """Calls `function(key, value)`."""
+
+    function: Function
+
+    def __call__(self, key: Any, value: Any, timestamp_ms: int) -> None:
+        self.function(key, value)
+
+
+_ADAPT: dict[int, Callable[[Function], Function]] = {1: OfValue, 2: OfKeyValue, 3: lambda function: function}
+
+
+def sink(
+    graph: Graph,
+    node: g.Node,
+    topic: str,
+    format: str | None,
+    key_format_name: str | None,
+    partitions: int | None,
+    configs: dict[str, str],
+) -> None:
+    """Add a sink. Config names may use `_` for `.`."""
+    schema = node.schema
+    graph.add(
+        g.Sink(
+            name=graph.free(f"{topic}-sink" if topic in graph.nodes else topic), schema=schema, kind=node.kind,
+            inputs=(node.name,), topic=topic,
+            key_format=key_format(schema.key, key_format_name), value_format=value_format(schema, format), partitions=partitions,
+            topic_configs={name.replace("_", "."): value for name, value in configs.items()},
+        ),
+        fix=_FIX,
+    )  # fmt: skip
+
+
+def _typed(expr: Expr, type: Any) -> Expr:
+    """Cast a value of unknown type to a key type that was asked for."""
+    if type is None or expr.type.kind is not ANY.kind:
+        return expr
+    wanted = key_columns(type)[0].type
+    return expr if wanted == ANY else Cast(expr, wanted)
+
+
+def _label(function: Any) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    return "key" if name == "<lambda>" else slug(name)

@@ -1,0 +1,181 @@
+"""Tables, and streams grouped on their way to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from logflume.log.errors import InvalidInput
+from logflume.log.schemas import Column
+
+from .. import graph as g
+from . import aggregates as a
+from .binding import Scope, bind
+from .callables import returned_type
+from .fields import Value
+from .naming import Graph, duration, slug
+from .schemas import PRIMITIVES
+from .stream import Function, Stream, bind_columns, call, condition, foreach_node, object_class, sink
+
+_FIX = "pass name='...'"
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A stream by key, perhaps by window, waiting for an aggregate."""
+
+    stream: Stream
+    base: str
+    over: g.TimeWindow | None = None
+
+    def window(self, window: g.TimeWindow) -> Grouped:
+        """Aggregate per window: `window(lf.tumbling(hours=1, grace=lf.minutes(10)))`."""
+        if not isinstance(window, g.TimeWindow):
+            raise InvalidInput(f"expected lf.tumbling(...) or lf.hopping(...), found {window!r}")
+        return replace(self, over=window)
+
+    def aggregate(self, *plain: Any, name: str | None = None, emit: str = "commit", **columns: Any) -> Table:
+        """Aggregate into named columns, or with functions of your own.
+
+        `aggregate(n=lf.count(), delay=lf.mean(col.dep_delay))`, or `aggregate(init, add)` with `add(aggregate, value)` or
+        `add(aggregate, value, key)`, whose results are the values themselves.
+
+        Args:
+            name: of the store (and so of its changelog topic).
+            emit: "commit": the latest result of a key leaves once per task commit; "update": each result leaves at once.
+        """
+        scope = self.stream.scope()
+        if plain:
+            if columns or len(plain) not in (1, 2):
+                raise InvalidInput("aggregate() takes named aggregates, or init and a function")
+            only = plain[0] if len(plain) == 1 else a.aggregate(*plain)
+            return self._single("aggregate", only, name, emit)
+        if not columns:
+            raise InvalidInput("aggregate() needs at least one aggregate: aggregate(n=lf.count())")
+        bound = tuple(a.bind_aggregate(column, wanted, scope) for column, wanted in columns.items())
+        return self._aggregate("-".join(columns), bound, name, emit, None)
+
+    def count(self, *, name: str | None = None, emit: str = "commit") -> Table:
+        """Number of records per key, in a column `count`."""
+        return self.aggregate(count=a.count(), name=name, emit=emit)
+
+    def sum(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
+        """Sum per key, in a column `sum`."""
+        return self.aggregate(sum=a.sum(value), name=name, emit=emit)
+
+    def mean(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
+        """Mean per key, in a column `mean`."""
+        return self.aggregate(mean=a.mean(value), name=name, emit=emit)
+
+    def min(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
+        """Smallest value per key, in a column `min`."""
+        return self.aggregate(min=a.min(value), name=name, emit=emit)
+
+    def max(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
+        """Largest value per key, in a column `max`."""
+        return self.aggregate(max=a.max(value), name=name, emit=emit)
+
+    def reduce(self, function: Callable[[Any, Any], Any], *, name: str | None = None, emit: str = "commit") -> Table:
+        """Combine the values of a key: the first as it is, then `function(aggregate, value)`."""
+        return self._single("reduce", a.reduce(function), name, emit)
+
+    def _single(self, what: str, wanted: Any, name: str | None, emit: str) -> Table:
+        bound = a.bind_aggregate("value", wanted, self.stream.scope())
+        return self._aggregate(what, (bound,), name, emit, self.stream.schema.value_class if what == "reduce" else None)
+
+    def _aggregate(
+        self, what: str, bound: tuple[g.Aggregation, ...], name: str | None, emit: str, value_class: type[Any] | None
+    ) -> Table:
+        stream = self.stream
+        span = f"-{duration(self.over.size_ms)}" if self.over else ""
+        if self.over and self.over.advance_ms != self.over.size_ms:
+            span += f"-every-{duration(self.over.advance_ms)}"
+        store = name or f"{self.base}{span}-{slug(what)}"
+        if emit not in ("commit", "update", "final"):
+            raise InvalidInput(f"emit={emit!r}: expected 'commit' or 'update'")
+        if stream.schema.window is not None and self.over is not None:
+            raise InvalidInput("the key is windowed already: select_key(...) before another window")
+        schema = g.Schema(
+            stream.schema.key,
+            tuple(Column(x.name, x.aggregator.type) for x in bound),
+            window=self.over or stream.schema.window,
+            value_class=value_class,
+        )
+        node = g.Aggregate(
+            name=store, schema=schema, kind=g.EdgeKind.TABLE, inputs=(stream.node.name,), store=store, aggregations=bound,
+            window=self.over, emit=g.Emit(emit),
+        )  # fmt: skip
+        return Table(stream.graph, stream.graph.add(node, fix=_FIX), store)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows by key, changing over time."""
+
+    graph: Graph
+    node: g.Node
+    base: str
+
+    @property
+    def schema(self) -> g.Schema:
+        """Columns of the key and the value."""
+        return self.node.schema
+
+    def filter(self, predicate: Value | Function) -> Table:
+        """Keep rows for which the condition is True; a row that stops passing goes out as deleted."""
+        test = condition(predicate, self._scope(), "filter()")
+        name = self.graph.free(f"{self.node.name}-filter")
+        return self._then(g.Filter(name=name, schema=self.schema, kind=self.node.kind, inputs=(self.node.name,), predicate=test))
+
+    def select(self, *columns: Value, **named: Any) -> Table:
+        """Make the rows of these columns; key columns and `lf.window_start` can be among them."""
+        bound = bind_columns(columns, named, self._scope())
+        schema = replace(self.schema, value=tuple(Column(n, x.type) for n, x in bound.items()), value_class=None)
+        name = self.graph.free(f"{self.node.name}-select")
+        return self._then(
+            g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=tuple(bound.items()))
+        )
+
+    def map_values(self, function: Value | Function) -> Table:
+        """Replace each row by `function(row)` or `function(key, row)`, or by one expression."""
+        if isinstance(function, Value):
+            expr = bind(function, self._scope())
+            python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
+            schema = replace(self.schema, value=(Column("value", expr.type),), value_class=python)
+        else:
+            expr = call(function, "map_values()")
+            schema = replace(self.schema, value=(Column("value", expr.type),), value_class=object_class(returned_type(function)))
+        name = self.graph.free(f"{self.node.name}-map")
+        return self._then(
+            g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=(("value", expr),))
+        )
+
+    def to_stream(self) -> Stream:
+        """The changes as a stream of new rows, deletions included."""
+        name = self.graph.free(f"{self.node.name}-stream")
+        node = g.ToStream(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=(self.node.name,))
+        return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
+
+    def foreach(self, function: Function) -> None:
+        """Call `function(row)`, `function(key, row)` or `function(key, row, timestamp_ms)` for each change."""
+        self.graph.add(foreach_node(self.graph, self.node, function, "foreach()"), fix=_FIX)
+
+    def to(
+        self,
+        topic: str,
+        *,
+        format: str | None = None,
+        key_format: str | None = None,
+        partitions: int | None = None,
+        **configs: str,
+    ) -> None:
+        """Write the changes to a topic, created if missing: compacted, unless `cleanup_policy` differs or rows are windowed."""
+        defaults = {} if self.schema.window else {"cleanup.policy": "compact"}
+        sink(self.graph, self.node, topic, format, key_format, partitions, defaults | configs)
+
+    def _scope(self) -> Scope:
+        return Scope(self.schema, f"{self.base!r}")
+
+    def _then(self, node: g.Node) -> Table:
+        return Table(self.graph, self.graph.add(node, fix=_FIX), self.base)

@@ -1,0 +1,97 @@
+"""Durations and windows as a user writes them; milliseconds inside."""
+
+from __future__ import annotations
+
+from logflume.log.errors import InvalidInput
+
+from ..graph import TimeWindow
+
+
+def milliseconds(value: float) -> int:
+    """Return a duration in milliseconds."""
+    return _whole(value, 1)
+
+
+def seconds(value: float) -> int:
+    """Return a duration in milliseconds.
+
+    >>> seconds(1.5)
+    1500
+    """
+    return _whole(value, 1_000)
+
+
+def minutes(value: float) -> int:
+    """Return a duration in milliseconds."""
+    return _whole(value, 60_000)
+
+
+def hours(value: float) -> int:
+    """Return a duration in milliseconds."""
+    return _whole(value, 3_600_000)
+
+
+def days(value: float) -> int:
+    """Return a duration in milliseconds."""
+    return _whole(value, 86_400_000)
+
+
+def tumbling(
+    size: int = 0,
+    *,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    grace: int = 0,
+    retention: int = 0,
+) -> TimeWindow:
+    """Windows of one size that follow each other, aligned to the epoch.
+
+    `size`, `grace` and `retention` are durations in ms (`lf.minutes(10)`). A record counts as long as its window's end is after
+    stream time - grace; `retention` keeps results readable for longer.
+
+    >>> tumbling(hours=1, grace=600_000)
+    TimeWindow(size_ms=3600000, advance_ms=3600000, grace_ms=600000, retention_ms=0)
+    """
+    length = _length(size, days, hours, minutes, seconds)
+    return TimeWindow(length, length, _whole(grace, 1), _whole(retention, 1))
+
+
+def hopping(
+    size: int = 0,
+    *,
+    advance: int,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    grace: int = 0,
+    retention: int = 0,
+) -> TimeWindow:
+    """Windows of one size that start every `advance` ms, so that a record counts in several.
+
+    >>> hopping(minutes=10, advance=60_000).advance_ms
+    60000
+    """
+    length = _length(size, days, hours, minutes, seconds)
+    step = _whole(advance, 1)
+    if not 0 < step <= length:
+        raise InvalidInput(f"a hopping window of {length} ms needs 0 < advance <= size, found {step} ms")
+    return TimeWindow(length, step, _whole(grace, 1), _whole(retention, 1))
+
+
+def _length(size: int, days: float, hours: float, minutes: float, seconds: float) -> int:
+    length = (
+        _whole(size, 1) + _whole(days, 86_400_000) + _whole(hours, 3_600_000) + _whole(minutes, 60_000) + _whole(seconds, 1_000)
+    )
+    if length <= 0:
+        raise InvalidInput("a window needs a size: tumbling(hours=1) or tumbling(lf.minutes(5))")
+    return length
+
+
+def _whole(value: float, unit_ms: int) -> int:
+    total = value * unit_ms
+    if total < 0 or total != int(total):
+        raise InvalidInput(f"a duration is a whole, non-negative number of milliseconds, found {total}")
+    return int(total)

@@ -1,0 +1,281 @@
+"""Topology -> Plan: checks the graph, puts repartition topics where a changed key meets a keyed operator, and splits it.
+
+The rewrite is a tuple of functions from topology to topology, each independent of the others' code. Names never depend on a
+node's position: a repartition is named after the node that changed the key, a sub-topology after its first source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from logflume.log.errors import InvalidInput, UnknownName
+from logflume.log.schemas import Column, FormatSpec, Kind
+
+from . import graph as g
+from .compiler import CompiledProgram, compile_program
+from .compiler.usage import wire
+from .expr import Side
+from .seams import OutputTopic, Plan, SubTopology
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+_KEY_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES})
+
+
+def plan(topology: g.Topology) -> Plan:
+    """Check, rewrite, split and compile a topology.
+
+    Raises:
+        InvalidInput: the graph cannot work; the message names the node and the fix.
+    """
+    rewritten = rewrite(topology)
+    return Plan(rewritten.name, tuple(_subtopology(rewritten, nodes) for nodes in split(rewritten)))
+
+
+def rewrite(topology: g.Topology) -> g.Topology:
+    """Return the topology as it will run: checked, tables stored where needed, repartitions in place and narrowed."""
+    for step in (check, store_joined_tables, insert_repartitions, narrow_repartitions):
+        topology = step(topology)
+    return topology
+
+
+def check(topology: g.Topology) -> g.Topology:
+    """Refuse a graph with unknown inputs, wrong order, clashing names of stores or topics, or inputs of the wrong kind."""
+    if not _NAME.match(topology.name):
+        raise InvalidInput(f"application name {topology.name!r}: use letters, digits, '.', '_' and '-'")
+    seen: dict[str, g.Node] = {}
+    stores: dict[str, str] = {}
+    for name, node in topology.nodes.items():
+        if name != node.name:
+            raise InvalidInput(f"node {node.name!r} is listed as {name!r}")
+        for source in node.inputs:
+            if source not in seen:
+                raise UnknownName(f"input of {name!r}:", source, seen)
+        store = getattr(node, "store", None)
+        if store is not None:
+            if not _NAME.match(store):
+                raise InvalidInput(f"store name {store!r} of {name!r}: use letters, digits, '.', '_' and '-'")
+            if store in stores:
+                raise InvalidInput(
+                    f"two nodes, {stores[store]!r} and {name!r}, keep a store {store!r}: give one of them store='...'"
+                )
+            stores[store] = name
+        _check_node(node, [seen[source] for source in node.inputs])
+        seen[name] = node
+    return topology
+
+
+def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
+    wanted = {g.Source: 0, g.StreamTableJoin: 2}.get(type(node), 1)
+    if len(inputs) != wanted and not isinstance(node, g.Merge):
+        raise InvalidInput(f"{node.name!r} needs {wanted} inputs, found {len(inputs)}")
+    if isinstance(node, g.StreamTableJoin):
+        _check_join(node, *inputs)
+    elif isinstance(node, g.Aggregate):
+        if inputs[0].kind is not g.EdgeKind.STREAM:
+            raise InvalidInput(f"{node.name!r} aggregates a table, {inputs[0].name!r}; make it a stream first (to_stream)")
+        if not node.schema.key:
+            raise InvalidInput(f"{node.name!r} aggregates records without a key: group_by something first")
+        if node.emit is g.Emit.FINAL:
+            raise InvalidInput(f"{node.name!r}: emit='final' is not supported yet; use 'commit' or 'update'")
+        if node.window is not None:
+            _check_window(node.name, node.window)
+    elif isinstance(node, g.Merge):
+        shapes = {(i.schema.key, i.schema.value, i.schema.window) for i in inputs}
+        if len(shapes) > 1:
+            raise InvalidInput(
+                f"{node.name!r} merges streams of different columns: {', '.join(_describe(i.schema) for i in inputs)}"
+            )
+
+
+def _check_window(name: str, window: g.TimeWindow) -> None:
+    if window.size_ms <= 0 or not 0 < window.advance_ms <= window.size_ms or window.grace_ms < 0:
+        raise InvalidInput(
+            f"{name!r}: a window needs size > 0, 0 < advance <= size and grace >= 0, found size {window.size_ms} ms, "
+            f"advance {window.advance_ms} ms, grace {window.grace_ms} ms"
+        )
+
+
+def _describe(schema: g.Schema) -> str:
+    return "(" + ", ".join(f"{c.name} {c.type}" for c in (*schema.key, *schema.value)) + ")"
+
+
+def _check_join(node: g.StreamTableJoin, stream: g.Node, table: g.Node) -> None:
+    if stream.kind is not g.EdgeKind.STREAM or table.kind is not g.EdgeKind.TABLE:
+        raise InvalidInput(f"{node.name!r} joins a {stream.kind} with a {table.kind}: expected a stream with a table")
+    if node.join is g.JoinKind.OUTER:
+        raise InvalidInput(f"{node.name!r}: a stream and a table join inner or left; there is no outer join of them")
+    ours, theirs = [c.type for c in stream.schema.key], [c.type for c in table.schema.key]
+    if ours != theirs and not any(t.kind is Kind.ANY for t in (*ours, *theirs)):
+        raise InvalidInput(
+            f"{node.name!r}: the stream's key is ({', '.join(map(str, ours))}), the table's ({', '.join(map(str, theirs))}); "
+            "join on a column of the table's key type (cast if needed)"
+        )
+
+
+def store_joined_tables(topology: g.Topology) -> g.Topology:
+    """Keep each source table that a join looks up, in a store of its own name."""
+    nodes = dict(topology.nodes)
+    for node in topology.nodes.values():
+        if not isinstance(node, g.StreamTableJoin):
+            continue
+        name = node.inputs[1]
+        while not isinstance(nodes[name], g.Source | g.Aggregate):
+            if not isinstance(nodes[name], g.Filter | g.Project):
+                raise InvalidInput(f"{node.name!r} joins {name!r}, which is neither kept nor a view of a kept table")
+            name = nodes[name].inputs[0]
+        table = nodes[name]
+        if isinstance(table, g.Source) and table.store is None:
+            taken = {getattr(n, "store", None) for n in nodes.values()}
+            if name in taken:
+                raise InvalidInput(f"table {name!r} needs a store and {name!r} is taken: give the table store='...'")
+            nodes[name] = replace(table, store=name)
+    return replace(topology, nodes=MappingProxyType(nodes))
+
+
+def insert_repartitions(topology: g.Topology) -> g.Topology:
+    """Put a Repartition between a changed key and each aggregate or join; consumers of one stream share it.
+
+    before: Rekey -> Aggregate        after: Rekey -> Repartition -> Aggregate
+    """
+    nodes: dict[str, g.Node] = {}
+    formats: dict[str, FormatSpec | None] = {}
+    for node in topology.nodes.values():
+        if isinstance(node, g.Aggregate | g.StreamTableJoin):
+            source = nodes[node.inputs[0]]
+            wanted = formats[node.inputs[1]] if isinstance(node, g.StreamTableJoin) else formats[source.name]
+            if formats[source.name] is None or formats[source.name] != wanted:
+                repartition = _repartition(topology, nodes, source, wanted or default_key_format(source.schema.key), node)
+                nodes[repartition.name] = repartition
+                formats[repartition.name] = repartition.key_format
+                node = replace(node, inputs=(repartition.name, *node.inputs[1:]))
+        nodes[node.name] = node
+        formats[node.name] = _key_format(node, [formats[name] for name in node.inputs])
+    return replace(topology, nodes=MappingProxyType(nodes))
+
+
+def _key_format(node: g.Node, inputs: list[FormatSpec | None]) -> FormatSpec | None:
+    """Return the format of the encoded key at hand behind a node, None after a change of key."""
+    if isinstance(node, g.Source | g.Repartition):
+        return node.key_format
+    if isinstance(node, g.Rekey):
+        return None
+    return inputs[0] if all(i == inputs[0] for i in inputs) or isinstance(node, g.StreamTableJoin) else None
+
+
+def _repartition(
+    topology: g.Topology, nodes: Mapping[str, g.Node], source: g.Node, key_format: FormatSpec, consumer: g.Node
+) -> g.Repartition:
+    """Return the repartition behind `source`: the one that is there, widened to null keys where the consumer joins them."""
+    if source.schema.window is not None:
+        raise InvalidInput(f"{consumer.name!r}: a windowed key cannot be repartitioned as it is; select_key first")
+    keeps_null_keys = isinstance(consumer, g.StreamTableJoin) and consumer.join is g.JoinKind.LEFT
+    name = f"{source.name}-repartition"
+    existing = nodes.get(name)
+    if isinstance(existing, g.Repartition):
+        if existing.key_format == key_format:
+            return replace(existing, keeps_null_keys=existing.keeps_null_keys or keeps_null_keys)
+        name = f"{source.name}-{consumer.name}-repartition"
+    bare = len(source.schema.value) == 1 and source.schema.value[0].type.kind is Kind.ANY
+    return g.Repartition(
+        name=name, schema=source.schema, kind=g.EdgeKind.STREAM, inputs=(source.name,),
+        topic=f"{topology.name}-{name}", partitions=None, key_format=key_format,
+        value_format=FormatSpec("JSON", is_wrapped=not bare), keeps_null_keys=keeps_null_keys,
+    )  # fmt: skip
+
+
+def default_key_format(key: tuple[Column, ...]) -> FormatSpec:
+    """Return how a key is written where nobody said: one primitive as Kafka's serializers do, else JSON."""
+    if not key:
+        return FormatSpec("NONE")
+    if len(key) == 1:
+        return FormatSpec("KAFKA" if key[0].type.kind in _KEY_KINDS else "JSON", is_wrapped=False)
+    return FormatSpec("JSON")
+
+
+def narrow_repartitions(topology: g.Topology) -> g.Topology:
+    """Write only those value columns to a repartition topic that something behind it reads."""
+    nodes = dict(topology.nodes)
+    for name in reversed([n.name for n in nodes.values() if isinstance(n, g.Repartition)]):
+        node = nodes[name]
+        assert isinstance(node, g.Repartition)
+        sources = [n.name for n in nodes.values() if isinstance(n, g.Source | g.Repartition)]
+        outputs = [n.name for n in nodes.values() if isinstance(n, g.Sink | g.Repartition)]
+        read = {column for side, column in wire(nodes, sources, outputs).needs[name] if side is Side.VALUE}
+        if node.value_format.name != "JSON" or not node.value_format.is_wrapped or "*" in read:
+            continue
+        kept = tuple(column for column in node.schema.value if column.name in read)
+        nodes[name] = replace(node, schema=replace(node.schema, value=kept))
+    return replace(topology, nodes=MappingProxyType(nodes))
+
+
+def split(topology: g.Topology) -> list[dict[str, g.Node]]:
+    """Return the sub-topologies: nodes that are connected other than through a Repartition, each part in topology order."""
+    parent = {name: name for name in topology.nodes}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for node in topology.nodes.values():
+        if not isinstance(node, g.Repartition):
+            for source in node.inputs:
+                parent[root(node.name)] = root(source)
+    parts: dict[str, dict[str, g.Node]] = {}
+    for node in topology.nodes.values():
+        parts.setdefault(root(node.name), {})[node.name] = node
+        if isinstance(node, g.Repartition):
+            parts.setdefault(root(node.inputs[0]), {})[node.name] = node
+    order = {name: i for i, name in enumerate(topology.nodes)}
+    return [dict(sorted(part.items(), key=lambda item: order[item[0]])) for part in parts.values()]
+
+
+def compile_part(part: Mapping[str, g.Node]) -> CompiledProgram:
+    """Compile the nodes of one sub-topology."""
+    return compile_program(part, sources_of(part), outputs_of(part))
+
+
+def sources_of(part: Mapping[str, g.Node]) -> list[str]:
+    """Return what a sub-topology reads: its Sources, and Repartitions that one of its nodes takes as input."""
+    read = {name for node in part.values() if not isinstance(node, g.Repartition) for name in node.inputs}
+    read |= {n.inputs[0] for n in part.values() if isinstance(n, g.Repartition)}
+    return [n.name for n in part.values() if isinstance(n, g.Source) or (isinstance(n, g.Repartition) and n.name in read)]
+
+
+def outputs_of(part: Mapping[str, g.Node]) -> list[str]:
+    """Return what a sub-topology writes: its Sinks, and Repartitions whose input is one of its nodes."""
+    return [n.name for n in part.values() if isinstance(n, g.Sink) or (isinstance(n, g.Repartition) and n.inputs[0] in part)]
+
+
+def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
+    program = compile_part(part)
+    outputs = {}
+    for name in outputs_of(part):
+        node = part[name]
+        is_windowed = topology.nodes[node.inputs[0]].schema.window is not None
+        if isinstance(node, g.Repartition):
+            outputs[name] = OutputTopic(
+                node.topic, node.partitions, is_repartition=True, is_windowed=is_windowed, like=_copartitioned(topology, node)
+            )
+        else:
+            assert isinstance(node, g.Sink)
+            outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, is_windowed=is_windowed)
+    tables = {n.store: n.name for n in part.values() if isinstance(n, g.Source) and n.store is not None}
+    return SubTopology(re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0]), program, outputs, tables)
+
+
+def _copartitioned(topology: g.Topology, node: g.Repartition) -> tuple[str, ...]:
+    """Return the source topics whose number of partitions a repartition topic must have: those it is joined with."""
+    part = next(p for p in split(topology) if node.name in p and node.name in sources_of(p))
+    if not any(isinstance(n, g.StreamTableJoin) for n in part.values()):
+        return ()
+    return tuple(dict.fromkeys(n.topic for n in part.values() if isinstance(n, g.Source)))
+
+
+def changelog_topic(application: str, store: str) -> str:
+    """Return the name of a store's changelog topic."""
+    return f"{application}-{store}-changelog"

@@ -1,0 +1,329 @@
+"""A driver that runs a topology without a broker: records in, records out, one thread, no waiting.
+
+It runs the same plan and the same generated code as the engine, on one partition, with stores in memory. Each input is processed
+to the end, through all sub-topologies, before the next; of several internal topics with waiting records the one whose first record
+is oldest goes on. What it cannot show: several partitions, rebalancing, restore, transactions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from logflume.log.errors import InvalidInput, UnknownName
+from logflume.log.records import Chunk
+from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
+
+from . import graph as g
+from .aggregators import results_of
+from .dsl.app import App
+from .dsl.schemas import is_single
+from .planner import plan, rewrite
+from .seams import Entry, StateStore, SubTopology, TaskFunction
+from .state.store import Store
+
+_log = logging.getLogger("logflume.streams")
+
+
+class WindowedKey(NamedTuple):
+    """The key of a windowed result: the grouping key and the window's bounds in ms, the end exclusive."""
+
+    key: Any
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """A record as the driver gives it: key and value as objects."""
+
+    __test__ = False
+
+    key: Any
+    value: Any
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How one side of a topic becomes objects and back: columns, format, class."""
+
+    columns: tuple[Column, ...]
+    format: FormatSpec
+    is_single: bool
+    value_class: type[Any] | None = None
+    window: g.TimeWindow | None = None
+
+    def encode(self, value: Any) -> bytes | None:
+        """Return the bytes of an object; bytes go as they are."""
+        if value is None or isinstance(value, bytes | bytearray):
+            return None if value is None else bytes(value)
+        if isinstance(value, WindowedKey):
+            return (self._plain(value.key) or b"") + g.WINDOW_START.pack(value.start_ms)
+        return self._plain(value)
+
+    def _plain(self, value: Any) -> bytes | None:
+        return serde(self.format, self.columns).encode(self._row(value))
+
+    def _row(self, value: Any) -> Row | None:
+        if self.is_single:
+            return (value,)
+        if isinstance(value, Mapping):
+            unknown = [name for name in value if name not in {c.name for c in self.columns}]
+            if unknown:
+                raise UnknownName("column", unknown[0], [c.name for c in self.columns])
+            return tuple(value.get(column.name) for column in self.columns)
+        if isinstance(value, tuple):
+            return value
+        if is_object_class(type(value)):
+            return object_codec(type(value)).to_row(value)
+        raise InvalidInput(f"expected an object or dict with {[c.name for c in self.columns]}, found {value!r}")
+
+    def decode(self, data: bytes | None) -> Any:
+        """Return the object of some bytes."""
+        if data is None:
+            return None
+        if self.window is not None:
+            start = g.WINDOW_START.unpack(data[-8:])[0]
+            return WindowedKey(self._object(data[:-8]), start, start + self.window.size_ms)
+        return self._object(data)
+
+    def _object(self, data: bytes) -> Any:
+        return self.of_row(serde(self.format, self.columns).decode(data))
+
+    def of_row(self, row: Row | None) -> Any:
+        """Return the object of a row."""
+        if row is None:
+            return None
+        if self.is_single:
+            return row[0]
+        if self.value_class is not None and is_object_class(self.value_class):
+            return object_codec(self.value_class).from_row(row)
+        return {column.name: value for column, value in zip(self.columns, row, strict=True)}
+
+
+def key_side(schema: g.Schema, format: FormatSpec) -> Side:
+    """Return how keys of an edge become objects."""
+    return Side(schema.key, format, len(schema.key) == 1, window=schema.window)
+
+
+def value_side(schema: g.Schema, format: FormatSpec) -> Side:
+    """Return how values of an edge become objects."""
+    return Side(schema.value, format, is_single(schema), schema.value_class)
+
+
+class TestInput:
+    """An input topic."""
+
+    __test__ = False
+
+    def __init__(self, driver: TopologyTestDriver, node: g.Source) -> None:
+        self._driver, self._topic = driver, node.topic
+        self._key = key_side(node.schema, node.key_format)
+        self._value = value_side(node.schema, node.value_format)
+
+    def send(self, value: Any, *, key: Any = None, timestamp_ms: int | None = None) -> None:
+        """Process one record completely. Key and value are objects, dicts or bytes; `timestamp_ms` None: the driver's time."""
+        time = self._driver.now_ms if timestamp_ms is None else timestamp_ms
+        self._driver.process(self._topic, self._key.encode(key), self._value.encode(value), time)
+
+
+class TestOutput:
+    """An output topic: what was written since the last read."""
+
+    __test__ = False
+
+    def __init__(self, node: g.Sink) -> None:
+        self._key = key_side(node.schema, node.key_format)
+        self._value = value_side(node.schema, node.value_format)
+        self.raw: deque[tuple[bytes | None, bytes | None, int]] = deque()
+
+    def read(self) -> list[TestRecord]:
+        """Return the records written since the last read, in order."""
+        found = [TestRecord(self._key.decode(k), self._value.decode(v), t) for k, v, t in self.raw]
+        self.raw.clear()
+        return found
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+
+class TestStore:
+    """The rows of a store."""
+
+    __test__ = False
+
+    def __init__(self, node: g.Source | g.Aggregate, store: StateStore, key_format: FormatSpec) -> None:
+        self._store = store
+        self._key = key_side(node.schema, key_format)
+        self._value = value_side(node.schema, FormatSpec("JSON"))
+        self._result = results_of(node.aggregations) if isinstance(node, g.Aggregate) else tuple
+
+    def get(self, key: Any) -> Any:
+        """Return the row of a key (a `WindowedKey` for windows), None when there is none."""
+        encoded = self._key.encode(key)
+        entry = self._store.get(encoded or b"")
+        return None if entry is None else self._object(entry)
+
+    def rows(self) -> list[TestRecord]:
+        """Return all rows, in order of their encoded keys."""
+        return [TestRecord(self._key.decode(key), self._object(e), e.timestamp_ms) for key, e in self._store.range(b"", None)]
+
+    def _object(self, entry: Entry) -> Any:
+        return None if entry.state is None else self._value.of_row(tuple(self._result(entry.state)))
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Records of an internal topic on their way."""
+
+    topic: str
+    records: deque[tuple[bytes | None, bytes | None, int]] = field(default_factory=deque)
+
+
+class TopologyTestDriver:
+    """Runs a topology in this thread. See the module.
+
+    Args:
+        app: an application or a topology.
+        now_ms: the driver's time at first: timestamp of inputs that are sent without one.
+        commits_each_record: results of `emit="commit"` leave after each record; False: when `commit()` is called.
+
+    >>> import logflume.streams as lf
+    >>> from logflume.streams.testing import TopologyTestDriver
+    >>> app = lf.App("words")
+    >>> app.stream("lines", str).group_by(lf.col.value).count().to("counts")
+    >>> driver = TopologyTestDriver(app)
+    >>> for word in ("to", "be", "to"):
+    ...     driver.input("lines").send(word)
+    >>> [(record.key, record.value["count"]) for record in driver.output("counts").read()]
+    [('to', 1), ('be', 1), ('to', 2)]
+    """
+
+    def __init__(self, app: App | g.Topology, *, now_ms: int = 0, commits_each_record: bool = True) -> None:
+        topology = app.topology() if isinstance(app, App) else app
+        self.now_ms = now_ms
+        self.problems: Counter[str] = Counter()
+        self._commits_each_record = commits_each_record
+        self._nodes = rewrite(topology).nodes
+        self._readers: dict[str, list[tuple[TaskFunction, str]]] = {}
+        self._tasks: list[TaskFunction] = []
+        self._stores: dict[str, Store] = {}
+        self._topics: dict[str, str] = {}
+        self._outputs = {n.topic: TestOutput(n) for n in self._nodes.values() if isinstance(n, g.Sink)}
+        self._queues: dict[str, _Queue] = {}
+        self._waiting: list[_Queue] = []
+        for part in plan(topology).subtopologies:
+            self._start(part)
+
+    def _start(self, part: SubTopology) -> None:
+        stores = {spec.name: Store(spec) for spec in part.program.stores}
+        task = part.program.bind(stores, self, self)
+        self._stores |= stores
+        self._tasks.append(task)
+        for node, topic in part.program.sources.items():
+            self._readers.setdefault(topic, []).append((task, node))
+        self._topics |= {node: output.topic for node, output in part.outputs.items()}
+
+    def input(self, topic: str) -> TestInput:
+        """Return an input topic."""
+        sources = {n.topic: n for n in self._nodes.values() if isinstance(n, g.Source)}
+        if topic not in sources:
+            raise UnknownName("input topic", topic, sources)
+        return TestInput(self, sources[topic])
+
+    def output(self, topic: str) -> TestOutput:
+        """Return an output topic."""
+        if topic not in self._outputs:
+            raise UnknownName("output topic", topic, self._outputs)
+        return self._outputs[topic]
+
+    def store(self, name: str) -> TestStore:
+        """Return a store by name."""
+        kept = {n.store: n for n in self._nodes.values() if isinstance(n, g.Source | g.Aggregate) and n.store is not None}
+        if name not in kept:
+            raise UnknownName("store", name, kept)
+        return TestStore(kept[name], self._stores[name], self._key_format(kept[name]))
+
+    def _key_format(self, node: g.Node) -> FormatSpec:
+        while not isinstance(node, g.Source | g.Repartition):
+            node = self._nodes[node.inputs[0]]
+        return node.key_format
+
+    def advance(self, duration_ms: int) -> None:
+        """Move the driver's time on."""
+        if duration_ms < 0:
+            raise InvalidInput(f"time only goes on, found {duration_ms} ms")
+        self.now_ms += duration_ms
+
+    def process(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int) -> None:
+        """Process one record of an input topic, and all that follows from it."""
+        self._run(topic, key, value, timestamp_ms)
+        while self._waiting:
+            queue = min(self._waiting, key=_oldest)
+            record = queue.records.popleft()
+            if not queue.records:
+                self._waiting.remove(queue)
+            self._run(queue.topic, *record)
+
+    def commit(self) -> None:
+        """Let out what leaves at a task commit, and process what follows from it."""
+        self._flush()
+        while self._waiting:
+            queue = min(self._waiting, key=_oldest)
+            record = queue.records.popleft()
+            if not queue.records:
+                self._waiting.remove(queue)
+            self._run(queue.topic, *record)
+
+    def _run(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int) -> None:
+        chunk = Chunk.from_columns(topic, [key], [value], np.array([timestamp_ms], dtype=np.int64), partition=0)
+        for task, source in self._readers[topic]:
+            task.process(source, chunk, 0, 1)
+        if self._commits_each_record:
+            self._flush()
+
+    def _flush(self) -> None:
+        for task in self._tasks:
+            task.flush()
+        for store in self._stores.values():
+            store.expire()
+            store.committed()
+
+    def send(
+        self,
+        node: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        *,
+        headers: Sequence[Any] | None = None,
+        causes: Sequence[int] | None = None,
+    ) -> None:
+        """Take outputs of a task (the driver is its own `Outputs`)."""
+        topic = self._topics[node]
+        records = list(zip(keys, values, timestamps_ms, strict=True))
+        if topic in self._outputs:
+            self._outputs[topic].raw.extend(records)
+        if topic in self._readers:
+            queue = self._queues.setdefault(topic, _Queue(topic))
+            if not queue.records:
+                self._waiting.append(queue)
+            queue.records.extend(records)
+
+    def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
+        """Count a problem (the driver is its own `Problems`)."""
+        self.problems[reason] += 1
+        _log.debug("%s in %s: %s", reason, node, cause)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+
+def _oldest(queue: _Queue) -> int:
+    return queue.records[0][2]

@@ -1,0 +1,164 @@
+"""The command line as a user calls it: real processes against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+LOGFLUME = [sys.executable, "-m", "logflume"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command; it must end with the exit code."""
+    done = subprocess.run([*LOGFLUME, *args], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    address = f"127.0.0.1:{free_port()}"
+    data = tmp_path_factory.mktemp("serve") / "data"
+    argv = [*LOGFLUME, "serve", "--data", str(data), "--listen", address, "--workers", "0"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("ready"):
+            break
+    else:
+        pytest.fail("serve ended: " + "".join(lines))
+    yield address
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+
+
+def test_topics_are_created_listed_described_and_deleted(server: str) -> None:
+    assert (
+        "created topic flights with 3 partitions"
+        in run(
+            "topic", "create", "flights", "--partitions", "3", "--config", "cleanup.policy=compact", "--bootstrap", server
+        ).stdout
+    )
+    listed = [json.loads(line) for line in run("topic", "list", "--json", "--bootstrap", server).stdout.splitlines()]
+    assert {"topic": "flights", "partitions": 3, "offsets": 0} in listed
+    described = json.loads(run("topic", "describe", "flights", "--json", "--bootstrap", server).stdout)
+    assert described["configs"]["cleanup.policy"] == "compact"
+    assert [part["end"] for part in described["offsets"]] == [0, 0, 0]
+    run("topic", "delete", "flights", "--bootstrap", server)
+    assert "flights" not in run("topic", "list", "--bootstrap", server).stdout
+
+
+def test_lines_become_records_and_come_back(server: str) -> None:
+    run("topic", "create", "lines", "--partitions", "2", "--bootstrap", server)
+    wrote = run("produce", "lines", "-K", ":", "--bootstrap", server, stdin="a:1\nb:2\na:3\nc:ö\n")
+    assert "wrote 4 records" in wrote.stderr
+    read = run("consume", "lines", "--json", "--bootstrap", server)
+    assert "from beginning" in read.stderr
+    records = [json.loads(line) for line in read.stdout.splitlines()]
+    assert sorted((r["key"], r["value"]) for r in records) == [("a", "1"), ("a", "3"), ("b", "2"), ("c", "ö")]
+    assert [r["value"] for r in records if r["key"] == "a"] == ["1", "3"]
+    assert len(run("consume", "lines", "--limit", "2", "--bootstrap", server).stdout.splitlines()) == 2
+
+
+def test_a_group_commits_and_is_reset(server: str) -> None:
+    run("topic", "create", "work", "--bootstrap", server)
+    run("produce", "work", "--bootstrap", server, stdin="1\n2\n3\n")
+    assert len(run("consume", "work", "--group", "crew", "--bootstrap", server).stdout.splitlines()) == 3
+    described = json.loads(run("group", "describe", "crew", "--json", "--bootstrap", server).stdout)
+    assert [(o["committed"], o["lag"]) for o in described["offsets"]] == [(3, 0)]
+    dry = run("group", "reset", "crew", "--topic", "work", "--to", "1", "--dry-run", "--json", "--bootstrap", server)
+    assert json.loads(dry.stdout) == {"partition": 0, "before": 3, "would be": 1}
+    run("group", "reset", "crew", "--topic", "work", "--to", "1", "--bootstrap", server)
+    assert run("consume", "work", "--group", "crew", "--bootstrap", server).stdout.split() == ["0:1", "2", "0:2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["topic", "describe", "flihgts"], ["flihgts"]),
+        (["topic", "create", "bad name!"], ["bad name!"]),
+        (["topic", "create", "x", "--config", "retention.sm=1"], ["retention.sm", "retention.ms"]),
+        (["topic", "create", "x", "--config", "retention.ms"], ["NAME=VALUE"]),
+        (["consume", "nowhere"], ["nowhere"]),
+        (["group", "reset", "g", "--topic", "lines", "--to", "soon"], ["beginning, end or an offset", "soon"]),
+    ],
+)
+def test_mistakes_are_one_line_that_names_the_cause(server: str, args: list[str], words: list[str]) -> None:
+    failed = run(*args, "--bootstrap", server, code=1)
+    assert failed.stdout == ""
+    assert "Traceback" not in failed.stderr
+    for word in words:
+        assert word in failed.stderr
+
+
+def test_an_address_where_nothing_listens_is_explained() -> None:
+    started = time.monotonic()
+    failed = run("topic", "list", "--bootstrap", f"127.0.0.1:{free_port()}", code=1)
+    assert "Traceback" not in failed.stderr
+    assert "127.0.0.1" in failed.stderr
+    assert time.monotonic() - started < 50
+
+
+def test_serve_refuses_an_address_in_use(server: str, tmp_path: Path) -> None:
+    failed = run("serve", "--data", str(tmp_path / "d"), "--listen", server, code=1)
+    assert "choose another --listen" in failed.stderr
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_directory_is_opened_here_and_joined_by_a_second_process(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    run("topic", "create", "t", "--data", data)
+    run("produce", "t", "--data", data, stdin="1\n")
+    program = (
+        "import sys, logflume.log as l\nwith l.connect(sys.argv[1]) as log:\n  print('open', flush=True)\n  sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program, data], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "open\n"
+    try:
+        assert run("consume", "t", "--data", data).stdout == "0:0\t\t1\n"
+    finally:
+        holder.communicate()
+
+
+def test_serve_restarts_a_broker_that_was_killed(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    argv = [*LOGFLUME, "serve", "--data", str(tmp_path / "data"), "--listen", address, "--workers", "0"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        read_until(process, "ready; Ctrl-C stops")
+        run("topic", "create", "t", "--bootstrap", address)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        assert "SIGKILL" in read_until(process, "starting it again")
+        read_until(process, "broker ready")
+        assert "t\t1" in run("topic", "list", "--bootstrap", address).stdout
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """Return the first line of the output that holds these words."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if words in line:
+            return line
+    pytest.fail(f"the process ended without saying {words!r}")

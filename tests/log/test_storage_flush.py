@@ -1,0 +1,124 @@
+"""Group commit on an asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from logflume.log.batch import encode_batch
+from logflume.log.storage import FlushScheduler, LogConfig, OsDisk, PartitionLog
+from logflume.log.storage.testing import SimulatedDisk
+
+BATCH = encode_batch([b"k"], [b"v"], [0])
+
+
+def open_log(disk: Any, directory: str = "/data/t-0", **config: Any) -> PartitionLog:
+    return PartitionLog.open(directory, disk=disk, config=LogConfig(**config), now_ms=0)
+
+
+def append(log: PartitionLog) -> None:
+    log.append(BATCH, leader_epoch=0, now_ms=0)
+
+
+async def durable(scheduler: FlushScheduler, log: PartitionLog) -> Exception | None:
+    done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    scheduler.request(log, done.set_result)
+    return await done
+
+
+def test_waiters_are_called_on_the_loop_once_their_records_are_durable(tmp_path: Path) -> None:
+    async def main() -> None:
+        scheduler = FlushScheduler(asyncio.get_running_loop())
+        logs = [open_log(OsDisk(), str(tmp_path / f"t-{i}")) for i in range(6)]
+        ends: list[tuple[int, int]] = []
+
+        async def produce(log: PartitionLog) -> None:
+            for _ in range(20):
+                append(log)
+                end = log.log_end_offset
+                assert await durable(scheduler, log) is None
+                assert threading.current_thread() is threading.main_thread()
+                ends.append((end, log.durable_offset))
+
+        await asyncio.gather(*[produce(log) for log in logs for _ in range(3)])
+        assert len(ends) == 6 * 3 * 20
+        assert all(end <= durable_offset for end, durable_offset in ends)
+        await scheduler.close()
+        for log in logs:
+            assert log.durable_offset == 60
+            log.close()
+
+    asyncio.run(main())
+
+
+def test_appends_during_a_flush_wait_for_the_next_one() -> None:
+    class SlowDisk(SimulatedDisk):
+        """Blocks each sync of a log until it is let through."""
+
+        gate = threading.Semaphore(100)
+        syncs = 0
+
+        def step(self, operation: str, path: str) -> None:
+            if operation == "sync" and path.endswith(".log"):
+                self.gate.acquire()
+                self.syncs += 1
+            super().step(operation, path)
+
+    async def main() -> None:
+        disk = SlowDisk()
+        log = open_log(disk)
+        scheduler = FlushScheduler(asyncio.get_running_loop())
+        disk.gate, disk.syncs = threading.Semaphore(0), 0
+        results: list[int] = []
+        for i in range(3):
+            append(log)
+            scheduler.request(log, lambda _, i=i: results.append(i))  # type: ignore[misc]
+        while not scheduler._is_flushing:
+            await asyncio.sleep(0)
+        append(log)
+        scheduler.request(log, lambda _: results.append(3))
+        disk.gate.release()
+        while len(results) < 3:
+            await asyncio.sleep(0)
+        assert (results, log.durable_offset, log.log_end_offset) == ([0, 1, 2], 3, 4)
+        disk.gate.release(100)
+        await scheduler.close()
+        assert (results, log.durable_offset, disk.syncs) == ([0, 1, 2, 3], 4, 2)
+
+    asyncio.run(main())
+
+
+def test_a_failed_sync_reaches_every_waiter_and_no_later_append_is_taken() -> None:
+    async def main() -> None:
+        disk = SimulatedDisk()
+        log, other = open_log(disk), open_log(disk, "/data/t-1")
+        scheduler = FlushScheduler(asyncio.get_running_loop(), threads=1)
+        append(log)
+        disk.fail("sync")
+        first, second = await asyncio.gather(durable(scheduler, log), durable(scheduler, log))
+        assert "cannot sync" in str(first)
+        assert first is second
+        assert "takes no appends" in str(await durable(scheduler, log))
+        append(other)
+        assert await durable(scheduler, other) is None
+        assert (log.durable_offset, other.durable_offset) == (0, 1)
+        await scheduler.close()
+
+    asyncio.run(main())
+
+
+def test_nothing_to_wait_for_is_answered_at_once() -> None:
+    async def main() -> None:
+        scheduler = FlushScheduler(asyncio.get_running_loop())
+        called: list[Exception | None] = []
+        scheduler.request(open_log(SimulatedDisk()), called.append)
+        relaxed = open_log(SimulatedDisk(), flush="os")
+        append(relaxed)
+        scheduler.request(relaxed, called.append)
+        assert called == [None, None]
+        await scheduler.close()
+        await scheduler.close()
+
+    asyncio.run(main())

@@ -1,0 +1,190 @@
+"""The parser: what it accepts, how its text form reads back, and that any input ends in a statement or a typed error."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logflume.sql import ast
+from logflume.sql.errors import SyntaxFault
+from logflume.sql.format import expression_text, statement_text
+from logflume.sql.parser import parse_expression, parse_script, parse_statement
+from logflume.sql.scripts import is_complete, split_script, substitute
+
+STATEMENTS = [
+    "SELECT * FROM S EMIT CHANGES LIMIT 3",
+    "SELECT S.*, T.A AS B FROM S LEFT JOIN T ON (S.ID = T.ID) WHERE (A > 3)",
+    "SELECT A, COUNT(*) FROM S WINDOW TUMBLING (SIZE 1 HOURS, RETENTION 2 DAYS, GRACE PERIOD 10 MINUTES) GROUP BY A EMIT FINAL",
+    "SELECT A FROM S WINDOW HOPPING (SIZE 30 SECONDS, ADVANCE BY 10 SECONDS) GROUP BY A, B HAVING (COUNT(*) > 1)",
+    "SELECT A FROM S WINDOW SESSION (30 SECONDS) GROUP BY A",
+    "SELECT TRANSFORM(A, X => (X + 1)), REDUCE(M, 0, (S, K, V) => (S + V)) FROM S PARTITION BY A",
+    "SELECT B->C->*, M['k'], A[-1], (CASE WHEN (A = 1) THEN 'x' ELSE 'y' END), CAST(A AS DECIMAL(4, 2)) FROM S",
+    "SELECT (A LIKE '%x' ESCAPE '!'), (A NOT IN (1, 2)), (A NOT BETWEEN 1 AND 2), (A IS NOT NULL) FROM S",
+    "CREATE OR REPLACE STREAM S (ID BIGINT KEY, H BYTES HEADER('k'), A STRUCT<X INT, Y ARRAY<STRING>>) WITH (KAFKA_TOPIC='t')",
+    "CREATE SOURCE TABLE IF NOT EXISTS T (ID BIGINT PRIMARY KEY) WITH (KAFKA_TOPIC='t', PARTITIONS=4)",
+    "CREATE TABLE T WITH (KEY_FORMAT='JSON') AS SELECT A, COUNT(*) FROM S GROUP BY A",
+    "INSERT INTO S (A, `b`) VALUES (1, 'it''s')",
+    "INSERT INTO S WITH (QUERY_ID='Q') SELECT * FROM T",
+    "DROP STREAM IF EXISTS S DELETE TOPIC",
+    "ALTER TABLE T ADD COLUMN A INT, ADD COLUMN B STRING",
+    "CREATE TYPE ADDRESS AS STRUCT<STREET STRING, `no` INT>",
+    "TERMINATE ALL",
+    "SHOW TOPICS EXTENDED",
+    "SET 'a' = 'b'",
+    "EXPLAIN SELECT * FROM S",
+]
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_text_reads_back_as_the_same_tree(text: str) -> None:
+    statement = parse_statement(text)
+    again = parse_statement(statement_text(statement))
+    assert again == statement
+    assert statement_text(again) == statement_text(statement)
+
+
+def test_names_fold_unless_quoted() -> None:
+    statement = parse_statement('SELECT a, "b", `c``d` FROM s')
+    assert isinstance(statement, ast.QueryStatement)
+    names = [i.expression.name for i in statement.query.select if isinstance(i.expression, ast.Name)]
+    assert names == ["A", "b", "c`d"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1 + 2 * 3", "(1 + (2 * 3))"),
+        ("a || b + c", "(A || (B + C))"),
+        ("not a = b and c or d", "(((NOT (A = B)) AND C) OR D)"),
+        ("a between 1 and 2 and b", "((A BETWEEN 1 AND 2) AND B)"),
+        ("-1", "-1"),
+        ("- a", "-A"),
+        (".5", ".5"),
+        ("1.50e3", "1500.0E0"),
+        ("a.b->c[1]->d", "A.B->C[1]->D"),
+        ("x is not distinct from null", "(X IS NOT DISTINCT FROM null)"),
+    ],
+)
+def test_precedence(text: str, expected: str) -> None:
+    assert expression_text(parse_expression(text)) == expected
+
+
+# text -> (line, column, part of the message)
+FAULTS = {
+    "SELCT * FROM s": (1, 1, "Unknown statement 'SELCT'; did you mean SELECT"),
+    "SELECT *\nFORM s": (2, 1, "did you mean FROM?"),
+    "SELECT a,, b FROM s": (1, 10, "unexpected ','"),
+    "CREATE STREM s (a INT)": (1, 8, "did you mean STREAM?"),
+    "SELECT a FROM s GROUP BY": (1, 25, "ends too early"),
+    "SELECT 'a FROM s": (1, 8, "never closed"),
+    "SELECT * FROM s WHER a = 1": (1, 17, "did you mean WHERE?"),
+    "CREATE STREAM select (a INT)": (1, 15, "reserved word"),
+    "SELECT a FROM s WINDOW TUMBLIN (SIZE 1 HOUR) GROUP BY a": (1, 24, "did you mean TUMBLING?"),
+    "SELECT a FROM s WINDOW TUMBLING (SIZE 1 HUOR) GROUP BY a": (1, 39, "unknown time unit HUOR"),
+    "SELECT 99999999999999999999 FROM s": (1, 8, "does not fit a BIGINT"),
+    "SELECT a & b FROM s": (1, 10, "unexpected character '&'"),
+    "SHOW TABLES;;\nSHOW TABELS;": (2, 6, "did you mean TABLES"),
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_faults_say_where_and_what(text: str) -> None:
+    line, column, message = FAULTS[text]
+    with pytest.raises(SyntaxFault) as caught:
+        parse_script(text)
+    fault = caught.value
+    assert message in fault.reason
+    assert (fault.line, fault.column) == (line, column)
+    assert "^" in fault.pointer()
+
+
+def test_only_the_failing_statement_is_shown() -> None:
+    with pytest.raises(SyntaxFault) as caught:
+        parse_script("SHOW TABLES; SELECT * FORM x; SHOW STREAMS;")
+    assert caught.value.text == "SELECT * FORM x"
+
+
+def test_scripts_split_outside_quotes_and_comments() -> None:
+    parts = list(split_script("SELECT ';' FROM a; -- no; not here\n/* nor; here */ SELECT \"x;\" FROM b;\nSELECT 1"))
+    assert [p.text for p in parts] == ["SELECT ';' FROM a", 'SELECT "x;" FROM b', "SELECT 1"]
+    assert [p.line for p in parts] == [1, 2, 3]
+    assert [p.is_complete for p in parts] == [True, True, False]
+    assert is_complete("SELECT 1;")
+    assert not is_complete("SELECT 'a;")
+
+
+def test_variables_cannot_add_syntax() -> None:
+    variables = {"t": "orders", "text": "it's", "evil": "a; DROP TABLE x"}
+    assert substitute("SELECT '${text}' FROM ${T} WHERE ${other}", variables) == "SELECT 'it''s' FROM orders WHERE ${other}"
+    with pytest.raises(SyntaxFault, match="cannot stand for"):
+        substitute("SELECT * FROM ${evil}", variables)
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(SyntaxFault, match="nested"):
+        parse_statement("SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM s")
+
+
+WORDS = [
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "a",
+    "s",
+    "(",
+    ")",
+    ",",
+    "1",
+    "'x'",
+    "*",
+    "+",
+    "=",
+    "AND",
+    "CASE",
+    "END",
+    "=>",
+    "->",
+    "[",
+    "]",
+    ";",
+    "--",
+    "/*",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join)))
+def test_any_text_ends_in_statements_or_a_typed_fault(text: str) -> None:
+    with contextlib.suppress(SyntaxFault):
+        for _, statement in parse_script(text):
+            assert isinstance(statement, ast.Node)
+
+
+names = st.sampled_from(["A", "B", "`c d`", "S.X"])
+literals = st.one_of(
+    st.integers(0, 2**63 - 1).map(str),
+    st.text("ab'", max_size=4).map(lambda t: "'" + t.replace("'", "''") + "'"),
+    st.just("NULL"),
+)
+expressions = st.recursive(
+    st.one_of(names, literals),
+    lambda e: st.one_of(
+        st.tuples(e, st.sampled_from(["+", "*", "||", "=", "<", "AND", "OR"]), e).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+        st.tuples(e, e).map(lambda t: f"F({t[0]}, {t[1]})"),
+        st.tuples(e, e).map(lambda t: f"(CASE WHEN {t[0]} THEN {t[1]} END)"),
+        e.map(lambda t: f"({t} IS NULL)"),
+        e.map(lambda t: f"CAST({t} AS STRING)"),
+        st.lists(e, min_size=1, max_size=3).map(lambda t: f"ARRAY[{', '.join(t)}]"),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(expressions)
+def test_random_expressions_read_back(text: str) -> None:
+    tree = parse_expression(text)
+    assert parse_expression(expression_text(tree)) == tree

@@ -1,0 +1,79 @@
+"""What a user reads when an expression or a topology cannot be meant."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import logflume as lf
+from logflume import col
+from logflume.log import InvalidInput, UnknownName
+
+
+class Flight(msgspec.Struct):
+    carrier: str
+    dep_delay: float | None
+
+
+class Airline(msgspec.Struct):
+    carrier: str
+    name: str
+    dep_delay: float
+
+
+def test_an_unknown_column_names_the_near_match() -> None:
+    with pytest.raises(UnknownName, match="'dep_dely'; did you mean 'dep_delay'"):
+        lf.App("delays").stream("flights", Flight).filter(col.dep_dely > 15)
+
+
+def test_an_unknown_column_without_near_match_lists_the_columns() -> None:
+    with pytest.raises(UnknownName, match="it has carrier, dep_delay, key"):
+        lf.App("delays").stream("flights", Flight).filter(col.xyzzy > 15)
+
+
+def test_a_type_clash_names_both_types_and_the_expression() -> None:
+    with pytest.raises(InvalidInput, match=r"\(col.carrier > 15\)` compares STRING with BIGINT"):
+        lf.App("delays").stream("flights", Flight).filter(col.carrier > 15)
+
+
+def test_a_column_that_is_no_condition_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="expected a condition"):
+        lf.App("delays").stream("flights", Flight).filter(col.carrier)
+
+
+def test_and_says_to_use_the_operator() -> None:
+    with pytest.raises(InvalidInput, match=r"use & \| ~ instead"):
+        bool(col.a > 1)
+
+
+def test_columns_on_both_sides_of_a_join_ask_for_a_prefix() -> None:
+    app = lf.App("delays")
+    with pytest.raises(InvalidInput, match="both sides of the join have a column 'dep_delay': pass prefix="):
+        app.stream("flights", Flight).join(app.table("airlines", Airline), on=col.carrier)
+
+
+def test_a_clash_of_store_names_names_the_fix() -> None:
+    stream = lf.App("delays").stream("flights", Flight)
+    stream.filter(col.dep_delay > 1).group_by_key().count()
+    with pytest.raises(InvalidInput, match=r"already something else named 'flights-count'.*pass name='...'"):
+        stream.group_by_key().count()
+
+
+def test_join_keys_of_different_types_are_refused_with_both_types() -> None:
+    app = lf.App("delays")
+    joined = app.stream("flights", Flight).join(app.table("planes", Airline), on=col.dep_delay, prefix="p_")
+    joined.to("out")
+    with pytest.raises(InvalidInput, match=r"the stream's key is \(DOUBLE\), the table's \(STRING\)"):
+        app.plan()
+
+
+def test_one_topic_is_not_read_in_two_ways() -> None:
+    app = lf.App("delays")
+    app.stream("flights", Flight)
+    with pytest.raises(InvalidInput, match="read already, in another way"):
+        app.table("flights", Flight, name="again")
+
+
+def test_a_window_needs_a_size() -> None:
+    with pytest.raises(InvalidInput, match="a window needs a size"):
+        lf.tumbling()
