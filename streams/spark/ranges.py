@@ -73,14 +73,14 @@ def read_range(log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
     """Yield the committed records of a range as chunks, in offset order; the last chunk's `next_offset` may be beyond the end.
 
     Raises:
-        RangeLost: retention has passed the position that is read next.
+        RangeLost: retention has taken a part of the range, before or while it was read (so what was yielded is void).
         TransportError: nothing came for 60 s.
     """
     if not len(wanted):
         return
     tp = wanted.topic_partition
     check_available(log, {tp: wanted})
-    consumer = log.consumer(read_committed=True, offset_reset="none", client_id="logflume-spark")
+    consumer = log.consumer(read_committed=True, client_id="logflume-spark")
     try:
         consumer.assign([tp])
         consumer.seek(tp, wanted.start)
@@ -93,5 +93,6 @@ def read_range(log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
                 inside = int(chunk.offsets.searchsorted(wanted.end))
                 if inside:
                     yield chunk if inside == len(chunk) else chunk.slice(0, inside)
+        check_available(log, {tp: wanted})
     finally:
         consumer.close()

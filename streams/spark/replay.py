@@ -62,7 +62,10 @@ class TaskEnd:
 
 @dataclass(slots=True)
 class ReplayInput:
-    """One input of a task: chunks in offset order up to `end`, which becomes its position."""
+    """One input of a task: chunks in offset order, and `end`, its position afterwards.
+
+    For a range of the log that is the cut. The records of a repartition topic never are in that topic: it stays as it is.
+    """
 
     partition: TopicPartition
     chunks: Iterator[Chunk]
@@ -163,7 +166,7 @@ class Replay:
     def _end_checkpoint(self, task: Task) -> Checkpoint:
         now = task.checkpoint()
         ends = {each.partition: each.end for each in self.inputs}
-        return Checkpoint({tp: max(ends[tp], now.inputs[tp]) for tp in now.inputs}, now.input_times_ms, {}, now.store_times_ms)
+        return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms)
 
 
 def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:

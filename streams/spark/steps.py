@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from logflume.log import Chunk, Headers, InvalidInput, TopicPartition, connect, key_partitions
+from logflume.log import Chunk, Headers, InvalidInput, TopicPartition, connect
+from logflume.log.batch.columns import key_partitions
 from logflume.streams.seams import OutputTopic, Plan, SubTopology
 from logflume.streams.state import Checkpoint
 
@@ -141,7 +142,7 @@ class _TaskRunner:
                 tp = TopicPartition(topic, partition)
                 if topic == self.repartition:
                     offset = start.inputs.get(tp, 0)
-                    inputs.append(ReplayInput(tp, _chunks_of(tp, offset, rows), 0))
+                    inputs.append(ReplayInput(tp, _chunks_of(tp, offset, rows), offset))
                 elif tp in self.step.ranges:
                     wanted = self.step.ranges[tp]
                     inputs.append(ReplayInput(tp, read_range(log, wanted), wanted.end))
