@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from logflume.log.batch.records import Headers as Headers
 from logflume.log.batch.records import header_list_bytes, read_header_list
+from logflume.log.batch.spans import span_objects
 from logflume.log.errors import DecodeError, InvalidInput
 
 I64 = npt.NDArray[np.int64]
@@ -28,9 +31,11 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record. `timestamp_ms` is milliseconds since the epoch; key and value None are null."""
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One record. `timestamp_ms` is milliseconds since the epoch; key and value None are null.
+
+    A msgspec struct, for making one costs a sixth of a frozen dataclass.
+    """
 
     topic: str
     partition: int
@@ -73,11 +78,11 @@ class Chunk:
 
     def keys(self) -> list[bytes | None]:
         """Return the keys: N bytes objects, None for null."""
-        return _spans(self.buffer, self.key_starts, self.key_sizes)
+        return span_objects(self.buffer, self.key_starts, self.key_sizes)
 
     def values(self) -> list[bytes | None]:
         """Return the values: N bytes objects, None for null."""
-        return _spans(self.buffer, self.value_starts, self.value_sizes)
+        return span_objects(self.buffer, self.value_starts, self.value_sizes)
 
     def headers(self) -> list[Headers]:
         """Return the headers of each record: N tuples, empty for most.
@@ -96,10 +101,16 @@ class Chunk:
 
     def records(self) -> Iterator[Record]:
         """Yield the records as objects, in offset order."""
-        for offset, timestamp_ms, key, value, headers in zip(
-            self.offsets.tolist(), self.timestamps_ms.tolist(), self.keys(), self.values(), self.headers(), strict=True
-        ):
-            yield Record(self.topic, self.partition, offset, timestamp_ms, key, value, headers)
+        return map(
+            Record,
+            repeat(self.topic),
+            repeat(self.partition),
+            self.offsets.tolist(),
+            self.timestamps_ms.tolist(),
+            self.keys(),
+            self.values(),
+            self.headers(),
+        )
 
     def slice(self, start: int, stop: int) -> Chunk:
         """Return records start..stop as a chunk over the same buffer; `next_offset` is that of the next record left out."""
@@ -230,20 +241,9 @@ def _to_arrow_binary(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> 
         last = np.maximum.accumulate(np.where(is_null, 0, stops))
         bounds[1::2][is_null] = bounds[2::2][is_null] = last[is_null]
     if count == 0 or bounds[-1] > 2**31 - 1 or np.any(bounds[1:] < bounds[:-1]):
-        return pa.array(_spans(buffer, starts, sizes), pa.binary())
+        return pa.array(span_objects(buffer, starts, sizes), pa.binary())
     pieces = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(buffer))]
     )
     wanted = np.arange(1, 2 * count, 2, dtype=np.int32)
     return pieces.take(pa.array(wanted, mask=is_null if is_null.any() else None))
-
-
-def _spans(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> list[bytes | None]:
-    if len(starts) == 0:
-        return []
-    shift = int(starts.min())
-    data = buffer[shift : int((starts + sizes).max()) + 1].tobytes()
-    begin = (starts - shift).tolist()
-    if int(sizes.min()) >= 0:
-        return [data[a:b] for a, b in zip(begin, (starts - shift + sizes).tolist(), strict=True)]
-    return [data[a : a + size] if size >= 0 else None for a, size in zip(begin, sizes.tolist(), strict=True)]

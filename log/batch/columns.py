@@ -342,26 +342,3 @@ def encode_objects(
         base_sequence=base_sequence,
         is_transactional=is_transactional,
     )
-
-
-def gather(chunk: Chunk, starts: I64, sizes: I32) -> tuple[I32, U8]:
-    """Copy spans of a chunk's buffer one after the other: bounds int32[N+1] and bytes, as Arrow's binary arrays want them.
-
-    Raises:
-        InvalidInput: more than 2 GiB in all.
-    """
-    lengths = np.maximum(sizes, 0)
-    total = int(lengths.sum(dtype=np.int64))
-    if total > np.iinfo(np.int32).max:
-        raise InvalidInput(f"expected at most 2 GiB of bytes in one Arrow column, found {total} bytes; slice the chunk")
-    _check_spans(chunk, starts, sizes)
-    kernels = kernel_tier().kernels(len(sizes))
-    bounds = np.zeros(len(sizes) + 1, np.int32)
-    if kernels is not None:
-        out = np.empty(total, np.uint8)
-        kernels.gather(chunk.buffer, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), bounds, out)
-        return bounds, out
-    np.cumsum(lengths, out=bounds[1:])
-    data = chunk.buffer.data
-    joined = b"".join([data[start : start + size] for start, size in zip(starts.tolist(), lengths.tolist(), strict=True)])
-    return bounds, np.frombuffer(joined, np.uint8)

@@ -1,17 +1,19 @@
-"""The compiled loops over records: decode, encode, gather, hash. Importing this module compiles them or loads them from cache.
+"""The compiled loops over records: decode, encode, pack, hash. Importing this module compiles them or loads them from cache.
 
 Reading is bounded by the section, never by what the bytes say; a malformed record ends the loop with an error number
-(`ERRORS`). Positions are into one uint8 buffer. Needs numba, imports nothing else of ours; `columns.py` decides when to use it.
+(`ERRORS`). Positions are into one uint8 buffer. Needs numba; `columns.py` decides when to use it.
 """
 
-# numba's decorator has no types that survive it.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call"
+# numba's decorators have no types that survive them; an intrinsic's first parameter is not its callers'.
+# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type"
 
 from __future__ import annotations
 
 from typing import Any
 
 from numba import njit, types
+
+from .memory import copy_bytes, load_byte, store_byte
 
 ERRORS = (
     "",
@@ -42,47 +44,57 @@ _U8: Any = types.uint8
 _PAIR = types.UniTuple(types.int64, 2)
 
 
-@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)
-def _varlong(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Return (value, position after it); position -1 if it does not end before `end` or has more than 64 bits."""
-    if at >= end:
-        return 0, -1
-    byte = _U64(data[at])
-    at += 1
-    raw = byte & _U64(0x7F)
-    shift = _U64(7)
-    while byte >= _U64(0x80):
-        if at >= end or shift > _U64(63):
-            return 0, -1
-        byte = _U64(data[at])
+@njit(_PAIR(_I64, _I64, _I64), cache=True, nogil=True)
+def _long_varint(data: int, at: int, end: int) -> tuple[int, int]:
+    """Return (value, position after it) of a varint of any length; -1 if it does not end before `end` or exceeds 64 bits."""
+    raw = _U64(0)
+    shift = _U64(0)
+    while at < end and shift <= _U64(63):
+        byte = _U64(load_byte(data, at))
         at += 1
         if shift == _U64(63) and byte > _U64(1):
             return 0, -1
         raw |= (byte & _U64(0x7F)) << shift
         shift += _U64(7)
-    return _I64(raw >> _U64(1)) ^ -_I64(raw & _U64(1)), at
+        if byte < _U64(0x80):
+            return _I64(raw >> _U64(1)) ^ -_I64(raw & _U64(1)), at
+    return 0, -1
 
 
-@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)
-def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
+@njit(inline="always")
+def _varlong(data: int, at: int, end: int) -> tuple[int, int]:
+    """As `_long_varint`; one and two bytes, the usual lengths, are done in place."""
+    if at + 1 < end:
+        low: Any = load_byte(data, at)
+        if low < 0x80:
+            return (low >> 1) ^ -(low & 1), at + 1
+        high = load_byte(data, at + 1)
+        if high < 0x80:
+            raw = (low & 0x7F) | (high << 7)
+            return (raw >> 1) ^ -(raw & 1), at + 2
+    return _long_varint(data, at, end)
+
+
+@njit(inline="always")
+def _varint(data: int, at: int, end: int) -> tuple[int, int]:
     """As `_varlong`, and position -1 for more than 32 bits."""
-    value, at = _varlong(data, at, end)
+    value, after = _varlong(data, at, end)
     if value < -0x80000000 or value > 0x7FFFFFFF:
         return 0, -1
-    return value, at
+    return value, after
 
 
-@njit(_PAIR(_BYTES, _I64, _I64), cache=True, nogil=True)
-def _sized(data: Any, at: int, end: int) -> tuple[int, int]:
+@njit(inline="always")
+def _sized(data: int, at: int, end: int) -> tuple[int, int]:
     """Return (size or -1, where the bytes begin); position -1 if they do not end before `end`."""
-    size, at = _varint(data, at, end)
-    if at < 0 or size < -1 or size > end - at:
+    size, start = _varint(data, at, end)
+    if start < 0 or size < -1 or size > end - start:
         return 0, -1
-    return size, at
+    return size, start
 
 
-@njit(_I64(_BYTES, _I64, _I64, _I64), cache=True, nogil=True)
-def _skip_headers(data: Any, at: int, count: int, end: int) -> int:
+@njit(_I64(_I64, _I64, _I64, _I64), cache=True, nogil=True)
+def _skip_headers(data: int, at: int, count: int, end: int) -> int:
     """Return the position behind `count` headers, -1 if they do not end before `end`."""
     if count < 0 or count * 2 > end - at:
         return -1
@@ -124,6 +136,7 @@ def decode_sections(
     Returns (rows written, error number or 0, section and record of the error).
     """
     row = 0
+    address = _I64(data.ctypes.data)
     for section in range(sections.shape[0]):
         at = sections[section, 0]
         section_end = sections[section, 1]
@@ -135,36 +148,36 @@ def decode_sections(
         append_time = sections[section, 7]
         previous_delta = _I64(-1)
         for record in range(count):
-            size, at = _varint(data, at, section_end)
+            size, at = _varint(address, at, section_end)
             if at < 0:
                 return row, _EARLY, section, record
             if size < 6 or size > section_end - at:
                 return row, _LENGTH, section, record
             end = at + size
-            delta_ms, at = _varlong(data, at + 1, end)
+            delta_ms, at = _varlong(address, at + 1, end)
             if at < 0:
                 return row, _EARLY, section, record
             timestamp = base_timestamp + delta_ms
             if ((base_timestamp ^ timestamp) & (delta_ms ^ timestamp)) < 0:
                 return row, _TIMESTAMP, section, record
-            delta, at = _varint(data, at, end)
+            delta, at = _varint(address, at, end)
             if at < 0:
                 return row, _EARLY, section, record
             if delta <= previous_delta or delta > last_delta:
                 return row, _DELTA, section, record
             previous_delta = delta
-            key_size, key_start = _sized(data, at, end)
+            key_size, key_start = _sized(address, at, end)
             if key_start < 0:
                 return row, _SIZE, section, record
-            value_size, value_start = _sized(data, key_start + max(key_size, 0), end)
+            value_size, value_start = _sized(address, key_start + max(key_size, 0), end)
             if value_start < 0:
                 return row, _SIZE, section, record
-            header_count, header_start = _varint(data, value_start + max(value_size, 0), end)
+            header_count, header_start = _varint(address, value_start + max(value_size, 0), end)
             if header_start < 0:
                 return row, _EARLY, section, record
             at = header_start
             if header_count != 0:
-                at = _skip_headers(data, at, header_count, end)
+                at = _skip_headers(address, at, header_count, end)
             if at != end:
                 return row, _HEADERS, section, record
             if base_offset + delta < from_offset:
@@ -183,20 +196,20 @@ def decode_sections(
     return row, 0, 0, 0
 
 
-@njit(_I64(_OUT_BYTES, _I64, _I64), cache=True, nogil=True)
-def _put_varlong(out: Any, at: int, value: int) -> int:
-    raw = (_U64(value) << _U64(1)) ^ _U64(value >> 63)
+@njit(inline="always")
+def _put_varlong(out: int, at: int, value: int) -> int:
+    raw = _U64((value << 1) ^ (value >> 63))
     while raw > _U64(0x7F):
-        out[at] = _U8((raw & _U64(0x7F)) | _U64(0x80))
+        store_byte(out, at, _I64(raw | _U64(0x80)))
         at += 1
         raw >>= _U64(7)
-    out[at] = _U8(raw)
+    store_byte(out, at, _I64(raw))
     return at + 1
 
 
-@njit(_I64(_I64), cache=True, nogil=True)
+@njit(inline="always")
 def _varlong_size(value: int) -> int:
-    raw = (_U64(value) << _U64(1)) ^ _U64(value >> 63)
+    raw = _U64((value << 1) ^ (value >> 63))
     size = 1
     while raw > _U64(0x7F):
         size += 1
@@ -204,21 +217,23 @@ def _varlong_size(value: int) -> int:
     return size
 
 
-@njit(_I64(_BYTES, _I64, _I64, _OUT_BYTES, _I64), cache=True, nogil=True)
-def _copy(data: Any, start: int, size: int, out: Any, at: int) -> int:
-    for i in range(size):
-        out[at + i] = data[start + i]
-    return at + max(size, 0)
+@njit(inline="always")
+def _copy(data: int, start: int, size: int, out: int, at: int) -> int:
+    if size <= 0:
+        return at
+    copy_bytes(data + start, out + at, size)
+    return at + size
 
 
 @njit(_I64(_BYTES, _I64S, _I32S, _OUT_I64S), cache=True, nogil=True)
 def measure_headers(data: Any, header_starts: Any, header_counts: Any, sizes: Any) -> int:
     """Write the bytes of each row's headers, without the count, into `sizes`; return their sum, -1 if one is malformed."""
     total = 0
+    address = _I64(data.ctypes.data)
     for row in range(header_counts.shape[0]):
         size = _I64(0)
         if header_counts[row] != 0:
-            end = _skip_headers(data, header_starts[row], header_counts[row], data.shape[0])
+            end = _skip_headers(address, header_starts[row], header_counts[row], data.shape[0])
             if end < 0:
                 return -1
             size = end - header_starts[row]
@@ -244,6 +259,8 @@ def encode_section(
 ) -> int:
     """Write the records of `rows` (indices into the columns) at `at` of `out`, which is big enough; return the end position."""
     base_timestamp = timestamps[rows[0]]
+    source = _I64(data.ctypes.data)
+    target = _I64(out.ctypes.data)
     for i in range(rows.shape[0]):
         row = rows[i]
         delta_ms = timestamps[row] - base_timestamp
@@ -252,28 +269,47 @@ def encode_section(
         header_count = _I64(header_counts[row])
         size = 1 + _varlong_size(delta_ms) + _varlong_size(i) + _varlong_size(key_size) + max(key_size, 0)
         size += _varlong_size(value_size) + max(value_size, 0) + _varlong_size(header_count) + header_sizes[row]
-        at = _put_varlong(out, at, size)
-        out[at] = 0
-        at = _put_varlong(out, at + 1, delta_ms)
-        at = _put_varlong(out, at, i)
-        at = _put_varlong(out, at, key_size)
-        at = _copy(data, key_starts[row], key_size, out, at)
-        at = _put_varlong(out, at, value_size)
-        at = _copy(data, value_starts[row], value_size, out, at)
-        at = _put_varlong(out, at, header_count)
-        at = _copy(data, header_starts[row], header_sizes[row], out, at)
+        at = _put_varlong(target, at, size)
+        store_byte(target, at, 0)
+        at = _put_varlong(target, at + 1, delta_ms)
+        at = _put_varlong(target, at, i)
+        at = _put_varlong(target, at, key_size)
+        at = _copy(source, key_starts[row], key_size, target, at)
+        at = _put_varlong(target, at, value_size)
+        at = _copy(source, value_starts[row], value_size, target, at)
+        at = _put_varlong(target, at, header_count)
+        at = _copy(source, header_starts[row], header_sizes[row], target, at)
     return at
 
 
-@njit(_I64(_BYTES, _I64S, _I32S, _OUT_I32S, _OUT_BYTES), cache=True, nogil=True)
-def gather(data: Any, starts: Any, sizes: Any, bounds: Any, out: Any) -> int:
-    """Copy N spans one after the other into `out`; bounds: int32[N+1] gets where each begins and ends. Returns the bytes."""
-    at = _I64(0)
-    bounds[0] = 0
+@njit(inline="always")
+def _put_big_endian(out: int, at: int, value: int) -> int:
+    store_byte(out, at, value >> 24)
+    store_byte(out, at + 1, value >> 16)
+    store_byte(out, at + 2, value >> 8)
+    store_byte(out, at + 3, value)
+    return at + 4
+
+
+@njit(_I64(_BYTES, _I64S, _I32S, _OUT_BYTES), cache=True, nogil=True)
+def pack_spans(data: Any, starts: Any, sizes: Any, out: Any) -> int:
+    """Write N spans as a MessagePack array of bin and nil into `out`, which is big enough; return its size."""
+    source = _I64(data.ctypes.data)
+    target = _I64(out.ctypes.data)
+    store_byte(target, 0, 0xDD)
+    at = _put_big_endian(target, 1, starts.shape[0])
     for row in range(starts.shape[0]):
-        size = max(_I64(sizes[row]), 0)
-        at = _copy(data, starts[row], size, out, at)
-        bounds[row + 1] = _I32(at)
+        size = _I64(sizes[row])
+        if size < 0:
+            store_byte(target, at, 0xC0)
+            at += 1
+        elif size < 0x100:
+            store_byte(target, at, 0xC4)
+            store_byte(target, at + 1, size)
+            at = _copy(source, starts[row], size, target, at + 2)
+        else:
+            store_byte(target, at, 0xC6)
+            at = _copy(source, starts[row], size, target, _put_big_endian(target, at + 1, size))
     return at
 
 

@@ -60,11 +60,15 @@ class Handlers:
         by_name |= {name: handler for name, handler in (coordinators or {}).items() if name != "InitProducerId"}
         names = tables.api_names()
         self._by_key: dict[int, Handler] = {names[name]: handler for name, handler in by_name.items()}
+        self._handled = frozenset(
+            (key, version)
+            for key in self._by_key
+            for version in range(tables.api(key).versions.first, tables.api(key).versions.last + 1)
+        )
         self.api_versions = cluster_api.api_versions(self._by_key)
 
-    def versions(self, api_key: int) -> tables.Versions | None:
-        """Return the versions this broker handles, None for an API it does not have."""
-        return tables.api(api_key).versions if api_key in self._by_key else None
+    def is_handled(self, api_key: int, version: int) -> bool:
+        return (api_key, version) in self._handled
 
     def handle(self, context: RequestContext, request: Any) -> Any:
         """Return a response message, a Reply, NO_RESPONSE or CLOSE_CONNECTION."""
@@ -94,7 +98,6 @@ class Handlers:
 def require_handled(handlers: Handlers, api_name: str, version: int) -> int:
     """Return the API key of a name. Raises UnknownName, KafkaError UNSUPPORTED_VERSION."""
     api = tables.api_named(api_name)
-    versions = handlers.versions(api.key)
-    if versions is None or version not in versions:
+    if not handlers.is_handled(api.key, version):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api_name} version {version} is not handled by this broker")
     return api.key

@@ -7,12 +7,13 @@ ApiVersions responses always have header v0 (KIP-511), and the client id stays a
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any, NamedTuple
 
 from ..errors import DecodeError
 from . import codec, tables
 from .decoders import Malformed, read_uvarint, skip_tag
-from .errors import ErrorCode, KafkaError
+from .errors import ErrorCode
 
 API_VERSIONS_KEY = 18
 _REQUEST = struct.Struct(">hhih")
@@ -45,8 +46,8 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
                 raise Malformed(f"a client id of {size} bytes, {len(frame) - pos} are left")
             client_id = str(frame[pos : pos + size], "utf-8")
             pos += size
-        if is_flexible_request(api_key, version):
-            pos = _skip_tags(frame, pos)
+        if (api_key, version) in flexible_requests():
+            pos = _skip_tags(frame, pos) if frame[pos] else pos + 1
     except (Malformed, struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"malformed request header: {error}") from error
     return RequestHeader(api_key, version, correlation_id, client_id), pos
@@ -66,7 +67,7 @@ def decode_response(frame: memoryview, api_key: int, version: int, *, is_exact: 
         is_refused = len(body) >= 2 and body[0] == 0 and body[1] == ErrorCode.UNSUPPORTED_VERSION
         return codec.decode_response(api_key, 0 if is_refused else version, body, is_exact=is_exact)
     try:
-        if version in tables.api(api_key).response.flexible:
+        if (api_key, version) in flexible_responses():
             pos = _skip_tags(frame, pos)
     except (Malformed, struct.error, IndexError) as error:
         raise DecodeError(f"malformed response header: {error}") from error
@@ -88,7 +89,7 @@ def request_frame(message: Any, version: int, correlation_id: int, client_id: st
     out = bytearray(4)
     out += _REQUEST.pack(message.api_key, version, correlation_id, -1 if client_id is None else len(name))
     out += name
-    if is_flexible_request(message.api_key, version):
+    if (message.api_key, version) in flexible_requests():
         out.append(0)
     return _with_size(codec.encode(message, version, out), out)
 
@@ -99,7 +100,7 @@ def response_frame(message: Any, version: int, correlation_id: int) -> list[Any]
     Large records are elements of their own, as the objects that were put into the message.
     """
     out = bytearray(_RESPONSE.pack(0, correlation_id))
-    if message.api_key != API_VERSIONS_KEY and version in tables.api(message.api_key).response.flexible:
+    if (message.api_key, version) in flexible_responses():
         out.append(0)
     return _with_size(codec.encode(message, version, out), out)
 
@@ -110,12 +111,20 @@ def unsupported_api_versions_frame(correlation_id: int, response: Any) -> list[A
     return response_frame(response, 0, correlation_id)
 
 
-def is_flexible_request(api_key: int, version: int) -> bool:
-    """Whether a request of this version has header v2; False for what the tables do not hold."""
-    try:
-        return version in codec.request_table(api_key).flexible
-    except KafkaError:
-        return False
+@cache
+def flexible_requests() -> frozenset[tuple[int, int]]:
+    """Return the (API key, version) whose requests have header v2."""
+    return frozenset(
+        (key, version)
+        for key in tables.api_names().values()
+        for version in range(tables.api(key).request.flexible.first, tables.api(key).request.flexible.last + 1)
+    )
+
+
+@cache
+def flexible_responses() -> frozenset[tuple[int, int]]:
+    """Return the (API key, version) whose responses have header v1; ApiVersions is never among them."""
+    return frozenset(each for each in flexible_requests() if each[0] != API_VERSIONS_KEY)
 
 
 def _with_size(parts: list[Any], out: bytearray) -> list[Any]:

@@ -180,8 +180,7 @@ class Connection:
         """Handle one request. Raises DecodeError."""
         header, pos = frames.decode_request_header(frame)
         key, version = header.api_key, header.api_version
-        versions = self._handlers.versions(key)
-        if versions is None or version not in versions:
+        if not self._handlers.is_handled(key, version):
             self._refuse_version(header)
             return
         request = codec.decode_request(key, version, frame[pos:])

@@ -66,6 +66,8 @@ class ProducerStates:
     def check(self, header: BatchHeader) -> SentBatch | None:
         """Return the earlier batch that this one repeats, None if it may be appended. Batches without a producer id pass.
 
+        A coordinator writes in a producer's name but without sequences (offsets in a transaction): only its epoch is checked.
+
         Raises:
             AppendRefused: older epoch, a gap in the sequence, or data outside of the producer's open transaction.
         """
@@ -74,12 +76,13 @@ class ProducerStates:
             return None
         if header.producer_epoch < state.epoch:
             raise _stale_epoch(header, state)
-        if header.producer_epoch == state.epoch:
-            first, last = header.base_sequence, header.last_sequence
-            for batch in state.batches:
-                if batch.last_sequence == last and batch.first_sequence == first:
-                    return batch
-        self._check_sequence(header, state)
+        if header.base_sequence >= 0:
+            if header.producer_epoch == state.epoch:
+                first, last = header.base_sequence, header.last_sequence
+                for batch in state.batches:
+                    if batch.last_sequence == last and batch.first_sequence == first:
+                        return batch
+            self._check_sequence(header, state)
         if state.txn_first_offset >= 0 and not header.is_transactional:
             raise AppendRefused(
                 INVALID_TXN_STATE,
@@ -110,8 +113,9 @@ class ProducerStates:
         if header.producer_epoch != state.epoch:
             state.epoch = header.producer_epoch
             state.batches.clear()
-        state.batches.append(SentBatch(header.last_sequence, last_offset, header.last_offset_delta, timestamp_ms))
-        del state.batches[:-REMEMBERED_BATCHES]
+        if header.base_sequence >= 0:
+            state.batches.append(SentBatch(header.last_sequence, last_offset, header.last_offset_delta, timestamp_ms))
+            del state.batches[:-REMEMBERED_BATCHES]
         state.last_timestamp_ms = timestamp_ms
         if header.is_transactional and state.txn_first_offset < 0:
             state.txn_first_offset = first_offset

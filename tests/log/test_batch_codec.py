@@ -146,6 +146,17 @@ def test_both_tiers_place_keys_on_the_same_partition(keys: list[bytes | None], p
         assert columns.key_partitions(chunk, partition_count).tolist() == compiled
 
 
+def test_many_spans_become_the_same_objects_in_both_tiers() -> None:
+    sizes = [0, 1, 31, 32, 255, 256, 65_535, 65_536, 70_000] * 10
+    values: list[bytes | None] = [bytes([i % 251]) * size for i, size in enumerate(sizes)]
+    values[3] = values[-1] = None
+    chunk = Chunk.from_columns("t", [None] * len(values), values, [0] * len(values))
+    for is_compiled in (True, False):
+        with tier(is_compiled):
+            assert chunk.values() == values
+            assert chunk.keys() == [None] * len(values)
+
+
 def test_murmur2_places_keys_like_kafka_python() -> None:
     from kafka.partitioner.default import murmur2 as foreign_murmur2
 

@@ -66,8 +66,10 @@ def test_every_version_has_the_flexibility_of_kio(key: int, kind: str) -> None:
     for version in range(table.versions.first, table.versions.last + 1):
         schema = (load_request_schema if kind == "request" else load_response_schema)(key, version)
         assert schema.__flexible__ == (version in table.flexible), version
+        if kind == "response":
+            assert ((key, version) in frames.flexible_responses()) == (schema.__header_schema__.__version__ == 1), version
         if kind == "request":
-            assert frames.is_flexible_request(key, version) == (schema.__header_schema__.__version__ == 2), version
+            assert ((key, version) in frames.flexible_requests()) == (schema.__header_schema__.__version__ == 2), version
 
 
 def test_an_api_versions_request_of_the_newest_version_is_a_frame_that_kio_writes() -> None:

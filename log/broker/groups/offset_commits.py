@@ -184,6 +184,8 @@ def write_error(base_offset: int) -> ErrorCode:
     """Return what a client hears when the journal answers with this negative code."""
     if -base_offset in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if -base_offset == ErrorCode.INVALID_PRODUCER_EPOCH:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
     return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

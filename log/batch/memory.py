@@ -1,0 +1,54 @@
+"""Raw memory access for the kernels: load, store and copy bytes at an address, as numba intrinsics.
+
+Passing addresses instead of arrays to small helpers keeps numba from counting references in the inner loop, which cost five times
+the decoding itself. Callers keep the arrays alive and every position inside of them.
+"""
+
+# numba's extension API is untyped.
+# mypy: disable-error-code="untyped-decorator,no-untyped-call,no-untyped-def"
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_BYTE = ir.IntType(8)
+_WORD = ir.IntType(64)
+
+
+@intrinsic
+def load_byte(_context, address, at):
+    """Return the byte at address + at as int64."""
+
+    def codegen(_target, builder, _signature, args):
+        pointer = builder.inttoptr(builder.add(*args), _BYTE.as_pointer())
+        return builder.zext(builder.load(pointer), _WORD)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def store_byte(_context, address, at, value):
+    """Write the low eight bits of an int64 at address + at."""
+
+    def codegen(target, builder, _signature, args):
+        pointer = builder.inttoptr(builder.add(args[0], args[1]), _BYTE.as_pointer())
+        builder.store(builder.trunc(args[2], _BYTE), pointer)
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def copy_bytes(_context, source, target_address, size):
+    """Copy `size` >= 0 bytes between addresses that do not overlap."""
+
+    def codegen(target, builder, _signature, args):
+        source_pointer = builder.inttoptr(args[0], _BYTE.as_pointer())
+        target_pointer = builder.inttoptr(args[1], _BYTE.as_pointer())
+        cgutils.raw_memcpy(builder, target_pointer, source_pointer, args[2], 1)
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
