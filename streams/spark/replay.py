@@ -7,7 +7,8 @@ from a checkpoint (the beginning, or the end of the step before) and ends with o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import numpy as np
 from logflume.log import Chunk, Headers, TopicPartition
 from logflume.streams.runtime.options import OnProblem
 from logflume.streams.runtime.problems import TaskProblems
-from logflume.streams.runtime.task import Task
+from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Checkpoint, TaskState
 
@@ -77,8 +78,9 @@ class ReplayInput:
 class Replay:
     """One step of one task. Iterate over it once: output rows as they come, then changelog rows, then the `TaskEnd`.
 
-    `state_dir`: where the task's stores are; a directory that stands at `start` is continued, any other is the caller's to
-    restore.
+    `state_dir`: where the task's stores are. A directory that stands at `start` is continued; any other (an executor that has not
+    run this task before, or a step that was tried and not committed) is emptied and rebuilt from what `stored` yields for each
+    store: the records of its changelog, or of its table source up to `start`.
     """
 
     subtopology: SubTopology
@@ -87,26 +89,43 @@ class Replay:
     application: str
     state_dir: Path
     start: Checkpoint = field(default_factory=Checkpoint)
+    stored: Callable[[str], Iterable[Chunk]] = lambda _: ()
     flush_records: int = FLUSH_RECORDS
     memory_bytes: int = 512 << 20
 
     def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
-        name = f"{self.subtopology.name}.{self.partition}"
-        state = TaskState(
-            self.state_dir,
-            application=self.application,
-            task=name,
-            specs=self.subtopology.program.stores,
-            memory_bytes=self.memory_bytes,
-        )
+        name = task_name(self.subtopology, self.partition)
+        state = self._open(name)
         try:
+            if state.checkpoint.inputs != self.start.inputs:
+                state.close()
+                shutil.rmtree(self.state_dir)
+                state = self._open(name)
+                is_new = True
+            else:
+                is_new = False
             for store_name, time_ms in self.start.store_times_ms.items():
                 state.stores[store_name].stream_time_ms = time_ms
-            yield from self._run(name, state)
+            yield from self._run(name, state, is_new)
         finally:
             state.close()
 
-    def _run(self, name: str, state: TaskState) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
+    def _open(self, name: str) -> TaskState:
+        specs = self.subtopology.program.stores
+        return TaskState(self.state_dir, application=self.application, task=name, specs=specs, memory_bytes=self.memory_bytes)
+
+    def _rebuild(self, task: Task, state: TaskState) -> None:
+        """Fill the stores of an empty directory as of `start`."""
+        for store_name, store in state.stores.items():
+            node = self.subtopology.table_sources.get(store_name)
+            for chunk in self.stored(store_name):
+                if node is None:
+                    state.restore(store, chunk.keys(), chunk.values(), state.checkpoint)
+                else:
+                    task.function.restore(node, chunk, 0, len(chunk))
+                    state.commit(state.encode_dirty(), state.checkpoint)
+
+    def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
         problems = TaskProblems(name, on_problem=OnProblem.SKIP, keeps_letters=False)
         sources = self.subtopology.program.sources
         by_topic = {each.partition.topic: each for each in self.inputs}
@@ -118,6 +137,8 @@ class Replay:
             problems=problems,
             checkpoint=self.start,
         )
+        if is_new:
+            self._rebuild(task, state)
         changed: dict[str, dict[bytes, None]] = {store: {} for store in state.stores}
         records = since_flush = 0
         while self._fetch(task):
@@ -170,12 +191,15 @@ class Replay:
 
 
 def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:
-    """Yield the changelog records of these keys of a store: what is stored now, or a tombstone."""
+    """Yield the changelog records of these keys of a store: what is stored now, or a tombstone; nothing for expired windows."""
     found = state.stores[store]
     for at in range(0, len(keys), batch_records):
         part = keys[at : at + batch_records]
         found.load(part)
         entries = [found.get(key) for key in part]
+        if found.spec.window is not None:
+            part = [key for key, entry in zip(part, entries, strict=True) if entry is not None]
+            entries = [entry for entry in entries if entry is not None]
         values = [None if entry is None else found.codec.encode(entry) for entry in entries]
         times = [0 if entry is None else max(entry.timestamp_ms, 0) for entry in entries]
         yield ChangelogRows(store, part, values, times)

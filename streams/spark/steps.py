@@ -1,33 +1,32 @@
-"""A step of an application as a Spark job: sub-topologies in order, a Spark task per stream task, repartition topics as shuffles.
+"""A step of an application as a batch job: sub-topologies in order, a job task per stream task, repartition topics as shuffles.
 
-A step goes from a start (nothing, or the end of the step before) to a cut of the source topics. Each Spark task runs a `Replay`
-that reads its offset ranges from the log itself, so no record passes through the JVM unless it is an output. Rows that leave a
-stream task all have one shape (`ROWS`); those of a repartition topic are partitioned and sorted by Spark in the order that the
-engine gives such a topic: (running maximum of time in the source partition, source partition, order inside the task).
+A step goes from a start (nothing, or the end of the step before) to a cut of the source topics. Each job task runs a `Replay` that
+reads its offset ranges from the log itself, so no record passes through Spark's JVM unless it is an output. Rows that leave a
+stream task all have one shape (`ROWS`); those of a repartition topic are partitioned and sorted in the order that the engine
+gives such a topic: (running maximum of time in the source partition, source partition, order inside the task).
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from logflume.log import Chunk, Headers, InvalidInput, TopicPartition, connect
+from logflume.log import Chunk, Headers, InvalidInput, Log, TopicPartition, connect
 from logflume.log.batch.columns import key_partitions
+from logflume.streams.runtime.task import task_name
+from logflume.streams.runtime.topics import changelog_topic
 from logflume.streams.seams import OutputTopic, Plan, SubTopology
 from logflume.streams.state import Checkpoint
 
 from .ranges import OffsetRange, read_range
 from .replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, chunk_of_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = (
     "kind INT, name STRING, partition INT, time_ms BIGINT, task INT, seq BIGINT, "
@@ -67,32 +66,46 @@ class StepPlan:
     memory_bytes: int = 512 << 20
 
 
-def run_step(spark: SparkSession, step: StepPlan, plan: Plan) -> list[DataFrame]:
-    """Return one persisted DataFrame of ROWS per sub-topology; Spark computes them when they are first used."""
-    shuffled: dict[str, DataFrame] = {}
-    results: list[DataFrame] = []
-    repartition_topics = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
-    for sub in in_order(plan):
-        own = [topic for topic in sub.program.sources.values() if topic in repartition_topics]
-        if len(own) > 1:
-            raise InvalidInput(
-                f"sub-topology {sub.name!r} reads {len(own)} repartition topics ({', '.join(sorted(own))}); a backfill on Spark "
-                "holds one: run this query live from the start"
-            )
-        count = max(step.partitions[topic] for topic in sub.program.sources.values())
-        run = _TaskRunner(step, sub.name, own[0] if own else None)
-        if own:
-            rows = shuffled[own[0]]
-            rows = rows.repartition(count, "partition").sortWithinPartitions("partition", "time_ms", "task", "seq")
-        else:
-            rows = spark.range(0, count, 1, count).selectExpr("CAST(id AS INT) AS partition")
-        done = rows.mapInArrow(run, ROWS).persist()
-        results.append(done)
-        for out in sub.outputs.values():
-            if out.is_repartition:
-                part = done.filter(f"kind = {int(RowKind.REPARTITION)} AND name = '{out.topic}'")
-                shuffled[out.topic] = shuffled[out.topic].union(part) if out.topic in shuffled else part
-    return results
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a step is, in words, and `done` of `total` (0: not known)."""
+
+    step: str
+    done: int
+    total: int
+
+
+class StepResult(Protocol):
+    """What a step computed, kept until `release`."""
+
+    @property
+    def ends(self) -> list[TaskEnd]:
+        """The end of each task that ran."""
+        ...
+
+    def tables(self) -> Iterator[Any]:
+        """Yield pyarrow tables of ROWS: records of sinks and changelogs, those of one partition in order."""
+        ...
+
+    def release(self) -> None: ...
+
+
+class StepRunner(Protocol):
+    """Runs the stream tasks of a step somewhere."""
+
+    def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult: ...
+
+
+def repartition_input(sub: SubTopology, plan: Plan) -> str | None:
+    """Return the repartition topic that a sub-topology reads, None without one; refuses more than one."""
+    internal = {out.topic for each in plan.subtopologies for out in each.outputs.values() if out.is_repartition}
+    own = sorted(set(sub.program.sources.values()) & internal)
+    if len(own) > 1:
+        raise InvalidInput(
+            f"sub-topology {sub.name!r} reads {len(own)} repartition topics ({', '.join(own)}); a backfill holds one: run this "
+            "query live from the start"
+        )
+    return own[0] if own else None
 
 
 def in_order(plan: Plan) -> list[SubTopology]:
@@ -119,8 +132,8 @@ def in_order(plan: Plan) -> list[SubTopology]:
 
 
 @dataclass(frozen=True, slots=True)
-class _TaskRunner:
-    """The function that Spark maps over Arrow batches: runs the stream tasks whose partitions come along."""
+class TaskRunner:
+    """The function mapped over Arrow batches: runs the stream tasks whose partitions come along, sorted by partition."""
 
     step: StepPlan
     subtopology: str
@@ -134,7 +147,7 @@ class _TaskRunner:
             yield from self._run(plan.application, sub, partition, rows)
 
     def _run(self, application: str, sub: SubTopology, partition: int, rows: Iterator[Any]) -> Iterator[Any]:
-        name = f"{sub.name}.{partition}"
+        name = task_name(sub, partition)
         start = self.step.starts.get(name, Checkpoint())
         with connect(self.step.where) as log:
             inputs = []
@@ -153,8 +166,9 @@ class _TaskRunner:
                 partition,
                 inputs,
                 application,
-                task_dir(self.step.state_root, name, start),
+                Path(self.step.state_root) / name,
                 start=start,
+                stored=partial(stored_chunks, log, application, sub, partition, start),
                 memory_bytes=self.step.memory_bytes,
             )
             writer = _RowWriter(sub.outputs, self.step.partitions, partition)
@@ -162,13 +176,16 @@ class _TaskRunner:
                 yield from writer.rows(part)
 
 
-def task_dir(state_root: str, name: str, start: Checkpoint) -> Path:
-    """Return the state directory of a task; emptied when the task starts from the beginning (a task that is tried again)."""
-    path = Path(state_root) / name
-    if not start.inputs and path.exists():
-        shutil.rmtree(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+def stored_chunks(log: Log, application: str, sub: SubTopology, partition: int, start: Checkpoint, store: str) -> Iterator[Chunk]:
+    """Yield what a store is rebuilt from: its changelog, or its table source up to where the task has read it."""
+    if not start.inputs:
+        return
+    node = sub.table_sources.get(store)
+    topic = changelog_topic(application, store) if node is None else sub.program.sources[node]
+    tp = TopicPartition(topic, partition)
+    first = log.admin().start_offsets([tp])[tp]
+    end = log.admin().end_offsets([tp], read_committed=True)[tp] if node is None else start.inputs[tp]
+    yield from read_range(log, OffsetRange(topic, partition, min(first, end), end))
 
 
 def _by_partition(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[Any]]]:
@@ -212,7 +229,7 @@ def _chunks_of(tp: TopicPartition, offset: int, rows: Iterator[Any]) -> Iterator
     """Turn shuffled rows into the chunks of the repartition topic."""
     for batch in rows:
         blobs = batch.column("headers").to_pylist()
-        headers = [_unpack(blob) for blob in blobs] if any(blob is not None for blob in blobs) else None
+        headers = [unpack_headers(blob) for blob in blobs] if any(blob is not None for blob in blobs) else None
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
         yield chunk_of_rows(tp, offset, keys, values, batch.column("timestamp_ms").to_pylist(), headers)
         offset += batch.num_rows
@@ -234,7 +251,7 @@ class _RowWriter:
                 out = self._outputs[part.node]
                 kind = RowKind.REPARTITION if out.is_repartition else RowKind.SINK
                 targets = target_partitions(out, part.keys, self._partitions[out.topic])
-                headers = [_pack(each) for each in part.headers] if part.headers else None
+                headers = [pack_headers(each) for each in part.headers] if part.headers else None
                 yield from self._batches(
                     kind, out.topic, targets, part.times_ms, part.keys, part.values, part.timestamps_ms, headers
                 )
@@ -316,14 +333,11 @@ def decode_end(data: bytes) -> TaskEnd:
     return TaskEnd(checkpoint, raw.records, raw.problems)
 
 
-def with_changelogs(checkpoint: Checkpoint, changelogs: Mapping[str, int]) -> Checkpoint:
-    """Return a checkpoint that also says how far each store's changelog has come."""
-    return replace(checkpoint, changelogs=dict(changelogs))
-
-
-def _pack(headers: Headers) -> bytes | None:
+def pack_headers(headers: Headers) -> bytes | None:
+    """Return headers as bytes, None for none."""
     return msgspec.msgpack.encode(headers) if headers else None
 
 
-def _unpack(blob: bytes | None) -> Headers:
+def unpack_headers(blob: bytes | None) -> Headers:
+    """Return headers from `pack_headers`."""
     return msgspec.msgpack.decode(blob, type=Headers) if blob else ()
