@@ -1,10 +1,9 @@
 """Runs a sink: polls a consumer group, decodes, puts, flushes, then commits what the target says is safe.
 
 Offsets are committed to the group `connect-<name>` only after the flush, in one transaction with the dead letters that lie
-below them, so dead letters come exactly once. A task
-is a static member of its group (KIP-345): started again after a kill it has its partitions back at once, and an older task of
-the same name is fenced. Where the target keeps offsets itself, records below them are never put again:
-exactly-once.
+below them, so dead letters come exactly once. Where the target keeps offsets itself, records below them are never put again:
+exactly-once. A task is a static member of its group (KIP-345): started again after a kill it has its partitions back at once,
+and an older task of the same name is fenced.
 """
 
 from __future__ import annotations

@@ -217,6 +217,10 @@ class Admin(Protocol):
 
     def delete_group(self, group_id: str) -> None: ...
 
+    def remove_group_members(self, group_id: str, instance_ids: Sequence[str]) -> None:
+        """Take static members out of a group now, so that the others need not wait for their session timeouts."""
+        ...
+
     def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
 
     def set_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -15,7 +15,7 @@ from logflume.log.schemas import Column, FormatSpec, check_columns, format_of
 
 from . import ast
 from .ast import NOWHERE, Span
-from .errors import NotSupported, StatementError
+from .errors import NotSupported, StatementError, SyntaxFault
 from .types import has_map, show_type
 from .words import UNITS_MS
 
@@ -93,7 +93,8 @@ def _window_type(value: Any) -> str:
 def _window_size(value: Any) -> int:
     match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", _text(value))
     if match is None or match.group(2).upper() not in UNITS_MS:
-        raise ValueError("expected a number and a unit such as '30 SECONDS'")
+        unknown = "" if match is None else f" Unknown time unit: '{match.group(2).upper()}'."
+        raise ValueError(f"Invalid duration: '{value}'.{unknown} Expected a number and a unit such as '30 SECONDS'")
     return int(match.group(1)) * UNITS_MS[match.group(2).upper()]
 
 
@@ -170,7 +171,7 @@ def read_options(properties: Sequence[ast.Property], where: str) -> Options:
         try:
             values[given.name] = spec.read(given.value)
         except ValueError as e:
-            raise StatementError(f"Failed to prepare statement: Configuration {given.name} is invalid: {e}", given.span) from None
+            raise SyntaxFault(f"Failed to prepare statement: Configuration {given.name} is invalid: {e}", given.span) from None
         spans[given.name] = given.span
     options = Options(values, spans)
     _check_exclusions(options)
@@ -220,11 +221,11 @@ def format_name(name: str, span: Span) -> str:
 def key_format(name: str, columns: tuple[Column, ...], options: Options, *, span: Span = NOWHERE) -> FormatSpec:
     """Return the key's format, checked against its columns. A single key column is written bare.
 
+    Without columns the format is remembered (results with a key inherit it) and nothing is written.
+
     Raises:
         StatementError: the format cannot hold the columns.
     """
-    if not columns:
-        return FormatSpec("NONE")
     delimiter = _delimiter_for("KEY", name, options)
     spec = FormatSpec(name, is_wrapped=len(columns) != 1, delimiter=delimiter)
     for column in columns:

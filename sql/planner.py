@@ -295,6 +295,8 @@ def _sink_formats(bound: BoundQuery, options: Options) -> tuple[str, str]:
     first = bound.relation.first
     both = options.get("FORMAT")
     inherited = "KAFKA" if first.key_format.name == "NONE" and bound.key else first.key_format.name
+    if not bound.key and bound.has_new_key:
+        inherited = "NONE"
     return options.get("KEY_FORMAT") or both or inherited, options.get("VALUE_FORMAT") or both or first.value_format.name
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from logflume.log.schemas import Column
+from logflume.log.schemas import Column, FormatSpec
 from logflume.streams import graph as g
 
 from . import plan as p
@@ -75,7 +75,7 @@ class _Builder:
             schema=g.Schema(source.key, source.value, window),
             kind=g.EdgeKind.TABLE if source.is_table else g.EdgeKind.STREAM,
             topic=source.topic,
-            key_format=source.key_format,
+            key_format=_used(source.key_format, source.key),
             value_format=source.value_format,
             timestamp=operator.timestamp,
         )
@@ -102,6 +102,11 @@ class _Builder:
         )
 
 
+def _used(format: FormatSpec, columns: tuple[Column, ...]) -> FormatSpec:
+    """A side without columns is not written, whatever format it would have."""
+    return format if columns else FormatSpec("NONE")
+
+
 def _columns(named: tuple[tuple[str, Any], ...]) -> tuple[Column, ...]:
     return tuple(Column(name, e.type) for name, e in named)
 
@@ -119,7 +124,7 @@ def build_topology(plan: p.QueryPlan, *, watch: Any = None) -> g.Topology:
             kind=last.kind,
             inputs=(last.name,),
             topic=output.topic,
-            key_format=output.key_format,
+            key_format=_used(output.key_format, output.key),
             value_format=output.value_format,
             timestamp=output.timestamp,
             partitions=output.partitions,

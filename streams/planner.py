@@ -178,11 +178,10 @@ def _repartition(
         if existing.key_format == key_format:
             return replace(existing, keeps_null_keys=existing.keeps_null_keys or keeps_null_keys)
         name = f"{source.name}-{consumer.name}-repartition"
-    bare = len(source.schema.value) == 1 and source.schema.value[0].type.kind is Kind.ANY
     return g.Repartition(
         name=name, schema=source.schema, kind=g.EdgeKind.STREAM, inputs=(source.name,),
         topic=f"{topology.name}-{name}", partitions=None, key_format=key_format,
-        value_format=FormatSpec("JSON", is_wrapped=not bare), keeps_null_keys=keeps_null_keys,
+        value_format=FormatSpec("JSON", is_wrapped=not g.is_bare(source.schema)), keeps_null_keys=keeps_null_keys,
     )  # fmt: skip
 
 

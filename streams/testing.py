@@ -1,8 +1,8 @@
 """A driver that runs a topology without a broker: records in, records out, one thread, no waiting.
 
 It runs the same plan and the same generated code as the engine, on one partition, with stores in memory. Each input is processed
-to the end, through all sub-topologies, before the next; of several internal topics with waiting records the one whose first record
-is oldest goes on. What it cannot show: several partitions, rebalancing, restore, transactions.
+to the end, through all sub-topologies, before the next; of several internal topics with waiting records the one whose first
+record is oldest goes on. What it cannot show: several partitions, rebalancing, restore, transactions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from logflume.log.errors import InvalidInput, UnknownName
-from logflume.log.records import Chunk
+from logflume.log.records import Chunk, Headers
 from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
@@ -217,6 +217,7 @@ class TopologyTestDriver:
         self._topics: dict[str, str] = {}
         self._outputs = {n.topic: TestOutput(n) for n in self._nodes.values() if isinstance(n, g.Sink)}
         self._queues: dict[str, _Queue] = {}
+        self._offsets: Counter[str] = Counter()
         self._waiting: list[_Queue] = []
         for part in plan(topology).subtopologies:
             self._start(part)
@@ -261,9 +262,9 @@ class TopologyTestDriver:
             raise InvalidInput(f"time only goes on, found {duration_ms} ms")
         self.now_ms += duration_ms
 
-    def process(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int) -> None:
-        """Process one record of an input topic, and all that follows from it."""
-        self._run(topic, key, value, timestamp_ms)
+    def process(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, *, headers: Headers = ()) -> None:
+        """Process one record of an input topic, and all that follows from it. Its offset is the next one of the topic."""
+        self._run(topic, key, value, timestamp_ms, headers)
         while self._waiting:
             queue = min(self._waiting, key=_oldest)
             record = queue.records.popleft()
@@ -281,8 +282,11 @@ class TopologyTestDriver:
                 self._waiting.remove(queue)
             self._run(queue.topic, *record)
 
-    def _run(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int) -> None:
-        chunk = Chunk.from_columns(topic, [key], [value], np.array([timestamp_ms], dtype=np.int64), partition=0)
+    def _run(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()) -> None:
+        times = np.array([timestamp_ms], dtype=np.int64)
+        chunk = Chunk.from_columns(topic, [key], [value], times, partition=0, headers=[headers] if headers else None)
+        chunk.offsets[0] = self._offsets[topic]
+        self._offsets[topic] += 1
         for task, source in self._readers[topic]:
             task.process(source, chunk, 0, 1)
         if self._commits_each_record:

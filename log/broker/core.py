@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from logflume.log.errors import LogflumeError
+from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
@@ -72,7 +72,7 @@ class Address(Protocol):
 class Core:
     """Shared state of the broker.
 
-    Invariant: `partitions` holds an open log for each partition of each topic in `cluster`.
+    Invariant: `partitions` holds an open log for each partition of each topic in `cluster`, unless the disk refused one.
     """
 
     def __init__(
@@ -116,7 +116,11 @@ class Core:
         self.check_new_topic(name, partition_count, configs or {})
         topic = Topic(name, self._random_bytes(16), partition_count, dict(configs or {}))
         self.cluster.add_topic(topic)
-        self._open(topic, range(partition_count))
+        try:
+            self._open(topic, range(partition_count))
+        except StorageError:
+            self.delete_topic(topic)
+            raise
         return topic
 
     def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
@@ -222,8 +226,9 @@ class Core:
         config = self.config.log_config(topic.configs)
         compression_type = self.config.lookup_topic("compression.type", topic.configs).value
         for index in range(topic.partition_count):
-            partition = self.partitions[topic.name, index]
-            partition.log.config, partition.compression_type = config, compression_type
+            partition = self.partitions.get((topic.name, index))
+            if partition is not None:
+                partition.log.config, partition.compression_type = config, compression_type
 
     def _delete_logs(self, topic: Topic) -> None:
         on_disk = self.data_dir.partitions()

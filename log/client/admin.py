@@ -158,6 +158,24 @@ class Admin:
 
         self._run(delete())
 
+    def remove_group_members(self, group_id: str, instance_ids: Sequence[str]) -> None:
+        """Take static members out of a group now, so that the others need not wait for their session timeouts.
+
+        Members that are not there count as removed.
+        """
+
+        async def remove() -> None:
+            identity = messages.LeaveGroupRequest.MemberIdentity
+            members = [identity(member_id="", group_instance_id=instance_id) for instance_id in instance_ids]
+            request = messages.LeaveGroupRequest(group_id=group_id, member_id="", members=members)
+            response = await self.to_coordinator(group_id, request, lambda r: r.error_code)
+            _check(response.error_code, f"group {group_id!r}")
+            for member in response.members:
+                if member.error_code != ErrorCode.UNKNOWN_MEMBER_ID:
+                    _check(member.error_code, f"group {group_id!r}, instance {member.group_instance_id!r}")
+
+        self._run(remove())
+
     def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return all committed offsets of a group."""
         found = self._run(fetch_committed(self._cluster, self._cluster.channel, group_id, None))

@@ -303,19 +303,17 @@ class Sender:
         return error.error in _NOT_APPENDED or error.error in _FENCED
 
     def _renumber(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+        """Send the batch, and those behind it (refused for the same gap or not sent yet), under a new producer id."""
         self._put_back(queue, batch)
-        batch.sequence = NO_SEQUENCE
+        for waiting in queue.waiting:
+            if waiting.order >= batch.order:
+                waiting.sequence = NO_SEQUENCE
         self._identity.renew_soon()
 
     def _put_back(self, queue: PartitionQueue, batch: PendingBatch) -> None:
-        """Back into the queue, in the order of the first sending, to be sent again after a pause. Lock held."""
+        """Back into the queue, to be sent again after a pause. Lock held."""
         queue.in_flight.remove(batch)
-        position = 0
-        for waiting in queue.waiting:
-            if waiting.order < 0 or waiting.order > batch.order:
-                break
-            position += 1
-        queue.waiting.insert(position, batch)
+        _insert(queue, batch)
         queue.is_recovering = self._identity.is_idempotent
         queue.not_before_s = time.monotonic() + backoff_s(batch.attempts)
 
@@ -323,7 +321,8 @@ class Sender:
         queue.in_flight.remove(batch)
         parts = batch.split()
         self._accumulator.drop(batch, parts)
-        queue.waiting.extendleft(reversed(parts))
+        for part in parts:
+            _insert(queue, part)
         queue.is_recovering = self._identity.is_idempotent
 
     def _give_up(self, queue: PartitionQueue, batch: PendingBatch, error: LogflumeError) -> None:
@@ -407,6 +406,21 @@ class Sender:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _insert(queue: PartitionQueue, batch: PendingBatch) -> None:
+    """Put a batch that was sent before back among the waiting ones, in the order of the first sending.
+
+    Behind one that lost its sequence it loses its own: it cannot be in the log, whose sequences have no gaps.
+    """
+    position = 0
+    for waiting in queue.waiting:
+        if waiting.order < 0 or waiting.order > batch.order:
+            break
+        position += 1
+        if waiting.sequence < 0:
+            batch.sequence = NO_SEQUENCE
+    queue.waiting.insert(position, batch)
 
 
 def _is_before(a: int, b: int) -> bool:

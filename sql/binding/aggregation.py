@@ -73,8 +73,6 @@ def bind_aggregate(call: ast.Call, index: int, binder: Binder) -> BoundAggregate
                     part.span,
                 )
     bound = [binder.bind(a) for a in call.args]
-    if not call.args and not call.is_star:
-        overloads = tuple(o for o in overloads if o.signature.params) or overloads
     chosen, arg_types = _choose(call, overloads, bound)
     split = len(bound) - chosen.constants
     constants = [_constant(call, a, b) for a, b in zip(call.args[split:], bound[split:], strict=True)]

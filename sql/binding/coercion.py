@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.schemas import DataType, Kind
+from logflume.log.schemas import BIGINT, INTEGER, DataType, Kind, decimal
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
@@ -109,20 +109,22 @@ def operator_mismatch(common: DataType, bound: x.Expr, e: ast.Expression) -> Dat
 
 
 def _numeric_text(common: DataType, literal: x.Literal) -> DataType:
-    """Numeric text widens the type as the number it stands for would."""
-    from logflume.sql.types import literal_decimal
-
+    """Numeric text widens the type as the number it stands for would: 10, 10.5, 2e1."""
     text = literal.value.strip()
     try:
         number = Decimal(text)
     except ArithmeticError:
         raise StatementError(f'invalid input syntax for type {show_type(common)}: "{literal.value}".') from None
-    if common.kind in (Kind.INTEGER, Kind.BIGINT) and (number != number.to_integral_value() or "." in text):
-        widened = common_type(common, literal_decimal(text))
-        return common if widened is None else widened
-    if common.kind is Kind.INTEGER and not -(2**31) <= number < 2**31:
-        return DataType(Kind.BIGINT)
-    return common
+    if not number.is_finite():
+        return common
+    if text.lstrip("+-").isdigit():
+        found = INTEGER if -(2**31) <= number < 2**31 else BIGINT
+    else:
+        _, digits, exponent = number.as_tuple()
+        assert isinstance(exponent, int)
+        scale = max(0, -exponent)
+        found = decimal(max(len(digits) + max(exponent, 0), scale, 1), scale)
+    return common_type(common, found) or common
 
 
 def _shown(e: ast.Expression) -> str:

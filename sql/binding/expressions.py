@@ -18,7 +18,7 @@ from logflume.sql.functions.casts import can_convert
 from logflume.sql.functions.java_time import parse_iso
 from logflume.sql.functions.library import Library, choose
 from logflume.sql.functions.regexes import like_or_false
-from logflume.sql.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Pattern, fill, match_pattern
+from logflume.sql.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Pattern, fill, is_concrete, match_pattern
 from logflume.sql.functions.strings import concat, concat_text
 from logflume.sql.types import TIME_KINDS, arithmetic_type, common_type, is_numeric, literal_decimal, resolve_type, show_type
 from logflume.sql.words import UNITS_MS
@@ -321,8 +321,6 @@ class Binder:
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise StatementError(f"Duplicate field names found in STRUCT: '{', '.join(twice)}'; name each field once")
-        if not entries:
-            raise StatementError("Struct constructor cannot be empty. Please supply at least one field.")
         items = tuple((name, self.bind(value)) for name, value in entries)
         return x.MakeStruct(items, struct(*(Col(n, v.type) for n, v in items)))
 
@@ -335,9 +333,9 @@ class Binder:
         common = bound[typed[0]].type
         for i in typed[1:]:
             common = operator_mismatch(common, bound[i], items[i])
-        return [self._as_type(item, b, common) for item, b in zip(items, bound, strict=True)]
+        return [self.as_type(item, b, common) for item, b in zip(items, bound, strict=True)]
 
-    def _as_type(self, item: ast.Expression, bound: x.Expr, type: DataType) -> x.Expr:
+    def as_type(self, item: ast.Expression, bound: x.Expr, type: DataType) -> x.Expr:
         """Give a bound expression a type; constructors take it down to their items."""
         if bound.type == type:
             return bound
@@ -346,10 +344,10 @@ class Binder:
                 return convert_literal(bound, type)
             case x.MakeArray(parts) if type.element is not None and isinstance(item, ast.MakeArray):
                 pairs = zip(item.items, parts, strict=True)
-                return x.MakeArray(tuple(self._as_type(i, p, type.element) for i, p in pairs), type)
+                return x.MakeArray(tuple(self.as_type(i, p, type.element) for i, p in pairs), type)
             case x.MakeMap(entries) if type.element is not None and type.key is not None and isinstance(item, ast.MakeMap):
                 made = tuple(
-                    (self._as_type(ki, k, type.key), self._as_type(vi, v, type.element))
+                    (self.as_type(ki, k, type.key), self.as_type(vi, v, type.element))
                     for (ki, vi), (k, v) in zip(item.entries, entries, strict=True)
                 )
                 return x.MakeMap(made, type)
@@ -357,7 +355,7 @@ class Binder:
                 given = {n: (i, v) for (n, v), (_, i) in zip(fields, item.entries, strict=True)}
                 return x.MakeStruct(
                     tuple(
-                        (f.name, self._as_type(*given[f.name], f.type) if f.name in given else x.Literal(None, f.type))
+                        (f.name, self.as_type(*given[f.name], f.type) if f.name in given else x.Literal(None, f.type))
                         for f in type.fields
                     ),
                     type,
@@ -417,11 +415,8 @@ class Binder:
             raise StatementError(f"{e.name}(*) has no meaning; only COUNT takes *")
         if e.name == "AS_VALUE" and len(e.args) == 1:
             return self.bind(e.args[0])
-        if not e.args and self.fixed_now_ms is not None and e.name in ("UNIX_TIMESTAMP", "UNIX_DATE"):
-            return x.Literal(
-                self.fixed_now_ms if e.name == "UNIX_TIMESTAMP" else self.fixed_now_ms // 86_400_000,
-                overloads[0].signature.result.type or BIGINT,
-            )
+        if not e.args and self.fixed_now_ms is not None and e.name == "UNIX_TIMESTAMP":
+            return x.Literal(self.fixed_now_ms, BIGINT)
         bound: list[x.Expr | None] = []
         types: list[DataType] = []
         for arg in e.args:
@@ -443,7 +438,7 @@ class Binder:
             elif value is None:
                 assert isinstance(arg, ast.Name)
                 args.append(x.Literal(arg.name, STRING))
-            elif pattern.kind in ("any", "struct") or (value.type.kind is Kind.ANY and pattern.kind == "any"):
+            elif not is_concrete(pattern):
                 args.append(value)
             else:
                 args.append(implicit_cast(value, fill(pattern, variables, [value.type])))

@@ -54,8 +54,12 @@ def canonical(e: ast.Expression, scope: Scope, clause: str, *, lambdas: frozense
     return rewrite(e, change)
 
 
-def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leading: Sequence[ast.Expression]) -> list[Item]:
-    """Return the output columns of a SELECT list. `leading`: expressions that * puts in front (new key columns)."""
+def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leading: Sequence[ast.Expression] | None) -> list[Item]:
+    """Return the output columns of a SELECT list.
+
+    `leading`: expressions of a new key, which * puts in front, with the old key behind the values; None: the key stays.
+    """
+    is_rekeyed, leading = leading is not None, leading or ()
     clashing = _clashing(scope)
     taken: list[Item] = []
     generated = 0
@@ -81,6 +85,8 @@ def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leadin
             taken.extend(_struct_fields(item, scope, binder))
         else:
             columns = scope.plain() if item.kind == "all" else scope.of_source(item.source or "", item.span)
+            if is_rekeyed:
+                columns = [c for c in columns if not c.is_key] + [c for c in columns if c.is_key]
             if item.kind == "all":
                 for e in leading:
                     taken.append(Item(_leading_name(e, generated), e, False))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from logflume.log.schemas import ANY, BIGINT, Column, array
+from logflume.log.schemas import ANY, BIGINT, BOOLEAN, Column, array
 from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.errors import NotSupported, StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.functions.library import Library
+from logflume.sql.rules import column_refs
 from logflume.sql.tree import children, rewrite, walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
@@ -103,7 +104,7 @@ class _Shape:
         found = [i.expression for i in self.query.select if i.expression is not None]
         return found if self.query.having is None else [*found, self.query.having]
 
-    def items(self, relation: Relation, leading: Sequence[ast.Expression] = ()) -> list[Item]:
+    def items(self, relation: Relation, leading: Sequence[ast.Expression] | None = None) -> list[Item]:
         items = spread(self.query.select, relation.scope, self.binder(relation.scope, "SELECT"), leading)
         if self.target.is_persistent:
             check_names(items)
@@ -126,7 +127,7 @@ class _Shape:
         clause = "join expression" if len(relation.sources) > 1 else "key column"
         key_items = self._keys(relation.keys, items, clause)
         spread_out, binder = self._exploded(relation, items, kind)
-        columns = self._bind_items([i for i in items if i not in key_items], binder)
+        columns = self._bind_items([i for i in items if i not in key_items], binder, taken=[i.name for i in key_items])
         key = _named_key(relation.key_columns, key_items)
         root = p.Select(spread_out.operator, tuple(columns))
         return self._bound(
@@ -141,7 +142,7 @@ class _Shape:
             return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
         return []
 
-    def _bind_items(self, items: Sequence[Item], binder: Binder) -> list[tuple[str, x.Expr]]:
+    def _bind_items(self, items: Sequence[Item], binder: Binder, *, taken: Sequence[str] = ()) -> list[tuple[str, x.Expr]]:
         columns: list[tuple[str, x.Expr]] = []
         for item in items:
             e = binder.bind(item.expression)
@@ -150,7 +151,7 @@ class _Shape:
                     "Can't infer a type of null. Please explicitly cast it to a required type, e.g. CAST(null AS VARCHAR).",
                     item.span,
                 )
-            if any(item.name == name for name, _ in columns):
+            if item.name in taken or any(item.name == name for name, _ in columns):
                 raise StatementError(
                     f"Duplicate value columns found in schema: `{item.name}` {show_type(e.type)}; give one of them another name "
                     "with AS",
@@ -225,12 +226,17 @@ class _Shape:
         if spread_out is not relation:
             binder = replace(select_binder, clause="PARTITION BY")
             bound = [binder.bind(e) for e in exprs]
-        columns = self._bind_items([i for i in items if i not in key_items], select_binder)
+        columns = self._bind_items([i for i in items if i not in key_items], select_binder, taken=[i.name for i in key_items])
         names = [i.name for i in key_items] or [f"KSQL_COL_{n}" for n in range(len(bound))]
-        hidden = [(f"KSQL_KEY_{n}", b) for n, b in enumerate(bound)]
+        hidden = [(f"KSQL_KEY_{n}", b) for n, b in enumerate(bound) if any(c.side is x.Side.VALUE for c in column_refs(b))]
+        kept = dict(hidden)
+        keys = [
+            (n, x.ColumnRef(x.Side.VALUE, f"KSQL_KEY_{i}", b.type) if f"KSQL_KEY_{i}" in kept else b)
+            for i, (n, b) in enumerate(zip(names, bound, strict=True))
+        ]
         keyed = p.Rekey(
             p.Select(spread_out.operator, (*columns, *hidden), "PARTITION-BY"),
-            tuple((n, x.ColumnRef(x.Side.VALUE, h, b.type)) for n, (h, b) in zip(names, hidden, strict=True)),
+            tuple(keys),
             "PARTITION-BY",
         )
         refs = [(n, x.ColumnRef(x.Side.VALUE, n, e.type)) for n, e in columns]
@@ -280,7 +286,7 @@ class _Shape:
         after = self._after(groups, names, bound_groups, placed, window)
         if having is not None:
             root = p.Filter(root, replace(after, clause="HAVING").condition(having), "HAVING")
-        columns = self._bind_items([i for i in items if i not in key_items], after)
+        columns = self._bind_items([i for i in items if i not in key_items], after, taken=names if key_items else ())
         root = p.Select(root, tuple(columns))
         key = tuple(Column(n, b.type) for n, b in zip(names, bound_groups, strict=True))
         has_new_key = tuple(groups) != tuple(k.accepted[0] for k in relation.keys)
@@ -458,11 +464,24 @@ def _grouped(
                 columns.append((name, arg))
             refs.append(x.ColumnRef(x.Side.VALUE, name, arg.type))
         placed.append(replace(aggregate, aggregation=replace(aggregate.aggregation, args=tuple(refs))))
-    prepared = p.Select(relation.operator, tuple(columns), "GROUP-BY")
+    prepared: p.Operator = p.Select(relation.operator, tuple(columns), "GROUP-BY")
+    if len(bound) > 1:
+        prepared = p.Filter(prepared, _none_is_null(bound), "GROUP-KEYS")
     keys = tuple(
         (n, x.ColumnRef(x.Side.VALUE, f"KSQL_KEY_{i}", b.type)) for i, (n, b) in enumerate(zip(names, bound, strict=True))
     )
     return p.Rekey(prepared, keys, "GROUP-BY"), placed
+
+
+def _none_is_null(bound: Sequence[x.Expr]) -> x.Expr:
+    """A record of which one group expression is null belongs to no group."""
+    tests = [
+        x.Unary(x.UnaryOp.IS_NOT_NULL, x.ColumnRef(x.Side.VALUE, f"KSQL_KEY_{n}", b.type), BOOLEAN) for n, b in enumerate(bound)
+    ]
+    test: x.Expr = tests[0]
+    for each in tests[1:]:
+        test = x.Binary(x.BinaryOp.AND, test, each, BOOLEAN)
+    return test
 
 
 # ------------------------------------------------------------------------------------------------ table functions

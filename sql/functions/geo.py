@@ -10,9 +10,13 @@ from .signature import Overload, overload
 _RADIUS = {"KM": 6371.0, "KILOMETER": 6371.0, "KILOMETERS": 6371.0, "MI": 3959.0, "MILE": 3959.0, "MILES": 3959.0}
 
 
-def geo_distance(lat1: float, lon1: float, lat2: float, lon2: float, unit: str = "KM") -> float:
-    """Haversine distance of two points in degrees. Raises ValueError for coordinates or a unit that cannot be."""
-    radius = _RADIUS.get(unit.upper())
+def geo_distance(
+    lat1: float | None, lon1: float | None, lat2: float | None, lon2: float | None, unit: str | None = "KM"
+) -> float | None:
+    """Haversine distance of two points in degrees; a null unit is kilometres. Raises ValueError for what cannot be."""
+    if lat1 is None or lon1 is None or lat2 is None or lon2 is None:
+        return None
+    radius = _RADIUS.get((unit or "KM").upper())
     if radius is None:
         raise ValueError(f"GEO_DISTANCE function units parameter must be one of {sorted(_RADIUS)}, found {unit!r}")
     if max(abs(lat1), abs(lat2)) > 90 or max(abs(lon1), abs(lon2)) > 180:
@@ -29,5 +33,5 @@ OVERLOADS: tuple[Overload, ...] = (
         geo_distance,
         doc="Kilometres (or MILES) between two points.",
     ),
-    overload("GEO_DISTANCE", "(DOUBLE, DOUBLE, DOUBLE, DOUBLE, STRING) -> DOUBLE", geo_distance),
+    overload("GEO_DISTANCE", "(DOUBLE, DOUBLE, DOUBLE, DOUBLE, STRING) -> DOUBLE", geo_distance, handles_null=True),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random as _random
 from collections.abc import Callable, Sequence
-from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, Context, Decimal, localcontext
 from typing import Any
 
 from logflume.log.schemas import DataType, decimal
@@ -13,6 +13,7 @@ from logflume.log.schemas import DataType, decimal
 from .signature import Overload, overload
 
 _INT64_MAX = 2**63 - 1
+_WIDE = Context(prec=200)
 
 
 def wrap64(value: int) -> int:
@@ -168,11 +169,11 @@ def floor_double(x: float) -> float:
 
 
 def ceil_decimal(x: Decimal) -> Decimal:
-    return x.quantize(Decimal(1), rounding=ROUND_CEILING).quantize(Decimal(1).scaleb(x.as_tuple().exponent))  # type: ignore[arg-type]
+    return _at_scale_of(x.to_integral_value(rounding=ROUND_CEILING), x)
 
 
 def floor_decimal(x: Decimal) -> Decimal:
-    return x.quantize(Decimal(1), rounding=ROUND_FLOOR).quantize(Decimal(1).scaleb(x.as_tuple().exponent))  # type: ignore[arg-type]
+    return _at_scale_of(x.to_integral_value(rounding=ROUND_FLOOR), x)
 
 
 def round_double(x: float) -> int:
@@ -201,13 +202,15 @@ def _double_places(x: float, places: int, *, is_truncated: bool) -> float:
 
 def _places(value: Decimal, places: int, *, is_truncated: bool) -> Decimal:
     """Negative numbers round half towards positive infinity, as `floor(x + 0.5)` does."""
-    scaled = value.scaleb(places)
-    whole = (
-        scaled.to_integral_value(rounding=ROUND_DOWN)
-        if is_truncated
-        else (scaled + Decimal("0.5")).to_integral_value(ROUND_FLOOR)
-    )
-    return whole.scaleb(-places)
+    with localcontext(_WIDE):
+        scaled = value.scaleb(places)
+        if is_truncated:
+            return scaled.to_integral_value(rounding=ROUND_DOWN).scaleb(-places)
+        return (scaled + Decimal("0.5")).to_integral_value(rounding=ROUND_FLOOR).scaleb(-places)
+
+
+def _at_scale_of(value: Decimal, like: Decimal) -> Decimal:
+    return value.quantize(like, context=_WIDE)
 
 
 def round_decimal(x: Decimal) -> Decimal:
@@ -216,7 +219,7 @@ def round_decimal(x: Decimal) -> Decimal:
 
 def round_decimal_places(x: Decimal, places: int) -> Decimal:
     """The scale of the type stays."""
-    return _places(x, places, is_truncated=False).quantize(Decimal(1).scaleb(x.as_tuple().exponent))  # type: ignore[arg-type]
+    return _at_scale_of(_places(x, places, is_truncated=False), x)
 
 
 def trunc_decimal(x: Decimal) -> Decimal:
@@ -224,7 +227,7 @@ def trunc_decimal(x: Decimal) -> Decimal:
 
 
 def trunc_decimal_places(x: Decimal, places: int) -> Decimal:
-    return _places(x, places, is_truncated=True).quantize(Decimal(1).scaleb(x.as_tuple().exponent))  # type: ignore[arg-type]
+    return _at_scale_of(_places(x, places, is_truncated=True), x)
 
 
 def greatest(*values: Any) -> Any:

@@ -235,6 +235,10 @@ def _match_variable(name: str, actual: DataType, variables: dict[str, DataType])
     if actual == ANY:
         return 1
     common = common_type(bound, actual)
+    if common is None and can_cast_implicitly(actual, bound):
+        return 20
+    if common is None and can_cast_implicitly(bound, actual):
+        common = actual
     if common is None:
         return None
     variables[name] = common
@@ -249,6 +253,13 @@ def _cast_cost(actual: DataType, wanted: DataType) -> int | None:
     if actual.kind in NUMERIC and wanted.kind in NUMERIC:
         return 10 + NUMERIC.index(wanted.kind) - NUMERIC.index(actual.kind)
     return 20 + (TIME_KINDS.index(wanted.kind) if wanted.kind in TIME_KINDS else 5)
+
+
+def is_concrete(pattern: Pattern) -> bool:
+    """Tell whether a pattern names one type once its argument is known, so that the argument can be cast to it."""
+    if pattern.kind in ("any", "struct"):
+        return False
+    return all(p.kind != "decimal" and is_concrete(p) for p in pattern.parts)
 
 
 def fill(pattern: Pattern, variables: dict[str, DataType], args: Sequence[DataType]) -> DataType:

@@ -14,7 +14,7 @@ from .. import graph as g
 from ..expr import WHOLE, Expr, Side, columns_used
 from .expressions import Compiler, Fragment, Namespace, identifier
 from .flow import ColumnId, Flow, Writer
-from .usage import Wiring, is_bare, is_needed, sees_null
+from .usage import Wiring, is_needed, sees_null
 
 Emit = Callable[["Generator", g.Node, Flow, str], None]
 
@@ -114,7 +114,7 @@ class Generator:
 
     def null_after(self, node: g.Node, flow: Flow, found: Mapping[ColumnId, Fragment]) -> str | None:
         """Return the flag for a null value after a projection: a bare result decides by itself, else null stays null."""
-        if not is_bare(node.schema):
+        if not g.is_bare(node.schema):
             return flow.null
         value = found.get((Side.VALUE, node.schema.value[0].name))
         if value is None:
@@ -142,7 +142,9 @@ class Generator:
     def whole_value(self, flow: Flow, schema: g.Schema, *, prefix: str = "") -> Fragment:
         """Write the value as one object: the bare value, an object of its class, or a named row."""
         parts = [flow.columns[Side.VALUE, prefix + column.name] for column in schema.value]
-        if len(parts) == 1 and (is_bare(schema) or (schema.value_class is not None and not is_object_class(schema.value_class))):
+        if len(parts) == 1 and (
+            g.is_bare(schema) or (schema.value_class is not None and not is_object_class(schema.value_class))
+        ):
             return parts[0]
         make = self.namespace.add(f"object_{schema.value_class.__name__ if schema.value_class else 'row'}", _object_maker(schema))
         name = self.writer.local("value")
@@ -189,7 +191,7 @@ class Generator:
 
 
 _FIXED_GLOBALS = frozenset(
-    ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of")
+    ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of", "headers_at")
 )
 _LOOP = frozenset(
     ("chunk", "start", "stop", "i", "key", "data", "time", "keys", "values", "times", "error", "report", "send", "view", "row")

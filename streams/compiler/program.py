@@ -112,6 +112,7 @@ def compile_program(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs
     wiring = wire(nodes, sources, outputs)
     namespace, writer = Namespace(), Writer()
     namespace.add("window_keys", window_keys)
+    namespace.add("headers_at", headers_at)
     generator = Generator(wiring, EMITTERS, namespace, writer, Compiler(namespace))
     bodies = {
         "process": {name: _function(generator, "process", wiring.nodes[name]) for name in sources},
@@ -165,6 +166,14 @@ def window_keys(keys: Sequence[bytes | None], times: Sequence[int], size_ms: int
         if key is not None and time >= 0:
             for start in range(max(0, (time - size_ms) // advance_ms * advance_ms + advance_ms), time + 1, advance_ms):
                 yield key + pack(start)
+
+
+def headers_at(chunk: Any, start: int, stop: int, causes: Sequence[int]) -> list[Any] | None:
+    """Return the headers of the records that caused outputs, which pass them on; None where no record of the run has any."""
+    if not chunk.header_counts[start:stop].any():
+        return None
+    headers = chunk.slice(start, stop).headers()
+    return [headers[cause - start] for cause in causes]
 
 
 def _function(generator: Generator, role: str, node: g.Node) -> str:
@@ -230,9 +239,11 @@ def _write_tail(generator: Generator, role: str, node: g.Node) -> None:
         writer.line(f"store_{identifier(store)}.stream_time_ms = now_{identifier(store)}")
     for output in generator.outputs:
         label = identifier(output)
-        causes = f", causes={label}_causes" if generator.has_chunk else ""
+        more = ""
+        if generator.has_chunk:
+            more = f", headers=headers_at(chunk, start, stop, {label}_causes), causes={label}_causes"
         with writer.block(f"if {label}_keys:"):
-            writer.line(f"send({output!r}, {label}_keys, {label}_values, {label}_times{causes})")
+            writer.line(f"send({output!r}, {label}_keys, {label}_values, {label}_times{more})")
     if role != "flush":
         writer.line("view.release(stop)")
 

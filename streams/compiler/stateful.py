@@ -12,7 +12,6 @@ from .codecs import write_decode
 from .expressions import Fragment, identifier
 from .flow import Flow
 from .generator import Generator
-from .usage import is_bare
 
 
 def emit_source(generator: Generator, node: g.Source | g.Repartition) -> None:
@@ -38,7 +37,7 @@ def emit_source(generator: Generator, node: g.Source | g.Repartition) -> None:
     value_names = [name for side, name in reads if side is Side.VALUE]
     names = write_decode(
         writer, generator.namespace, identifier(node.name), node.value_format, node.schema.value, value_names, "data", null,
-        on_error, bare_class=node.schema.value_class if is_bare(node.schema) else None,
+        on_error, bare_class=node.schema.value_class if g.is_bare(node.schema) else None,
     )  # fmt: skip
     kept = [column for column in node.schema.value if column.name in value_names]
     columns |= {(Side.VALUE, c.name): Fragment(name, is_atom=True) for c, name in zip(kept, names, strict=True)}
@@ -158,7 +157,8 @@ def _keep_row(generator: Generator, node: g.Source, flow: Flow) -> Flow:
     wants_old = node.name in generator.wiring.wants_old
     entry = writer.local("entry")
     values = [flow.columns[Side.VALUE, column.name].code for column in node.schema.value]
-    generator.loads[node.store] = None
+    if wants_old:
+        generator.loads[node.store] = None
     writer.line(f"{entry} = {entries}.get(key)")
     before = writer.local("before")
     writer.line(f"{before} = None if {entry} is None else {entry}.state")
@@ -238,7 +238,7 @@ def _update(generator: Generator, node: g.Aggregate, flow: Flow, args: list[list
         generator.loads[node.store] = node.window
     else:
         writer.line(f"store_{identifier(node.store)}.load(({key},))")
-    can_delete = is_bare(node.schema)
+    can_delete = g.is_bare(node.schema)
     is_update = node.emit is g.Emit.UPDATE
     entry, before = writer.local("entry"), writer.local("state")
     states = [[writer.local(f"{identifier(a.name)}_{c.name}") for c in a.aggregator.state_columns] for a in node.aggregations]
@@ -301,7 +301,7 @@ def emit_flush(generator: Generator, node: g.Aggregate) -> None:
     writer = generator.writer
     needs = generator.needs(node.name)
     entries, dirty = store_names(generator, node.store)
-    can_delete = is_bare(node.schema)
+    can_delete = g.is_bare(node.schema)
     with writer.block(f"for key, before in {dirty}.items():"):
         writer.line(f"entry = {entries}.get(key)")
         writer.line("state = None if entry is None else entry.state")
@@ -455,7 +455,7 @@ def emit_restore(generator: Generator, node: g.Source) -> None:
     value_names = [column.name for column in node.schema.value]
     names = write_decode(
         writer, generator.namespace, f"restored_{identifier(node.name)}", node.value_format, node.schema.value, value_names,
-        "data", null, ["continue"], bare_class=node.schema.value_class if is_bare(node.schema) else None,
+        "data", null, ["continue"], bare_class=node.schema.value_class if g.is_bare(node.schema) else None,
     )  # fmt: skip
     columns = {(Side.VALUE, c.name): Fragment(n, is_atom=True) for c, n in zip(node.schema.value, names, strict=True)}
     time = "time"

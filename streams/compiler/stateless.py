@@ -12,7 +12,7 @@ from .codecs import encode_fragment
 from .expressions import Fragment, identifier
 from .flow import Flow
 from .generator import Generator
-from .usage import is_bare, is_needed, sees_null
+from .usage import is_needed, sees_null
 
 
 def emit_filter(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
@@ -130,7 +130,7 @@ def emit_flat_map(generator: Generator, node: g.Node, flow: Flow, source: str) -
 
         generator.namespace.add("zip_longest", zip_longest)
     items = lists[0] if len(lists) == 1 else f"zip_longest({', '.join(lists)})"
-    if is_bare(node.schema):
+    if g.is_bare(node.schema):
         with _iterating(generator, node, items, targets[0]):
             null = writer.local("null")
             writer.line(f"{null} = {targets[0]} is None")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from logflume.log.schemas import Column, FormatSpec, Kind
+from logflume.log.schemas import Column, FormatSpec
 
 from .. import graph as g
 from ..expr import TABLE_PREFIX, WHOLE, Expr, PyCall, Side, columns_used, walk
@@ -63,11 +63,6 @@ def sees_null(expr: Expr) -> bool:
     return any(isinstance(n, PyCall) and (Side.VALUE, WHOLE) in columns_used(n) for n in walk(expr))
 
 
-def is_bare(schema: g.Schema) -> bool:
-    """Return whether the value is one object (a null object is a null value), not a row of columns."""
-    return len(schema.value) == 1 and schema.value[0].type.kind is Kind.ANY
-
-
 def _raw_keys(nodes: Mapping[str, g.Node], sources: Sequence[str]) -> dict[str, tuple[FormatSpec, tuple[Column, ...]] | None]:
     found: dict[str, tuple[FormatSpec, tuple[Column, ...]] | None] = {}
     for node in nodes.values():
@@ -106,7 +101,7 @@ def _reads(
     Whether a computed bare value is null is only known from the value, so that who asks for that reads it.
     """
     found = _reads_by_expressions(node, source, nodes, needs, raw_keys)
-    is_computed = is_bare(source.schema) and not isinstance(source, _KEYED_BYTES)
+    is_computed = g.is_bare(source.schema) and not isinstance(source, _KEYED_BYTES)
     if is_computed and isinstance(node, g.Filter | g.Aggregate | g.StreamTableJoin):
         found.add((Side.VALUE, source.schema.value[0].name))
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName
 
 
 class Guarantee(StrEnum):
@@ -49,7 +49,8 @@ class EngineOptions:
         dead_letter_topic: where records that cannot be processed are kept, None: only in the log.
         transaction_timeout_ms: how long an instance that died in the middle of a transaction can hold up readers and successors.
         leaves_group: on a graceful stop, hand the partitions to other instances at once.
-        failpoint: called with a name at each step of a task commit; tests kill the process in it.
+        failpoint: called with a name at each step of a task commit (before-flush, after-flush, after-produce, after-send-offsets
+            or after-log-flush, after-log-commit, before-store-batch, after-store-batch); tests kill the process in it.
     """
 
     state_dir: Path = Path("data/state")
@@ -70,6 +71,12 @@ class EngineOptions:
     failpoint: Callable[[str], None] = no_failpoint
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "state_dir", Path(self.state_dir))
+        for name, kind in (("guarantee", Guarantee), ("on_problem", OnProblem), ("on_gap", OnGap)):
+            value = getattr(self, name)
+            if value not in list(kind):
+                raise UnknownName(name, str(value), [each.value for each in kind])
+            object.__setattr__(self, name, kind(value))
         if self.offset_reset not in ("earliest", "latest"):
             raise InvalidInput(f"offset_reset must be 'earliest' or 'latest', not {self.offset_reset!r}")
         for name in ("commit_interval_ms", "commit_bytes", "memory_bytes", "buffered_records_max", "session_timeout_ms"):

@@ -70,7 +70,7 @@ class Session:
         self._uncommitted_bytes = 0
         self._purged_s = monotonic_s()
         self._purgeable: dict[TopicPartition, int] = {}
-        instance = around.options.instance_id or around.directory.instance_id
+        instance = self.instance = around.options.instance_id or around.directory.instance_id
         application = around.plan.application
         is_transactional = self._options.guarantee is Guarantee.EXACTLY_ONCE
         self._producer = log.producer(
@@ -114,8 +114,10 @@ class Session:
         self.commit()
         self._release(list(self.tasks))
         self.restorer.close()
-        self.consumer.close(leave_group=self._options.leaves_group)
+        self.consumer.close()
         self._producer.close()
+        if self._options.leaves_group:
+            self._around.admin.remove_group_members(self._around.plan.application, [self.instance])
 
     def abandon(self) -> None:
         """Drop everything uncommitted: after an error nothing in memory may reach a store."""

@@ -43,6 +43,7 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
         UnknownName: a source topic does not exist (near matches listed).
         InvalidInput: inputs that are joined differ in their number of partitions, or an internal topic has the wrong number.
     """
+    _check_one_reader(plan)
     internal = {out.topic: sub for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
     outputs = {out.topic: out for sub in plan.subtopologies for out in sub.outputs.values()}
     wanted = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
@@ -101,6 +102,17 @@ def _count(
     writers = [sub for sub in plan.subtopologies if any(o.topic == topic for o in sub.outputs.values())]
     sources = {source for sub in writers for source in sub.program.sources.values()}
     return max(_count(source, plan, outputs, known, (*visiting, topic)) for source in sorted(sources))
+
+
+def _check_one_reader(plan: Plan) -> None:
+    readers: dict[str, str] = {}
+    for sub in plan.subtopologies:
+        for topic in set(sub.program.sources.values()):
+            if topic in readers:
+                raise InvalidInput(
+                    f"topic {topic!r} is read by two sub-topologies, {readers[topic]!r} and {sub.name!r}; make it one"
+                )
+            readers[topic] = sub.name
 
 
 def _check_copartitioned(plan: Plan, partitions: Mapping[str, int]) -> None:

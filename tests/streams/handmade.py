@@ -99,7 +99,7 @@ class CountWindows(Base):
         store = self.stores["per_second"]
         rows = [(key, store.resident[key]) for key in store.dirty if key in store.resident]
         self.outputs.send(
-            "out",
+            "windows",
             [key for key, _ in rows],
             [b"%d" % entry.state[0] if entry.state else None for _, entry in rows],
             [entry.timestamp_ms for _, entry in rows],
@@ -120,7 +120,7 @@ class JoinTable(Base):
         out = [
             (k, v + b" " + e.state[0].encode(), t) for k, v, t, e in zip(keys, values, times, found, strict=True) if e and e.state
         ]
-        self.outputs.send("out", [k for k, _, _ in out], [v for _, v, _ in out], [t for _, _, t in out])
+        self.outputs.send("joined", [k for k, _, _ in out], [v for _, v, _ in out], [t for _, _, t in out])
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
         assert source == "names"
@@ -133,6 +133,52 @@ class JoinTable(Base):
         for i in range(start, stop):
             store.dirty.setdefault(keys[i], None)
             store.resident[keys[i]] = Entry((values[i].decode(),) if values[i] is not None else None, times[i])
+
+
+class All(Base):
+    """Several functions over the same sources."""
+
+    def __init__(
+        self, stores: Mapping[str, StateStore], outputs: Any, problems: Any, *, functions: Mapping[type, set[str]]
+    ) -> None:
+        super().__init__(stores, outputs, problems)
+        self.functions = {function(stores, outputs, problems): sources for function, sources in functions.items()}
+
+    def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        for function, sources in self.functions.items():
+            if source in sources:
+                function.process(source, chunk, start, stop)
+
+    def flush(self) -> None:
+        for function in self.functions:
+            function.flush()
+
+    def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        for function in self.functions:
+            if isinstance(function, JoinTable):
+                function.restore(source, chunk, start, stop)
+
+
+def everything_plan(application: str) -> Plan:
+    """lines joined with names, and rekeyed by value; the words counted in all and per second."""
+    words = f"{application}-words-repartition"
+    front = SubTopology(
+        "front",
+        Program(
+            All,
+            {"lines": "lines", "names": "names"},
+            (TABLE,),
+            settings={"functions": {RekeyByValue: {"lines"}, JoinTable: {"lines", "names"}}},
+        ),
+        {"words": OutputTopic(words, is_repartition=True), "joined": OutputTopic("joined")},
+        {"names": "names"},
+    )
+    back = SubTopology(
+        "back",
+        Program(All, {"words": words}, (COUNTS, WINDOWED), settings={"functions": {Count: {"words"}, CountWindows: {"words"}}}),
+        {"out": OutputTopic("counts-out"), "windows": OutputTopic("windows-out", is_windowed=True)},
+    )
+    return Plan(application, (front, back))
 
 
 def counting_plan(application: str = "counting", *, repartitions: int | None = None) -> Plan:
@@ -154,7 +200,7 @@ def window_plan(application: str = "windows", *, repartitions: int | None = None
     count = SubTopology(
         "windows",
         Program(CountWindows, {"words": f"{application}-words-repartition"}, (WINDOWED,)),
-        {"out": OutputTopic("windows-out", is_windowed=True)},
+        {"windows": OutputTopic("windows-out", is_windowed=True)},
     )
     return Plan(application, (rekey, count))
 
@@ -164,7 +210,7 @@ def join_plan(application: str = "joining") -> Plan:
     join = SubTopology(
         "join",
         Program(JoinTable, {"lines": "lines", "names": "names"}, (TABLE,)),
-        {"out": OutputTopic("joined")},
+        {"joined": OutputTopic("joined")},
         {"names": "names"},
     )
     return Plan(application, (join,))

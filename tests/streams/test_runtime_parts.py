@@ -106,6 +106,7 @@ def test_changelogs_are_compacted_and_those_of_windows_expire() -> None:
     ("setting", "message"),
     [
         ({"offset_reset": "none"}, "offset_reset must be"),
+        ({"guarantee": "exactly_onec"}, "did you mean 'exactly_once'"),
         ({"commit_interval_ms": 0}, "greater than 0"),
         ({"transaction_timeout_ms": 50}, "transaction_timeout_ms"),
     ],

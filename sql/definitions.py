@@ -1,0 +1,149 @@
+"""Statements that only change the catalog: CREATE, ALTER, DROP of sources and types. Each gives a new catalog or an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logflume.log.schemas import Column
+
+from . import ast
+from .binding.context import Context
+from .binding.scope import RESERVED_COLUMNS
+from .catalog import Catalog, SourceInfo
+from .errors import NotSupported, StatementError
+from .format import name_text
+from .options import check_format
+from .planner import plan_source
+from .types import resolve_type, show_type
+
+
+def apply_definition(statement: ast.Statement, context: Context) -> Catalog:
+    """Return the catalog after a definition.
+
+    Raises:
+        StatementError: it cannot be done; nothing has changed.
+    """
+    match statement:
+        case ast.CreateSource():
+            return create_source(statement, context)
+        case ast.Drop():
+            return drop_source(statement, context)
+        case ast.AlterSource():
+            return alter_source(statement, context)
+        case ast.CreateType(name, type, if_not_exists):
+            if name in context.catalog.types:
+                if if_not_exists:
+                    return context.catalog
+                raise StatementError(
+                    f"Cannot register custom type '{name}' since it is already registered; DROP TYPE {name} first", statement.span
+                )
+            return context.catalog.with_type(name, resolve_type(type, context.catalog.types))
+        case ast.DropType(name, if_exists):
+            if name not in context.catalog.types and not if_exists:
+                raise StatementError(f"Type {name} does not exist. SHOW TYPES lists what does.", statement.span)
+            return context.catalog.without_type(name)
+        case ast.Unsupported(what):
+            raise NotSupported(what, statement.span)
+    raise NotSupported(statement.__class__.__name__, statement.span)
+
+
+def create_source(s: ast.CreateSource, context: Context) -> Catalog:
+    """CREATE STREAM or TABLE over a topic."""
+    existing = context.catalog.sources.get(s.name)
+    source = plan_source(s, context)
+    if existing is None:
+        return context.catalog.with_source(source)
+    if s.if_not_exists:
+        return context.catalog
+    if not s.or_replace:
+        check_is_free(s.name, s.is_table, context.catalog, s.span)
+    check_replacement(existing, source, s.span)
+    return context.catalog.with_source(source)
+
+
+def check_is_free(name: str, is_table: bool, catalog: Catalog, span: ast.Span) -> None:
+    """Refuse a name that is taken."""
+    existing = catalog.sources.get(name)
+    if existing is not None:
+        kind = "table" if is_table else "stream"
+        raise StatementError(
+            f"Cannot add {kind} '{name}': A {existing.kind.lower()} with the same name already exists; use CREATE OR "
+            "REPLACE or DROP it",
+            span,
+        )
+
+
+def check_replacement(old: SourceInfo, new: SourceInfo, span: ast.Span) -> None:
+    """Refuse a replacement that would make data unreadable: other kind, key, formats, topic, or columns lost."""
+    if old.is_table != new.is_table:
+        raise StatementError(f"Cannot upgrade data source: `{old.name}` is a {old.kind}, the new one a {new.kind}", span)
+    if old.is_read_only or new.is_read_only:
+        raise StatementError(
+            f"Cannot add {new.kind.lower()} '{new.name}': CREATE OR REPLACE is not supported on source {new.kind.lower()}s.", span
+        )
+    if old.topic != new.topic or old.key_format != new.key_format or old.value_format != new.value_format:
+        raise StatementError(f"Cannot upgrade data source: `{old.name}` has another topic or format", span)
+    if old.key != new.key:
+        raise StatementError(
+            f"Cannot upgrade data source: `{old.name}`. (Key columns must be identical: {', '.join(c.name for c in old.key)})",
+            span,
+        )
+    kept = {c.name: c.type for c in new.value}
+    for column in old.value:
+        if kept.get(column.name) != column.type:
+            raise StatementError(
+                f"Cannot upgrade data source: `{old.name}`. The following columns are changed, missing or reordered: "
+                f"[`{column.name}` {show_type(column.type)}]",
+                span,
+            )
+
+
+def drop_source(s: ast.Drop, context: Context) -> Catalog:
+    """DROP STREAM or TABLE, with the query that feeds a CREATE ... AS result."""
+    catalog = context.catalog
+    source = catalog.sources.get(s.name)
+    if source is None:
+        if s.if_exists:
+            return catalog
+        raise StatementError(f"Source {name_text(s.name)} does not exist.{catalog.hint(s.name)}", s.span)
+    if source.is_table != s.is_table:
+        raise StatementError(
+            f"Incompatible data source type is {source.kind}, but statement was DROP {'TABLE' if s.is_table else 'STREAM'}",
+            s.span,
+        )
+    if source.is_read_only and s.delete_topic:
+        raise StatementError(f"Cannot delete topic for read-only source: {source.name}", s.span)
+    readers = catalog.readers_of(s.name)
+    writers = [q for q in catalog.writers_to(s.name) if q != source.query_id]
+    if readers or writers:
+        raise StatementError(
+            f"Cannot drop {source.name}.\nThe following streams and/or tables read from this source or queries use it: "
+            f"[{', '.join([*readers, *writers])}].\nYou need to terminate them before dropping {source.name}.",
+            s.span,
+        )
+    if source.query_id is not None:
+        catalog = catalog.without_query(source.query_id)
+    return catalog.without_source(s.name)
+
+
+def alter_source(s: ast.AlterSource, context: Context) -> Catalog:
+    """ALTER STREAM or TABLE ... ADD COLUMN."""
+    source = context.catalog.source(s.name, s.span)
+    kind = "table" if s.is_table else "stream"
+    if source.is_table != s.is_table:
+        raise StatementError(f"Incompatible data source type is {source.kind}, but statement was ALTER {kind.upper()}", s.span)
+    if source.is_read_only:
+        raise StatementError(
+            f"Cannot alter {kind} '{source.name}': ALTER operations are not supported on source {kind}s.", s.span
+        )
+    if source.query_id is not None:
+        raise StatementError("ALTER command is not supported for CREATE ... AS statements.", s.span)
+    value = list(source.value)
+    known = {c.name for c in source.columns()} | RESERVED_COLUMNS
+    for name, type_name in s.columns:
+        if name in known:
+            raise StatementError(f"Cannot add column `{name}` to {source.name}: it exists already or is reserved", s.span)
+        known.add(name)
+        value.append(Column(name, resolve_type(type_name, context.catalog.types)))
+    check_format(source.value_format, tuple(value), is_key=False, span=s.span)
+    return context.catalog.with_source(replace(source, value=tuple(value)))

@@ -1,0 +1,165 @@
+"""Evaluates bound expressions one row at a time, straight from the tree: for INSERT VALUES, pull queries and as a second
+opinion on the compilers. The meaning is that of `streams/expr.py`; an error is raised, the caller decides what it means.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from logflume.log.schemas import DataType, Kind
+from logflume.streams import expr as x
+
+from .functions.casts import DECIMAL_OPERATORS, convert, double_modulo
+
+# (side, name) -> value
+Row = Mapping[tuple[x.Side, str], Any]
+
+_COMPARE: Mapping[x.BinaryOp, Callable[[Any, Any], bool]] = {
+    x.BinaryOp.EQ: operator.eq,
+    x.BinaryOp.NE: operator.ne,
+    x.BinaryOp.LT: operator.lt,
+    x.BinaryOp.LE: operator.le,
+    x.BinaryOp.GT: operator.gt,
+    x.BinaryOp.GE: operator.ge,
+}
+
+
+def evaluate(e: x.Expr, row: Row, params: Mapping[str, Any] | None = None) -> Any:
+    """Return the value of an expression over a row.
+
+    Raises:
+        ArithmeticError, ValueError, ...: what the expression cannot compute.
+    """
+
+    def value(part: x.Expr) -> Any:
+        return evaluate(part, row, params)
+
+    match e:
+        case x.ColumnRef(side, name, _):
+            return row[side, name]
+        case x.Literal(constant, _):
+            return constant
+        case x.LambdaParam(name, _):
+            return (params or {})[name]
+        case x.Unary():
+            return _unary(e, value)
+        case x.Binary():
+            return _binary(e, value)
+        case x.Cast(operand, type):
+            return convert(value(operand), operand.type, type)
+        case x.Case(branches, default, _):
+            for condition, result in branches:
+                if value(condition) is True:
+                    return value(result)
+            return value(default)
+        case x.FieldAccess(operand, name, _):
+            inner = value(operand)
+            return None if inner is None else inner[name]
+        case x.Index(operand, index, _):
+            return _index(value(operand), value(index))
+        case x.MakeArray(items, _):
+            return [value(i) for i in items]
+        case x.MakeMap(entries, _):
+            return {value(k): value(v) for k, v in entries}
+        case x.MakeStruct(fields, _):
+            return {name: value(v) for name, v in fields}
+        case x.Call():
+            return _call(e, row, params)
+        case x.PyCall(function, args, _):
+            return function(*(value(a) for a in args))
+    raise AssertionError(e)
+
+
+def _unary(e: x.Unary, value: Callable[[x.Expr], Any]) -> Any:
+    operand = value(e.operand)
+    match e.op:
+        case x.UnaryOp.IS_NULL:
+            return operand is None
+        case x.UnaryOp.IS_NOT_NULL:
+            return operand is not None
+        case x.UnaryOp.NOT:
+            return operand is not True
+    return None if operand is None else _fit(-operand, e.type)
+
+
+def _binary(e: x.Binary, value: Callable[[x.Expr], Any]) -> Any:
+    if e.op is x.BinaryOp.AND:
+        return value(e.left) is True and value(e.right) is True
+    if e.op is x.BinaryOp.OR:
+        return value(e.left) is True or value(e.right) is True
+    left, right = value(e.left), value(e.right)
+    if e.op is x.BinaryOp.IS_DISTINCT:
+        return (left is None) != (right is None) or (left is not None and left != right)
+    if e.op in _COMPARE:
+        return left is not None and right is not None and bool(_COMPARE[e.op](left, right))
+    if left is None or right is None:
+        return None
+    return _arithmetic(e.op, left, right, e.type)
+
+
+def _arithmetic(op: x.BinaryOp, left: Any, right: Any, type: DataType) -> Any:
+    if type.kind is Kind.DECIMAL:
+        return DECIMAL_OPERATORS[op.value](left, right, type.precision, type.scale)
+    if type.kind is Kind.DOUBLE:
+        return _double(op, float(left), float(right))
+    if op in (x.BinaryOp.DIV, x.BinaryOp.MOD):
+        if right == 0:
+            raise ZeroDivisionError("division by zero")
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        return _fit(quotient if op is x.BinaryOp.DIV else left - quotient * right, type)
+    simple = {x.BinaryOp.ADD: operator.add, x.BinaryOp.SUB: operator.sub, x.BinaryOp.MUL: operator.mul}
+    return _fit(simple[op](left, right), type)
+
+
+def _double(op: x.BinaryOp, left: float, right: float) -> float:
+    match op:
+        case x.BinaryOp.ADD:
+            return left + right
+        case x.BinaryOp.SUB:
+            return left - right
+        case x.BinaryOp.MUL:
+            return left * right
+        case x.BinaryOp.MOD:
+            return double_modulo(left, right)
+    if right == 0:
+        return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1.0, right)
+    return left / right
+
+
+def _fit(value: Any, type: DataType) -> Any:
+    """Wrap integers to the width of their type."""
+    bits = {Kind.INTEGER: 32, Kind.BIGINT: 64}.get(type.kind)
+    if bits is None:
+        return value
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half
+
+
+def _index(container: Any, index: Any) -> Any:
+    if container is None or index is None:
+        return None
+    if isinstance(container, dict):
+        return container.get(index)
+    if index > 0:
+        return container[index - 1] if index <= len(container) else None
+    return container[index] if index != 0 and -index <= len(container) else None
+
+
+def _call(e: x.Call, row: Row, params: Mapping[str, Any] | None) -> Any:
+    args: list[Any] = []
+    for arg in e.args:
+        if isinstance(arg, x.Lambda):
+            args.append(_closure(arg, row, params))
+        else:
+            args.append(evaluate(arg, row, params))
+    if not e.function.handles_null and any(a is None for a in args):
+        return None
+    return e.function.impl(*args)
+
+
+def _closure(e: x.Lambda, row: Row, params: Mapping[str, Any] | None) -> Callable[..., Any]:
+    outer = dict(params or {})
+    return lambda *values: evaluate(e.body, row, {**outer, **dict(zip(e.params, values, strict=True))})

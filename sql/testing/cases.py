@@ -1,0 +1,216 @@
+"""Case files in ksqlDB's JSON form: loading, checking of their keys, spreading over formats and configs. Data only.
+
+An unknown key is an error: a runner that overlooks what a case asks for would pass it for the wrong reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from logflume.log import InvalidInput, near_matches
+
+_FILE_KEYS = {"tests", "comments", "comment"}
+_TEST_KEYS = {
+    "name",
+    "statements",
+    "inputs",
+    "outputs",
+    "topics",
+    "post",
+    "expectedException",
+    "format",
+    "config",
+    "properties",
+    "enabled",
+    "versions",
+}
+_IGNORED_KEYS = {"comment", "comments", "description", "note", "notes", "issue", "issues", "tracked by", "extraDescription"}
+_TOPIC_KEYS = {
+    "name",
+    "partitions",
+    "replicas",
+    "keyFormat",
+    "valueFormat",
+    "keySchema",
+    "valueSchema",
+    "keySchemaId",
+    "valueSchemaId",
+    "keySchemaReferences",
+    "valueSchemaReferences",
+    "format",
+    "schema",
+}
+_RECORD_KEYS = {"topic", "key", "value", "timestamp", "window", "headers"}
+_EXCEPTION_KEYS = {"type", "message", "cause", "causeMessage"}
+
+
+class CaseFault(InvalidInput):
+    """A case file that cannot be run as written."""
+
+    code = "SQL_CASE"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRecord:
+    """An input or expected output. `timestamp_ms` None: any. `headers` None: none may be there (outputs)."""
+
+    topic: str
+    key: Any
+    value: Any
+    timestamp_ms: int | None
+    window: Mapping[str, Any] | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTopic:
+    """A topic that exists beforehand; formats are None where not said."""
+
+    name: str
+    partitions: int
+    key_format: str | None
+    value_format: str | None
+    has_schema: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedError:
+    """Which error must come: the last part of its Java type, and a piece of its message."""
+
+    kind: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case, for one format and config. `fault`: why it cannot be run as written; such a case fails."""
+
+    file: str
+    name: str
+    statements: tuple[str, ...]
+    inputs: tuple[CaseRecord, ...]
+    outputs: tuple[CaseRecord, ...]
+    topics: tuple[CaseTopic, ...]
+    error: ExpectedError | None
+    properties: Mapping[str, str]
+    post: Mapping[str, Any]
+    is_enabled: bool = True
+    fault: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.file} - {self.name}"
+
+
+def load_cases(path: Path) -> Iterator[Case]:
+    """Yield the cases of a file, or of all `*.json` files below a folder in order of their paths.
+
+    Raises:
+        CaseFault: not such a file, or a key that this runner does not know.
+    """
+    if path.is_dir():
+        for each in sorted(path.rglob("*.json")):
+            yield from load_cases(each)
+        return
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+    except (OSError, ValueError) as e:
+        raise CaseFault(f"{path}: not a JSON file of cases: {e}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("tests"), list):
+        raise CaseFault(f"{path}: expected an object with a list `tests`")
+    _check_keys(document, _FILE_KEYS, str(path))
+    for test in document["tests"]:
+        yield from _spread(test, path)
+
+
+def _check_keys(found: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in found:
+        if key not in known and key not in _IGNORED_KEYS:
+            near = near_matches(key, known)
+            raise CaseFault(f"{where}: unknown key {key!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+
+
+def _spread(test: Mapping[str, Any], path: Path) -> Iterator[Case]:
+    name = str(test.get("name", ""))
+    where = f"{path.name}: {name}"
+    _check_keys(test, _TEST_KEYS, where)
+    if "responses" in test:
+        raise CaseFault(f"{where}: cases of the REST interface need its server")
+    for format in test.get("format") or [None]:
+        for config in test.get("config") or [None]:
+            shown = name + (f" - {format}" if format else "") + (f" - {config}" if config else "")
+            try:
+                yield _case(test, path, shown, format, config)
+            except CaseFault as e:
+                yield Case(path.stem, shown, (), (), (), (), None, {}, {}, fault=str(e))
+
+
+def _case(test: Mapping[str, Any], path: Path, name: str, format: str | None, config: str | None) -> Case:
+    where = f"{path.name}: {name}"
+    statements = tuple(s if format is None else s.replace("{FORMAT}", format) for s in test.get("statements", ()))
+    if not statements:
+        raise CaseFault(f"{where}: no statements")
+    properties = {k: _property(v, config) for k, v in (test.get("properties") or {}).items()}
+    error = test.get("expectedException")
+    if error is not None:
+        _check_keys(error, _EXCEPTION_KEYS, where)
+    return Case(
+        path.stem,
+        name,
+        statements,
+        tuple(_record(r, where) for r in test.get("inputs") or ()),
+        tuple(_record(r, where) for r in test.get("outputs") or ()),
+        tuple(_topic(t, where) for t in test.get("topics") or ()),
+        None if error is None else ExpectedError(str(error.get("type", "")).rpartition(".")[2] or None, error.get("message")),
+        properties,
+        test.get("post") or {},
+        test.get("enabled", True) is not False,
+    )
+
+
+def _property(value: Any, config: str | None) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return config if text == "{CONFIG}" and config is not None else text
+
+
+def _record(record: Mapping[str, Any], where: str) -> CaseRecord:
+    _check_keys(record, _RECORD_KEYS, f"{where}: record")
+    if "topic" not in record:
+        raise CaseFault(f"{where}: a record without a topic")
+    window = record.get("window")
+    if window is not None:
+        _check_keys(window, {"start", "end", "type"}, f"{where}: window")
+    headers = record.get("headers")
+    timestamp = record.get("timestamp")
+    return CaseRecord(
+        record["topic"],
+        record.get("key"),
+        record.get("value"),
+        None if timestamp is None else int(timestamp),
+        window,
+        None if headers is None else tuple(_header(h) for h in headers),
+    )
+
+
+def _header(header: Mapping[str, Any]) -> tuple[str, bytes | None]:
+    import base64
+
+    value = header.get("VALUE")
+    return (header["KEY"], None if value is None else base64.b64decode(value))
+
+
+def _topic(topic: Mapping[str, Any], where: str) -> CaseTopic:
+    _check_keys(topic, _TOPIC_KEYS, f"{where}: topic")
+    has_schema = any(topic.get(k) is not None for k in ("keySchema", "valueSchema", "schema"))
+    return CaseTopic(
+        topic["name"],
+        int(topic.get("partitions") or 1),
+        topic.get("keyFormat"),
+        topic.get("valueFormat") or topic.get("format"),
+        has_schema,
+    )
