@@ -18,6 +18,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,7 +107,7 @@ def plan_backfill(load_plan: Callable[[], Plan], where: str) -> BackfillPlan:
     )
 
 
-def check_unused(log: Log, application: str) -> None:
+def check_unused(log: Log, application: str, *, is_stable: bool = False) -> None:
     """Refuse an application that has members or committed offsets: its history has been computed, or is being."""
     admin = log.admin()
     if application not in admin.list_groups():
@@ -116,7 +117,7 @@ def check_unused(log: Log, application: str) -> None:
         raise InvalidInput(
             f"application {application!r} is running ({members} members): stop it, or give the backfill another name"
         )
-    if admin.group_offsets(application):
+    if admin.group_offsets(application, is_stable=is_stable):
         raise InvalidInput(
             f"application {application!r} has committed offsets, so it has begun already: give the backfill another name, or "
             "delete the group and its internal topics to compute it again"
@@ -140,29 +141,43 @@ def run_backfill(
     """
     plan = backfill.load_plan()
     root = state_root or tempfile.mkdtemp(prefix="logflume-backfill-")
-    with connect(backfill.where) as log:
-        check_unused(log, backfill.application)
-        check_available(log, backfill.ranges)
-        before = set(log.admin().list_topics(include_internal=True))
-        try:
-            topics = prepare_topics(plan, log.admin())
-            failpoint("after-topics")
-            step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, root)
-            result = runner.run(step, plan, on_progress)
-            failpoint("after-job")
-            report = install(log, plan, result, on_progress=on_progress, failpoint=failpoint)
-            result.release()
-        except BaseException:
-            remove_new_topics(log, before, plan)
-            raise
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
+    try:
+        with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
+            check_unused(log, backfill.application, is_stable=True)
+            check_available(log, backfill.ranges)
+            before = set(log.admin().list_topics(include_internal=True))
+            try:
+                topics = prepare_topics(plan, log.admin())
+                failpoint("after-topics")
+                step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, root)
+                result = runner.run(step, plan, on_progress)
+                failpoint("after-job")
+                report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)
+                result.release()
+            except BaseException:
+                remove_new_topics(log, before, plan)
+                raise
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
     failpoint("after-commit")
     return report
 
 
+@contextmanager
+def hand_over_producer(log: Log, application: str) -> Iterator[Producer]:
+    """Give the transactional producer of an application's hand-over; it ends what an earlier one, killed half-way, left open."""
+    producer = log.producer(
+        transactional_id=f"{application}-backfill", transaction_timeout_ms=HAND_OVER_TIMEOUT_MS, batch_size=1 << 20
+    )
+    try:
+        producer.init_transactions()
+        yield producer
+    finally:
+        producer.close()
+
+
 def install(
-    log: Log,
+    producer: Producer,
     plan: Plan,
     result: StepResult,
     *,
@@ -177,11 +192,7 @@ def install(
     changelogs = {
         spec.name: changelog_topic(plan.application, spec.name) for sub in plan.subtopologies for spec in sub.program.stores
     }
-    producer = log.producer(
-        transactional_id=f"{plan.application}-backfill", transaction_timeout_ms=HAND_OVER_TIMEOUT_MS, batch_size=1 << 20
-    )
     try:
-        producer.init_transactions()
         producer.begin_transaction()
         for table in result.tables():
             for kind, topic, chunk in chunks_of(table, changelogs):
@@ -199,8 +210,6 @@ def install(
     except BaseException:
         _abort(producer)
         raise
-    finally:
-        producer.close()
     report.offsets = {tp: at.offset for tp, at in offsets.items()}
     return report
 

@@ -14,7 +14,7 @@ from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
 from logflume.streams.state import Checkpoint
 
-from .backfill import install
+from .backfill import hand_over_producer, install
 from .ranges import OffsetRange
 from .runner import SparkRunner
 from .source import LogflumeDataSource
@@ -73,7 +73,7 @@ class BatchRunner:
         plan = self.load_plan()
         with connect(self.where) as log:
             every = [TopicPartition(topic, p) for topic in self.topics for p in range(self.partitions[topic])]
-            committed = log.admin().group_offsets(plan.application)
+            committed = log.admin().group_offsets(plan.application, is_stable=True)
             starts = log.admin().start_offsets(every)
             first = {tp: committed[tp].offset if tp in committed else starts[tp] for tp in every}
             ranges = {tp: OffsetRange(tp.topic, tp.partition, first[tp], max(first[tp], newest.get(tp, 0))) for tp in every}
@@ -82,7 +82,8 @@ class BatchRunner:
             tasks = task_starts(plan, committed)
             step = StepPlan(self.load_plan, self.where, ranges, self.partitions, tasks, self.state_root)
             result = SparkRunner(frame.sparkSession).run(step, plan, lambda _: None)
-            install(log, plan, result)
+            with hand_over_producer(log, plan.application) as producer:
+                install(producer, plan, result)
             result.release()
 
 

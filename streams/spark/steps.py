@@ -1,9 +1,9 @@
 """A step of an application as a batch job: sub-topologies in order, a job task per stream task, repartition topics as shuffles.
 
-A step goes from a start (nothing, or the end of the step before) to a cut of the source topics. Each job task runs a `Replay` that
-reads its offset ranges from the log itself, so no record passes through Spark's JVM unless it is an output. Rows that leave a
-stream task all have one shape (`ROWS`); those of a repartition topic are partitioned and sorted in the order that the engine
-gives such a topic: (running maximum of time in the source partition, source partition, order inside the task).
+A step goes from a start (nothing, or the end of the step before) to a cut of the source topics. Each job task runs a `Replay`
+that reads its offset ranges from the log itself, so no record passes through Spark's JVM unless it is an output. Rows that
+leave a stream task all have one shape (`ROWS`); those of a repartition topic are partitioned and sorted in the order that the
+engine gives such a topic: (running maximum of time in the source partition, source partition, order inside the task).
 """
 
 from __future__ import annotations

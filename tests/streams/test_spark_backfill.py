@@ -1,4 +1,4 @@
-"""Backfills against a real server: batch-then-live equals live, on Spark and without it, through kills at each step of the hand-over."""
+"""Backfills against a real server: batch-then-live equals live, on Spark and without, through kills at each step of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run_live(log: Log, name: str, kind: str, state_dir: Path) -> dict[str, int]:
     deadline = time.monotonic() + 60
     try:
         while time.monotonic() < deadline:
-            engine.wait(timeout_s=0.05)
+            assert not engine.has_ended
             if is_done(log, plan.application):
                 return dict(engine.status().dropped)
     finally:
@@ -172,8 +172,8 @@ def test_a_running_application_is_not_backfilled(log: Log, tmp_path: Path) -> No
     engine.start()
     try:
         deadline = time.monotonic() + 30
-        while not log.admin().group_offsets("batch") and time.monotonic() < deadline:
-            engine.wait(timeout_s=0.05)
+        while not log.admin().group_offsets("batch"):
+            assert time.monotonic() < deadline
         with pytest.raises(InvalidInput, match="is running"):
             plan_backfill(loader("batch", "direct"), log.where)
     finally:
