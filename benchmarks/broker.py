@@ -1,6 +1,6 @@
 """The broker over TCP: produce and fetch, small requests, start and idle memory.
 
-Run: python -m benchmarks.broker [produce|small|confluent|start] [--json]
+Run: python -m benchmarks.broker [produce|fetch|small|confluent|start] [--json]
 
 Raw figures come from frames made beforehand, so that the load generator costs little; the server's CPU is its own process's.
 CPU per produce request is measured with logflume.flush=os, as the budget leaves fsync out; all else with fsync.
@@ -127,22 +127,48 @@ def _cpu_s(process: psutil.Process) -> float:
 def produce() -> Iterator[Figure]:
     """Batches of 64 KB, 4 connections, 5 in flight; best of three short runs."""
     with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir, "logflume.flush=os") as (host, port, process, _):
-        with socket.create_connection((host, port)) as sock:
-            create_topic(sock, "big", 1)
-        frame = produce_frame("big", 0, batch_of(64 * 1024, 100), acks=-1)
         cpu_us, rate = float("inf"), 0.0
-        for _ in range(3):
+        for run in range(3):
+            with socket.create_connection((host, port)) as sock:
+                create_topic(sock, f"big{run}", 1)
+            frame = produce_frame(f"big{run}", 0, batch_of(64 * 1024, 100), acks=-1)
             before_s = _cpu_s(process)
-            count, seconds = pump(host, port, frame, connections=4, in_flight=5, seconds=1.5)
+            count, seconds = pump(host, port, frame, connections=4, in_flight=5, seconds=1)
             cpu_us = min(cpu_us, (_cpu_s(process) - before_s) / count * 1e6)
             rate = max(rate, count * len(frame) / seconds / 1e6)
         yield Figure("produce 64 KB batch: CPU per request, fsync apart", cpu_us, "us", 60, is_upper=True)
         yield Figure("produce 64 KB batches, no fsync", rate, "MB/s")
     with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir) as (host, port, process, _):
         with socket.create_connection((host, port)) as sock:
-            create_topic(sock, "big", 4)
+            create_topic(sock, "big0", 1)
+        frame = produce_frame("big0", 0, batch_of(64 * 1024, 100), acks=-1)
         count, seconds = pump(host, port, frame, connections=4, in_flight=5, seconds=4)
         yield Figure("produce 64 KB batches, acks=all with fsync", count * len(frame) / seconds / 1e6, "MB/s")
+
+
+def fetch() -> Iterator[Figure]:
+    """Fetches of 1 MB and of 4 KB from the page cache, 4 connections, 2 in flight."""
+    with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir) as (host, port, process, _):
+        with socket.create_connection((host, port)) as sock:
+            create_topic(sock, "log", 1)
+        pump(host, port, produce_frame("log", 0, batch_of(64 * 1024, 100), acks=-1), connections=1, in_flight=5, seconds=0.5)
+        for name, size_bytes in (("1 MB", 1024 * 1024), ("64 KB", 64 * 1024)):
+            request = messages.FetchRequest(
+                max_wait_ms=0,
+                min_bytes=1,
+                topics=[
+                    messages.FetchRequest.FetchTopic(
+                        topic="log",
+                        partitions=[messages.FetchRequest.FetchPartition(partition=0, partition_max_bytes=size_bytes)],
+                    )
+                ],
+            )
+            frame = b"".join(frames.request_frame(request, 12, 1, "bench"))
+            before_s = _cpu_s(process)
+            count, seconds = pump(host, port, frame, connections=4, in_flight=2, seconds=2)
+            gigabytes = count * size_bytes / 1e9
+            yield Figure(f"fetch of {name} from the page cache", gigabytes / seconds * 1000, "MB/s")
+            yield Figure(f"  CPU per GB: fetch of {name}", (_cpu_s(process) - before_s) / gigabytes, "s")
 
 
 def small() -> Iterator[Figure]:
@@ -219,4 +245,4 @@ def start() -> Iterator[Figure]:
 
 
 if __name__ == "__main__":
-    main(produce, small, confluent, start)
+    main(produce, fetch, small, confluent, start)

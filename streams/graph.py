@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from logflume.log.schemas import Column, DataType, FormatSpec
+from logflume.log.schemas import Column, DataType, FormatSpec, Kind
 
 from .expr import Expr
 
@@ -65,13 +65,22 @@ class Schema:
     """What flows on an edge: key and value columns, whether the key is windowed, and the class that value rows stand for.
 
     `value_class` is the user's class (msgspec.Struct, dataclass, TypedDict) that plain callables are given; None: they get the
-    single ANY value itself, or a namedtuple-like row.
+    bare value itself (`is_bare`), or a namedtuple-like row.
     """
 
     key: tuple[Column, ...]
     value: tuple[Column, ...]
     window: TimeWindow | None = None
     value_class: type[Any] | None = None
+
+
+BARE_COLUMN = "value"
+"""Name of the only column of a bare value."""
+
+
+def is_bare(schema: Schema) -> bool:
+    """Return whether the value is one object of no known columns (a null object is a null value), not a row."""
+    return len(schema.value) == 1 and schema.value[0].type.kind is Kind.ANY and schema.value[0].name == BARE_COLUMN
 
 
 @dataclass(frozen=True, slots=True)

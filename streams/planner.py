@@ -178,11 +178,10 @@ def _repartition(
         if existing.key_format == key_format:
             return replace(existing, keeps_null_keys=existing.keeps_null_keys or keeps_null_keys)
         name = f"{source.name}-{consumer.name}-repartition"
-    bare = len(source.schema.value) == 1 and source.schema.value[0].type.kind is Kind.ANY
     return g.Repartition(
         name=name, schema=source.schema, kind=g.EdgeKind.STREAM, inputs=(source.name,),
         topic=f"{topology.name}-{name}", partitions=None, key_format=key_format,
-        value_format=FormatSpec("JSON", is_wrapped=not bare), keeps_null_keys=keeps_null_keys,
+        value_format=FormatSpec("JSON", is_wrapped=not g.is_bare(source.schema)), keeps_null_keys=keeps_null_keys,
     )  # fmt: skip
 
 
@@ -231,7 +230,8 @@ def split(topology: g.Topology) -> list[dict[str, g.Node]]:
         if isinstance(node, g.Repartition):
             parts.setdefault(root(node.inputs[0]), {})[node.name] = node
     order = {name: i for i, name in enumerate(topology.nodes)}
-    return [dict(sorted(part.items(), key=lambda item: order[item[0]])) for part in parts.values()]
+    ordered = [dict(sorted(part.items(), key=lambda item: order[item[0]])) for part in parts.values()]
+    return [part for part in ordered if sources_of(part)]
 
 
 def compile_part(part: Mapping[str, g.Node]) -> CompiledProgram:
@@ -270,7 +270,7 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
 
 def _copartitioned(topology: g.Topology, node: g.Repartition) -> tuple[str, ...]:
     """Return the source topics whose number of partitions a repartition topic must have: those it is joined with."""
-    part = next(p for p in split(topology) if node.name in p and node.name in sources_of(p))
+    part: dict[str, g.Node] = next((p for p in split(topology) if node.name in sources_of(p)), {})
     if not any(isinstance(n, g.StreamTableJoin) for n in part.values()):
         return ()
     return tuple(dict.fromkeys(n.topic for n in part.values() if isinstance(n, g.Source)))

@@ -1,8 +1,8 @@
 """A driver that runs a topology without a broker: records in, records out, one thread, no waiting.
 
 It runs the same plan and the same generated code as the engine, on one partition, with stores in memory. Each input is processed
-to the end, through all sub-topologies, before the next; of several internal topics with waiting records the one whose first record
-is oldest goes on. What it cannot show: several partitions, rebalancing, restore, transactions.
+to the end, through all sub-topologies, before the next; of several internal topics with waiting records the one whose first
+record is oldest goes on. What it cannot show: several partitions, rebalancing, restore, transactions.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from logflume.log.errors import LogflumeError
+from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
@@ -72,7 +72,7 @@ class Address(Protocol):
 class Core:
     """Shared state of the broker.
 
-    Invariant: `partitions` holds an open log for each partition of each topic in `cluster`.
+    Invariant: `partitions` holds an open log for each partition of each topic in `cluster`, unless the disk refused one.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class Core:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that was deleted."""
-        for topic in self.cluster.topics.values():
-            self._open(topic, range(topic.partition_count))
         for topic in list(self.cluster.deleting):
             self._delete_logs(topic)
+        for topic in self.cluster.topics.values():
+            self._open(topic, range(topic.partition_count))
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
@@ -116,7 +116,11 @@ class Core:
         self.check_new_topic(name, partition_count, configs or {})
         topic = Topic(name, self._random_bytes(16), partition_count, dict(configs or {}))
         self.cluster.add_topic(topic)
-        self._open(topic, range(partition_count))
+        try:
+            self._open(topic, range(partition_count))
+        except StorageError:
+            self.delete_topic(topic)
+            raise
         return topic
 
     def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
@@ -222,8 +226,9 @@ class Core:
         config = self.config.log_config(topic.configs)
         compression_type = self.config.lookup_topic("compression.type", topic.configs).value
         for index in range(topic.partition_count):
-            partition = self.partitions[topic.name, index]
-            partition.log.config, partition.compression_type = config, compression_type
+            partition = self.partitions.get((topic.name, index))
+            if partition is not None:
+                partition.log.config, partition.compression_type = config, compression_type
 
     def _delete_logs(self, topic: Topic) -> None:
         on_disk = self.data_dir.partitions()
@@ -233,11 +238,7 @@ class Core:
                 self.data_dir.delete_partition(partition.log)
                 partition.wake()
             elif (topic.name, index) in on_disk and topic.name not in self.cluster.topics:
-                config = self.config.log_config(topic.configs)
-                now_ms = self.clock.wall_ms()
-                self.data_dir.delete_partition(
-                    self.data_dir.open_partition(topic.name, index, topic_id=topic.topic_id.hex(), config=config, now_ms=now_ms)
-                )
+                self.data_dir.delete_directory(topic.name, index)
         self.cluster.finish_delete(topic)
 
 

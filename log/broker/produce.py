@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from logflume.log.batch import BatchTooLarge, CorruptBatch, UnsupportedMagic, decode_records, parse_header
+from logflume.log.batch import BatchTooLarge, CorruptBatch, UnsupportedMagic, parse_header
 from logflume.log.batch.header import TRANSACTIONAL_BIT
+from logflume.log.batch.keys import null_keys
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.storage import AppendRefused, PartitionLog
@@ -20,6 +21,7 @@ from .compression import recompress
 from .core import LEADER_EPOCH, Core, Partition
 from .groups import TxnAdmission
 from .seams import CLOSE_CONNECTION, NO_RESPONSE, Reply, RequestContext
+from .turns import Turns
 
 ADDS_PARTITIONS_FROM_VERSION = 12
 """From this version on Produce itself adds partitions to the transaction (KIP-890)."""
@@ -39,6 +41,7 @@ class ProduceHandler:
 
     def __init__(self, core: Core, admission: TxnAdmission | None = None) -> None:
         self._core, self._admission = core, admission
+        self._turns = Turns()
 
     def produce(self, context: RequestContext, request: Any) -> Any:
         if request.acks not in (-1, 0, 1):
@@ -58,22 +61,42 @@ class ProduceHandler:
 
     def _write(self, run: _Run, answer: Any, partition: Partition, records: Any, request: Any, context: RequestContext) -> None:
         """Append, at once or when the transaction coordinator lets it. Raises LogflumeError."""
-        log = partition.log
         if not records:
             raise AppendRefused(ErrorCode.INVALID_RECORD, "expected one record batch, found none")
         if context.api_version < 7 and len(records) > _CODEC_OFFSET and records[_CODEC_OFFSET] & 7 == _ZSTD:
             raise AppendRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later (KIP-110)")
         if len(records) > _CODEC_OFFSET and records[_CODEC_OFFSET] & TRANSACTIONAL_BIT:
-            admitted = self._admit(log, records, request.transactional_id, context)
-            if isinstance(admitted, Reply) and not admitted.is_done:
-                kept = bytes(records)  # the buffer is used again before the coordinator answers
-                run.left += 1
-                admitted.then(lambda error: self._write_admitted(run, answer, partition, kept, error))
-                return
-            error = admitted.value if isinstance(admitted, Reply) else admitted
-            if error:
-                raise KafkaError(error, topic=log.topic, partition=log.partition)
+            self._write_in_turn(run, answer, partition, records, request.transactional_id, context)
+        else:
+            self._append(run, answer, partition, records)
+
+    def _write_in_turn(
+        self, run: _Run, answer: Any, partition: Partition, records: Any, transactional_id: str | None, context: RequestContext
+    ) -> None:
+        """Append once the transaction coordinator lets it, behind the partition's batches that still wait for that."""
+        log = partition.log
+        key = (log.topic, log.partition)
+        is_behind = self._turns.is_waiting(key)
+        admitted = None if is_behind else self._admit(log, records, transactional_id, context)
+        if is_behind or (isinstance(admitted, Reply) and not admitted.is_done):
+            kept = bytes(records)  # the buffer is used again before the coordinator answers
+            run.left += 1
+            act = partial(self._write_admitted, run, answer, partition, kept)
+            if isinstance(admitted, Reply):
+                self._turns.wait(key, admitted, act)
+            else:
+                self._turns.queue(key, partial(self._ask_again, log, kept, transactional_id, context), act)
+            return
+        error = admitted.value if isinstance(admitted, Reply) else admitted
+        if error:
+            raise KafkaError(error, topic=log.topic, partition=log.partition)
         self._append(run, answer, partition, records)
+
+    def _ask_again(self, log: PartitionLog, records: bytes, transactional_id: str | None, context: RequestContext) -> int | Reply:
+        try:
+            return self._admit(log, records, transactional_id, context)
+        except LogflumeError as error:
+            return _error_code(error)
 
     def _write_admitted(self, run: _Run, answer: Any, partition: Partition, records: bytes, error: int) -> None:
         try:
@@ -198,7 +221,7 @@ def _ignore(error: Exception | None) -> None:
 
 def _check_keys(records: memoryview) -> None:
     """Refuse null keys in a compacted topic, naming each record (KIP-467)."""
-    bad = [index for index, record in enumerate(decode_records(records)) if record.key is None]
+    bad = null_keys(records)
     if bad:
         raise _NullKeys(bad)
 

@@ -28,6 +28,7 @@ KEPT_BUFFER_BYTES = 4 * 1024 * 1024
 ROOM_FOR_FRAMES = 4
 """A buffer holds so many frames of the size that was last too big for it, so that few are moved, up to ROOM_BYTES."""
 ROOM_BYTES = 1024 * 1024
+RECEIVES_PER_TURN = 4
 MAX_IN_FLIGHT = 128
 """Requests of one connection that may wait for their responses; no more is read until some are answered."""
 MAX_PENDING_BYTES = 8 * 1024 * 1024
@@ -119,25 +120,29 @@ class Connection:
             self._loop.remove_reader(self._fd)
 
     def _readable(self) -> None:
-        try:
-            received = self._sock.recv_into(self._view[self._end :])
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self.close(str(error))
-            return
-        if received == 0:
-            self.close("the client closed it")
-            return
+        """Receive and handle; again at once if the buffer was filled, so that few turns and sends serve many requests."""
+        for _ in range(RECEIVES_PER_TURN):
+            room = self._view[self._end :]
+            try:
+                received = self._sock.recv_into(room)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                self.close(str(error))
+                return
+            if received == 0:
+                self.close("the client closed it")
+                return
+            self._end += received
+            try:
+                self._handle_frames()
+            except DecodeError as error:
+                self.close(str(error), level=logging.WARNING)
+                return
+            if received < len(room) or not self._is_reading:
+                break
         self.active_s = self._loop.time()
-        self._end += received
-        try:
-            self._handle_frames()
-        except DecodeError as error:
-            self.close(str(error), level=logging.WARNING)
-            return
-        if not self._is_closed:
-            self._flush()
+        self._flush()
 
     def _handle_frames(self) -> None:
         """Handle every complete frame in the buffer; make room for the next one. Raises DecodeError."""
@@ -170,11 +175,13 @@ class Connection:
 
     def _replace_buffer(self, size_bytes: int) -> None:
         unhandled = self._view[self._start : self._end]
-        buffer = bytearray(size_bytes) if size_bytes != len(self._buffer) else self._buffer
-        buffer[: len(unhandled)] = bytes(unhandled) if buffer is self._buffer else unhandled
-        self._start, self._end = 0, len(unhandled)
-        if buffer is not self._buffer:
+        if size_bytes == len(self._buffer):
+            self._view[: len(unhandled)] = unhandled
+        else:
+            buffer = bytearray(size_bytes)
+            buffer[: len(unhandled)] = unhandled
             self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, len(unhandled)
 
     def _handle(self, frame: memoryview) -> None:
         """Handle one request. Raises DecodeError."""

@@ -14,7 +14,7 @@ from .. import graph as g
 from ..expr import WHOLE, Expr, Side, columns_used
 from .expressions import Compiler, Fragment, Namespace, identifier
 from .flow import ColumnId, Flow, Writer
-from .usage import Wiring, is_bare, is_needed, sees_null
+from .usage import Wiring, is_needed, sees_null
 
 Emit = Callable[["Generator", g.Node, Flow, str], None]
 
@@ -47,13 +47,21 @@ class Generator:
         """Begin another function."""
         self.has_chunk = has_chunk
         self.writer.names = set(_RESERVED)
-        for store in (getattr(node, "store", None) for node in self.wiring.nodes.values()):
-            if store is not None:
-                self.writer.names |= {f"{part}_{identifier(store)}" for part in ("store", "entries", "dirty", "now")}
+        labels = self.wiring.labels
+        for store in labels.stores:
+            self.writer.names |= {labels.local(part, store) for part in ("store", "entries", "dirty", "now")}
         for name in self.wiring.outputs:
-            self.writer.names |= {f"{identifier(name)}_{part}" for part in ("keys", "values", "times", "causes")}
+            self.writer.names |= {f"{labels.nodes[name]}_{part}" for part in ("keys", "values", "times", "causes")}
         self.namespace.is_taken = lambda name: name in self.writer.names and name not in _FIXED_GLOBALS
         self.outputs, self.clocks, self.stores, self.loads = {}, {}, {}, {}
+
+    def label(self, name: str) -> str:
+        """Return what a node is called in the text."""
+        return self.wiring.labels.nodes[name]
+
+    def local(self, part: str, store: str) -> str:
+        """Return the local that holds a part of a store: store, entries, dirty or now."""
+        return self.wiring.labels.local(part, store)
 
     def forward(self, name: str, flow: Flow) -> None:
         """Write what the consumers of a node do with its record, in order of their creation."""
@@ -114,7 +122,7 @@ class Generator:
 
     def null_after(self, node: g.Node, flow: Flow, found: Mapping[ColumnId, Fragment]) -> str | None:
         """Return the flag for a null value after a projection: a bare result decides by itself, else null stays null."""
-        if not is_bare(node.schema):
+        if not g.is_bare(node.schema):
             return flow.null
         value = found.get((Side.VALUE, node.schema.value[0].name))
         if value is None:
@@ -142,7 +150,9 @@ class Generator:
     def whole_value(self, flow: Flow, schema: g.Schema, *, prefix: str = "") -> Fragment:
         """Write the value as one object: the bare value, an object of its class, or a named row."""
         parts = [flow.columns[Side.VALUE, prefix + column.name] for column in schema.value]
-        if len(parts) == 1 and (is_bare(schema) or (schema.value_class is not None and not is_object_class(schema.value_class))):
+        if len(parts) == 1 and (
+            g.is_bare(schema) or (schema.value_class is not None and not is_object_class(schema.value_class))
+        ):
             return parts[0]
         make = self.namespace.add(f"object_{schema.value_class.__name__ if schema.value_class else 'row'}", _object_maker(schema))
         name = self.writer.local("value")
@@ -189,7 +199,7 @@ class Generator:
 
 
 _FIXED_GLOBALS = frozenset(
-    ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of")
+    ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of", "headers_at")
 )
 _LOOP = frozenset(
     ("chunk", "start", "stop", "i", "key", "data", "time", "keys", "values", "times", "error", "report", "send", "view", "row")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from logflume.log.schemas import Column, FormatSpec, Kind
+from logflume.log.schemas import Column, FormatSpec
 
 from .. import graph as g
 from ..expr import TABLE_PREFIX, WHOLE, Expr, PyCall, Side, columns_used, walk
-from .flow import ColumnId
+from .flow import ColumnId, Labels
 
 _KEYED_BYTES = (g.Source, g.Repartition)
 
@@ -25,6 +25,7 @@ class Wiring:
         needs: name -> the columns of its output that a consumer reads.
         raw_keys: name -> format and columns of the encoded key at hand there, None after a change of key.
         wants_old: TABLE nodes whose consumers compare with the row before.
+        labels: what nodes and stores are called in the text.
     """
 
     nodes: Mapping[str, g.Node]
@@ -34,6 +35,7 @@ class Wiring:
     needs: Mapping[str, frozenset[ColumnId]]
     raw_keys: Mapping[str, tuple[FormatSpec, tuple[Column, ...]] | None]
     wants_old: frozenset[str]
+    labels: Labels
 
 
 def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[str]) -> Wiring:
@@ -55,17 +57,13 @@ def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[
         needs,
         raw_keys,
         frozenset(_wants_old(nodes, children)),
+        Labels.of(nodes, [n.store for n in nodes.values() if isinstance(n, g.Source | g.Aggregate) and n.store is not None]),
     )
 
 
 def sees_null(expr: Expr) -> bool:
     """Return whether an expression is evaluated for a null value: when a plain callable takes the whole value."""
     return any(isinstance(n, PyCall) and (Side.VALUE, WHOLE) in columns_used(n) for n in walk(expr))
-
-
-def is_bare(schema: g.Schema) -> bool:
-    """Return whether the value is one object (a null object is a null value), not a row of columns."""
-    return len(schema.value) == 1 and schema.value[0].type.kind is Kind.ANY
 
 
 def _raw_keys(nodes: Mapping[str, g.Node], sources: Sequence[str]) -> dict[str, tuple[FormatSpec, tuple[Column, ...]] | None]:
@@ -106,7 +104,7 @@ def _reads(
     Whether a computed bare value is null is only known from the value, so that who asks for that reads it.
     """
     found = _reads_by_expressions(node, source, nodes, needs, raw_keys)
-    is_computed = is_bare(source.schema) and not isinstance(source, _KEYED_BYTES)
+    is_computed = g.is_bare(source.schema) and not isinstance(source, _KEYED_BYTES)
     if is_computed and isinstance(node, g.Filter | g.Aggregate | g.StreamTableJoin):
         found.add((Side.VALUE, source.schema.value[0].name))
     return found

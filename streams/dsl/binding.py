@@ -25,7 +25,7 @@ from logflume.log.schemas import (
 )
 
 from .. import expr as e
-from ..graph import Schema
+from ..graph import Schema, is_bare
 from . import fields as f
 from .functions import FUNCTIONS, result_type
 
@@ -93,11 +93,6 @@ def _unknown(what: str, name: str, known: list[str]) -> UnknownName:
     error = UnknownName(f"column of {what}", name, known)
     error.args = (f"{error.args[0]}; it has {', '.join(known)}",)
     return error
-
-
-def is_bare(schema: Schema) -> bool:
-    """Return whether the value is one object of no known columns."""
-    return len(schema.value) == 1 and schema.value[0].type.kind is Kind.ANY
 
 
 def bind(value: Any, scope: Scope) -> e.Expr:

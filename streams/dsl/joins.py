@@ -10,8 +10,7 @@ from logflume.log.errors import InvalidInput
 from logflume.log.schemas import ANY, Column
 
 from ..expr import TABLE_PREFIX, WHOLE, ColumnRef, Expr, PyCall, Side
-from ..graph import Schema
-from .binding import is_bare
+from ..graph import Schema, is_bare
 from .callables import expect_arguments, returned_type
 
 

@@ -16,12 +16,11 @@ from logflume.log.schemas import (
     Column,
     DataType,
     FormatSpec,
-    Kind,
     columns_of,
     is_object_class,
 )
 
-from ..graph import Schema
+from ..graph import Schema, is_bare
 
 PRIMITIVES: Mapping[Any, DataType] = {str: STRING, int: BIGINT, float: DOUBLE, bool: BOOLEAN, bytes: BYTES}
 
@@ -63,9 +62,7 @@ def value_schema(value: Any) -> tuple[tuple[Column, ...], type[Any] | None]:
 
 def is_single(schema: Schema) -> bool:
     """Return whether a value is written bare: one object, or one primitive."""
-    if len(schema.value) != 1:
-        return False
-    return schema.value[0].type.kind is Kind.ANY or schema.value_class in PRIMITIVES
+    return is_bare(schema) or (len(schema.value) == 1 and schema.value_class in PRIMITIVES)
 
 
 def value_format(schema: Schema, name: str | None) -> FormatSpec:

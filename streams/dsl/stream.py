@@ -11,7 +11,7 @@ from logflume.log.schemas import ANY, BOOLEAN, Column, is_object_class
 
 from .. import graph as g
 from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
-from .binding import Scope, bind, is_bare
+from .binding import Scope, bind
 from .callables import expect_arguments, returned_type
 from .fields import Field, Value
 from .naming import Graph, slug
@@ -75,7 +75,7 @@ class Stream:
 
     def with_columns(self, **named: Any) -> Stream:
         """Add columns to the value, or replace those of the same name."""
-        if is_bare(self.schema):
+        if g.is_bare(self.schema):
             raise InvalidInput("with_columns() needs named columns; give the source a class, or use map_values(function)")
         kept: dict[str, Expr] = {c.name: ColumnRef(Side.VALUE, c.name, c.type) for c in self.schema.value}
         kept |= bind_columns((), named, self.scope())

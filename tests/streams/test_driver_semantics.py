@@ -1,0 +1,411 @@
+"""What each operator does, seen from outside: records in, records, rows and counted problems out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+import msgspec
+import pytest
+
+import logflume as lf
+from logflume import col
+from logflume.log import UnknownName
+from logflume.log.records import Chunk
+from logflume.streams.testing import TestRecord, TopologyTestDriver, WindowedKey
+
+
+class Click(msgspec.Struct):
+    user: str
+    ms: int | None = None
+    price: float | None = None
+    ok: bool | None = None
+
+
+class User(msgspec.Struct):
+    name: str
+    country: str | None = None
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Pair(TypedDict):
+    left: int
+    right: int
+
+
+def click_app() -> tuple[lf.App, Any]:
+    app = lf.App("test")
+    return app, app.stream("clicks", Click)
+
+
+def drive(
+    app: lf.App, values: list[Any], *, topic: str = "clicks", key: Callable[[Any], Any] = lambda value: "k"
+) -> TopologyTestDriver:
+    driver = TopologyTestDriver(app)
+    for time, value in enumerate(values):
+        driver.input(topic).send(value, key=key(value), timestamp_ms=time)
+    return driver
+
+
+def values(driver: TopologyTestDriver, topic: str = "out") -> list[Any]:
+    return [record.value for record in driver.output(topic).read()]
+
+
+def test_filter_and_select_by_expression() -> None:
+    app, clicks = click_app()
+    clicks.filter(col.ok & (col.ms > 100)).select(col.user, cost=col.price * 2).to("out")
+    driver = drive(
+        app, [Click("a", 200, 1.5, True), Click("b", 50, 1.0, True), Click("c", 300, None, True), Click("d", 300, 1.0)]
+    )
+    assert values(driver) == [{"user": "a", "cost": 3.0}, {"user": "c", "cost": None}]
+
+
+def test_functions_take_the_typed_object_and_give_one() -> None:
+    def to_point(click: Click) -> Point:
+        return Point(click.ms or 0, 1)
+
+    app, clicks = click_app()
+    clicks.filter(lambda click: isinstance(click, Click)).map_values(to_point).filter(col.x > 1).to("out")
+    assert values(drive(app, [Click("a", 1), Click("b", 2)])) == [{"x": 2, "y": 1}]
+
+
+def test_a_function_with_two_arguments_gets_the_key() -> None:
+    app, clicks = click_app()
+    clicks.map_values(lambda key, click: [key, click.user]).to("out")
+    assert values(drive(app, [Click("a")])) == [["k", "a"]]
+
+
+@pytest.mark.parametrize("cls", [Click, None])
+def test_schemaless_and_typed_values_take_the_same_expressions(cls: Any) -> None:
+    app = lf.App("test")
+    app.stream("clicks", cls).filter(col.ms > 100).select(user=col.user, half=col.ms / 2).to("out")
+    given = [{"user": "a", "ms": 200}, {"user": "b", "ms": 1}, {"user": "c"}]
+    driver = drive(app, [json.dumps(value).encode() for value in given])
+    assert values(driver) == [{"user": "a", "half": 100.0}]
+
+
+def test_a_comparison_of_unknown_types_that_fails_is_counted_and_dropped() -> None:
+    app = lf.App("test")
+    app.stream("clicks").filter(col.ms > 100).to("out")
+    driver = drive(app, [b'{"ms": "text"}', b'{"ms": 101}'])
+    assert values(driver) == [{"ms": 101}]
+    assert driver.problems == {"expression": 1}
+
+
+def test_an_error_in_a_projection_nulls_that_column_only() -> None:
+    app, clicks = click_app()
+    clicks.select(col.user, length=col.ms // (col.ms - col.ms), same=col.ms).to("out")
+    driver = drive(app, [Click("a", 7)])
+    assert values(driver) == [{"user": "a", "length": None, "same": 7}]
+    assert driver.problems == {"expression": 1}
+
+
+def test_undecodable_values_are_counted_and_the_rest_goes_on() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().count().to("out")
+    driver = drive(app, [b"{broken", Click("a"), b"[1]", Click("b")])
+    assert values(driver) == [{"count": 1}, {"count": 2}]
+    assert driver.problems == {"decode": 2}
+
+
+def test_numbers_written_as_text_are_read_as_the_serde_reads_them() -> None:
+    app, clicks = click_app()
+    clicks.select(col.ms).to("out")
+    assert values(drive(app, [b'{"ms": "42"}', b'{"ms": 43}'])) == [{"ms": 42}, {"ms": 43}]
+
+
+def test_null_keys_and_null_values_are_dropped_by_an_aggregate_and_counted() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().count().to("out")
+    driver = TopologyTestDriver(app)
+    clicks_in = driver.input("clicks")
+    clicks_in.send(Click("a"), key=None, timestamp_ms=1)
+    clicks_in.send(None, key="k", timestamp_ms=2)
+    clicks_in.send(Click("a"), key="k", timestamp_ms=3)
+    assert values(driver) == [{"count": 1}]
+    assert driver.problems == {"null_key": 1, "null_value": 1}
+
+
+def test_a_negative_time_is_dropped_and_counted() -> None:
+    app, clicks = click_app()
+    clicks.to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send(Click("a"), timestamp_ms=-1)
+    assert values(driver) == []
+    assert driver.problems == {"negative_time": 1}
+
+
+def test_the_event_time_comes_from_an_expression() -> None:
+    app = lf.App("test")
+    app.stream("clicks", Click, timestamp=col.ms * 1000).to("out")
+    driver = drive(app, [Click("a", 5), Click("b", None), Click("c", -1)])
+    assert [record.timestamp_ms for record in driver.output("out").read()] == [5000]
+    assert driver.problems == {"expression": 1, "negative_time": 1}
+
+
+def test_group_by_goes_through_a_repartition_topic() -> None:
+    app, clicks = click_app()
+    clicks.group_by(col.user).aggregate(n=lf.count(), total=lf.sum(col.ms), top=lf.max(col.price), mean=lf.mean(col.ms)).to("out")
+    driver = drive(app, [Click("a", 1, 2.0), Click("b", 5), Click("a", 3, 1.0), Click("a", None)])
+    assert driver.output("out").read()[-1] == TestRecord("a", {"n": 3, "total": 4, "top": 2.0, "mean": 2.0}, 3)
+    assert [row.key for row in driver.store("clicks-by-user-n-total-top-mean").rows()] == ["a", "b"]
+
+
+def test_group_by_several_columns_makes_a_key_of_several() -> None:
+    app, clicks = click_app()
+    clicks.group_by(col.user, col.ok).count().to("out")
+    driver = drive(app, [Click("a", ok=True), Click("a", ok=False), Click("a", ok=True)])
+    records = driver.output("out").read()
+    assert [record.value["count"] for record in records] == [1, 1, 2]
+    assert driver.store("clicks-by-user-ok-count").get((("a"), True)) == {"count": 2}
+
+
+def test_grouping_by_the_key_itself_needs_no_repartition() -> None:
+    app, clicks = click_app()
+    clicks.group_by(col.key).count().to("out")
+    assert not any("repartition" in name for name in app.topology().describe().parts[0].name.split())
+    assert len(app.plan().subtopologies) == 1
+
+
+def test_results_at_commit_leave_once_per_key() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().count().to("out")
+    driver = TopologyTestDriver(app, commits_each_record=False)
+    for time, key in enumerate("abaab"):
+        driver.input("clicks").send(Click("u"), key=key, timestamp_ms=time)
+    assert len(driver.output("out")) == 0
+    driver.commit()
+    assert [(r.key, r.value["count"], r.timestamp_ms) for r in driver.output("out").read()] == [("a", 3, 3), ("b", 2, 4)]
+    driver.commit()
+    assert len(driver.output("out")) == 0
+
+
+def test_results_of_update_leave_at_once() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().count(emit="update").to("out")
+    driver = TopologyTestDriver(app, commits_each_record=False)
+    for time in range(3):
+        driver.input("clicks").send(Click("u"), key="k", timestamp_ms=time)
+    assert [value["count"] for value in values(driver)] == [1, 2, 3]
+
+
+def test_tumbling_windows_take_what_is_within_grace_and_count_the_late() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().window(lf.tumbling(lf.seconds(10), grace=lf.seconds(5))).count().to("out")
+    driver = TopologyTestDriver(app)
+    for time in (1_000, 12_000, 9_000, 15_000, 9_500, 25_000):
+        driver.input("clicks").send(Click("u"), key="k", timestamp_ms=time)
+    found = [(record.key.start_ms, record.value["count"]) for record in driver.output("out").read()]
+    assert found == [(0, 1), (10_000, 1), (0, 2), (10_000, 2), (20_000, 1)]
+    assert driver.problems == {"late": 1}
+    assert driver.store("clicks-10s-count").get(WindowedKey("k", 10_000, 20_000)) == {"count": 2}
+
+
+def test_hopping_windows_count_a_record_in_each() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().window(lf.hopping(10, advance=5)).count().to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send(Click("u"), key="k", timestamp_ms=12)
+    assert [record.key for record in driver.output("out").read()] == [WindowedKey("k", 5, 15), WindowedKey("k", 10, 20)]
+
+
+def test_window_bounds_and_key_are_columns_behind_an_aggregate() -> None:
+    app, clicks = click_app()
+    counts = clicks.group_by(col.user).window(lf.tumbling(10)).count()
+    counts.select(user=col.user, start=lf.window_start, end=lf.window_end, n=col["count"]).to("out")
+    assert values(drive(app, [Click("a")])) == [{"user": "a", "start": 0, "end": 10, "n": 1}]
+
+
+def test_a_row_that_stops_passing_a_table_filter_is_deleted_downstream() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().aggregate(last=lf.aggregate(lambda: 0, lambda a, v: v.ms)).filter(col["last"] > 10).to("out")
+    driver = drive(app, [Click("a", 5), Click("a", 20), Click("a", 7), Click("a", 6)])
+    assert values(driver) == [{"last": 20}, None]
+
+
+def test_an_aggregate_of_plain_functions_is_deleted_by_none() -> None:
+    app, clicks = click_app()
+    total = clicks.group_by_key().aggregate(0, lambda total, click: None if click.ms == 0 else total + click.ms, name="total")
+    total.to("out")
+    driver = drive(app, [Click("a", 5), Click("a", 6), Click("a", 0), Click("a", 1)])
+    assert values(driver) == [5, 11, None, 1]
+    assert driver.store("total").get("k") == 1
+
+
+def test_reduce_keeps_the_first_value_and_goes_on_from_it() -> None:
+    app = lf.App("test")
+    app.stream("numbers", int).group_by_key().reduce(max).to("out")
+    assert values(drive(app, [3, 1, 7], topic="numbers")) == [3, 3, 7]
+
+
+def test_what_an_aggregate_function_raises_is_counted_and_leaves_the_state() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().aggregate(0, lambda total, click: total + click.ms, name="total").to("out")
+    driver = drive(app, [Click("a", 5), Click("a", None), Click("a", 2)])
+    assert values(driver)[-1] == 7
+    assert driver.problems == {"expression": 1}
+
+
+def join_app(method: str, **options: Any) -> lf.App:
+    app, clicks = click_app()
+    users = app.table("users", User)
+    getattr(clicks, method)(users, on=col.user, **options).to("out")
+    return app
+
+
+def feed(app: lf.App) -> TopologyTestDriver:
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send(Click("u1", 1), key="x", timestamp_ms=1)
+    driver.input("users").send(User("Ann", "DE"), key="u1", timestamp_ms=5)
+    driver.input("clicks").send(Click("u1", 2), key="x", timestamp_ms=2)
+    driver.input("users").send(None, key="u1", timestamp_ms=6)
+    driver.input("clicks").send(Click("u1", 3), key="x", timestamp_ms=3)
+    return driver
+
+
+def test_an_inner_join_takes_the_row_of_now() -> None:
+    driver = feed(join_app("join"))
+    assert [(r.key, r.value["ms"], r.value["name"], r.timestamp_ms) for r in driver.output("out").read()] == [("u1", 2, "Ann", 2)]
+
+
+def test_a_left_join_has_nulls_for_a_missing_row() -> None:
+    driver = feed(join_app("left_join"))
+    assert [(v["ms"], v["name"]) for v in values(driver)] == [(1, None), (2, "Ann"), (3, None)]
+
+
+def test_a_left_join_keeps_records_without_a_key() -> None:
+    app = join_app("left_join")
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send({"ms": 4}, key="x", timestamp_ms=1)
+    assert [(r.key, r.value["ms"]) for r in driver.output("out").read()] == [(None, 4)]
+
+
+def test_a_joiner_takes_both_objects() -> None:
+    driver = feed(join_app("join", joiner=lambda key, click, user: [key, click.ms, user.name]))
+    assert values(driver) == [["u1", 2, "Ann"]]
+
+
+def test_a_prefix_keeps_the_columns_apart() -> None:
+    assert values(feed(join_app("join", prefix="u_")))[0]["u_country"] == "DE"
+
+
+def test_a_stream_joins_a_view_of_an_aggregate() -> None:
+    app, clicks = click_app()
+    seen = clicks.group_by_key().count().filter(col["count"] > 1).select(times=col["count"] * 10)
+    app.stream("asks", Pair).join(seen).to("out")
+    driver = TopologyTestDriver(app)
+    for time in range(3):
+        driver.input("asks").send({"left": time, "right": 0}, key="k", timestamp_ms=time)
+        driver.input("clicks").send(Click("u"), key="k", timestamp_ms=time)
+    assert values(driver) == [{"left": 2, "right": 0, "times": 20}]
+
+
+def test_flat_map_makes_pairs_and_the_new_key_is_counted() -> None:
+    app = lf.App("test")
+    words = app.stream("lines", str).flat_map(lambda line: [(word, 1) for word in line.split()], key=str, name="words")
+    words.group_by_key().count().to("out")
+    driver = drive(app, ["to be", "not to"], topic="lines")
+    assert [(r.key, r.value["count"]) for r in driver.output("out").read()] == [("to", 1), ("be", 1), ("not", 1), ("to", 2)]
+
+
+def test_split_sends_a_record_to_the_first_branch_that_takes_it() -> None:
+    app, clicks = click_app()
+    big, small, rest = clicks.split(col.ms > 100, lambda click: click.ms is not None)
+    big.to("big"), small.to("small"), rest.to("rest")
+    driver = drive(app, [Click("a", 200), Click("b", 1), Click("c", None)])
+    assert [[v.user for v in values(driver, topic)] for topic in ("big", "small", "rest")] == [["a"], ["b"], ["c"]]
+
+
+def test_merge_and_peek() -> None:
+    seen: list[Any] = []
+    app, clicks = click_app()
+    more = app.stream("more", Click)
+    clicks.merge(more).peek(lambda key, value, time: seen.append((key, value.user, time))).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send(Click("a"), key="1", timestamp_ms=5)
+    driver.input("more").send(Click("b"), key="2", timestamp_ms=6)
+    assert seen == [("1", "a", 5), ("2", "b", 6)]
+    assert len(values(driver)) == 2
+
+
+def test_when_takes_the_first_branch_that_holds() -> None:
+    app, clicks = click_app()
+    level = lf.when(col.ms > 100, "high").when(col.ms > 10, "middle").otherwise("low")
+    clicks.select(level=level).to("out")
+    driver = drive(app, [Click("a", 500), Click("a", 50), Click("a", None)])
+    assert [v["level"] for v in values(driver)] == ["high", "middle", "low"]
+
+
+def test_text_and_null_helpers() -> None:
+    app, clicks = click_app()
+    clicks.select(
+        upper=col.user.upper(), has=col.user.contains("n"), ms=col.ms.fill_null(-1), among=col.user.isin(["Ann", "Bob"]),
+        text=col.ms.cast(str), mid=col.ms.between(1, 5), size=col.user.length(),
+    ).to("out")  # fmt: skip
+    driver = drive(app, [Click("Ann", None), Click("Kim", 3)])
+    assert values(driver) == [
+        {"upper": "ANN", "has": True, "ms": -1, "among": True, "text": None, "mid": False, "size": 3},
+        {"upper": "KIM", "has": False, "ms": 3, "among": False, "text": "3", "mid": True, "size": 3},
+    ]
+
+
+def test_columns_may_be_named_like_what_generated_code_uses() -> None:
+    names = ["key", "data", "time", "i", "chunk", "list", "row", "dumps", "entry", "out_keys", "class", "error", "null", "pack"]
+    app = lf.App("test")
+    source = app.stream("t", msgspec.defstruct("Odd", [(name, int) for name in names if name != "class"] + [("klass", int)]))
+    source.filter(col.list > 0).select(*[col[n] for n in names if n != "class"], **{"class": col.klass}).to("out")
+    given = {name: i + 1 for i, name in enumerate(names) if name != "class"} | {"klass": 99}
+    assert values(drive(app, [given], topic="t")) == [{n: given.get(n, 99) for n in values_order(names)}]
+
+
+def values_order(names: list[str]) -> list[str]:
+    return [n for n in names if n != "class"] + ["class"]
+
+
+def test_the_driver_names_near_topics_and_stores() -> None:
+    app, clicks = click_app()
+    clicks.to("out")
+    driver = TopologyTestDriver(app)
+    with pytest.raises(UnknownName, match="did you mean 'clicks'"):
+        driver.input("click")
+    with pytest.raises(UnknownName, match="unknown store"):
+        driver.store("counts")
+
+
+def test_names_that_differ_only_in_punctuation_stay_apart() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().count(name="a-b").to("out-1")
+    clicks.filter(col.ms > 5).group_by_key().count(name="a_b").to("out_1")
+    driver = drive(app, [Click("a", 1), Click("b", 9)])
+    assert [v["count"] for v in values(driver, "out-1")] == [1, 2]
+    assert [v["count"] for v in values(driver, "out_1")] == [1]
+
+
+def test_headers_pass_on_to_what_a_record_causes() -> None:
+    app, clicks = click_app()
+    clicks.filter(col.ms > 1).to("out")
+    program = app.plan().subtopologies[0].program
+    seen: list[Any] = []
+
+    class Outputs:
+        def send(self, node: str, keys: Any, values: Any, timestamps_ms: Any, **more: Any) -> None:
+            seen.append(more["headers"])
+
+    records = [b'{"user":"a","ms":1}', b'{"user":"b","ms":2}']
+    headers = [(), (("trace", b"7"),)]
+    chunk = Chunk.from_columns("clicks", [None, None], list(records), [1, 2], partition=0, headers=headers)
+    program.bind({}, Outputs(), TopologyTestDriver(app)).process("clicks", chunk, 0, 2)
+    assert seen == [[(("trace", b"7"),)]]
+
+
+def test_a_repartition_that_nobody_reads_is_still_written() -> None:
+    app, clicks = click_app()
+    clicks.repartition("again")
+    assert [list(part.outputs) for part in app.plan().subtopologies] == [["again-repartition"]]
