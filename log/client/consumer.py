@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
@@ -21,6 +20,7 @@ from .group import GroupMember
 from .loop import IoLoop
 from .offsets import fetch_committed
 from .retry import with_retries
+from .transport import Channel
 
 OFFSET_RESETS = ("earliest", "latest", "none")
 CALL_TIMEOUT_S = 60.0
@@ -62,12 +62,11 @@ class Consumer:
         self._on_revoked: Callback | None = None
         self._joining: Future[list[TopicPartition]] | None = None
 
-        async def start() -> tuple[Any, Any, Fetcher, GroupMember | None]:
-            fetch_channel = cluster.transport.channel(client_id)
-            group_channel = cluster.transport.channel(client_id)
+        async def start() -> tuple[list[Channel], Fetcher, GroupMember | None]:
+            *fetch_channels, group_channel = channels = [cluster.transport.channel(client_id) for _ in range(3)]
             fetcher = Fetcher(
                 cluster,
-                fetch_channel,
+                fetch_channels,
                 read_committed=read_committed,
                 offset_reset=offset_reset,
                 fetch_max_bytes=fetch_max_bytes,
@@ -87,9 +86,9 @@ class Consumer:
                     max_poll_interval_ms=max_poll_interval_ms,
                     on_change=self._notify,
                 )
-            return fetch_channel, group_channel, fetcher, member
+            return channels, fetcher, member
 
-        self._fetch_channel, self._group_channel, self._fetcher, self._member = loop.run(start())
+        self._channels, self._fetcher, self._member = loop.run(start())
 
     # what to read
 
@@ -217,6 +216,11 @@ class Consumer:
                 offsets = {tp: OffsetAndMetadata(s.position) for tp, s in self._fetcher.states.items() if s.position is not None}
         if not offsets:
             return
+        if self._topics and member.generation < 0:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"this consumer is not a member of group {member.group_id!r} (any more); the next poll joins again",
+            )
         wanted = offsets
 
         def moved(error: LogflumeError) -> None:
@@ -252,8 +256,8 @@ class Consumer:
                     await self._member.leave()
                 else:
                     self._member.stop()
-            self._fetch_channel.close()
-            self._group_channel.close()
+            for channel in self._channels:
+                channel.close()
 
         if self._joining is not None:
             self._joining.cancel()
@@ -364,7 +368,7 @@ class Consumer:
             self._ready.notify_all()
 
     def _raise_pending(self) -> None:
-        error, self._fetcher.error = self._fetcher.error, None
+        error = self._fetcher.take_error()
         if error is not None:
             raise error
 

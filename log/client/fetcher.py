@@ -1,4 +1,7 @@
-"""Fetches records ahead of the caller: one request per broker at a time, answered data queued until `poll` decodes it.
+"""Fetches records ahead of the caller; answered data is queued until `poll` decodes it.
+
+Usually one request per broker is under way. While that one waits for data, partitions that become due (after a seek or resume,
+or because their data was taken) are asked for on a second connection.
 
 The loop side sends requests and queues raw answers; the caller's side takes and decodes them, so that the next fetch is under
 way while records are decoded and processed. `lock` guards everything that both sides touch.
@@ -11,7 +14,7 @@ import logging
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,12 +56,14 @@ class PartitionState:
     failures: int = 0
     not_before_s: float = 0.0
     end_offset: int = -1
+    error: LogflumeError | None = None
 
     def move(self, offset: int | None) -> None:
         """Go on from `offset` (None: to be found out); what was fetched is dropped."""
         self.position = self.fetch_position = offset
         self.epoch += 1
         self.buffered_bytes = 0
+        self.error = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class Fetcher:
     def __init__(
         self,
         cluster: Cluster,
-        channel: Channel,
+        channels: Sequence[Channel],
         *,
         read_committed: bool,
         offset_reset: str,
@@ -91,15 +96,14 @@ class Fetcher:
         self.lock = ready
         self.states: dict[TopicPartition, PartitionState] = {}
         self.completed: deque[Fetched] = deque()
-        self.error: LogflumeError | None = None
         self._cluster = cluster
-        self._channel = channel
+        self._channels = tuple(channels)
         self._read_committed = read_committed
         self._offset_reset = offset_reset
         self._max_bytes = fetch_max_bytes
         self._max_wait_ms = fetch_max_wait_ms
         self._find_committed = find_committed
-        self._busy_nodes: set[int] = set()
+        self._busy: dict[int, set[int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -122,6 +126,14 @@ class Fetcher:
                 return fetched
         return None
 
+    def take_error(self) -> LogflumeError | None:
+        """Return an error that no retry mends, once; the partition is tried again afterwards."""
+        for state in self.states.values():
+            if state.error is not None:
+                error, state.error = state.error, None
+                return error
+        return None
+
     def pause(self, state: PartitionState) -> None:
         """Fetch no more of it, and drop what was fetched: it is fetched again on resume."""
         state.is_paused = True
@@ -142,8 +154,9 @@ class Fetcher:
         if unknown:
             self._start(self._initialise(unknown))
         for node, states in by_node.items():
-            self._busy_nodes.add(node)
-            self._start(self._fetch(node, states, is_catching_up=node in held_back))
+            index = self._free_channel(node)
+            self._busy.setdefault(node, set()).add(index)
+            self._start(self._fetch(node, index, states, is_catching_up=node in held_back))
         self._plan_retry(now)
 
     def close(self) -> None:
@@ -167,12 +180,17 @@ class Fetcher:
                 self._start(self._find_leader(state))
             elif state.buffered_bytes and buffered >= self._max_bytes:
                 held_back.add(node)
-            elif node not in self._busy_nodes:
+            elif self._free_channel(node) >= 0:
                 by_node.setdefault(node, []).append(state)
         for states in by_node.values():
             for state in states:
                 state.is_in_flight = True
         return by_node, held_back
+
+    def _free_channel(self, node: int) -> int:
+        """Return the index of a channel without a request to this broker, -1 if there is none."""
+        busy = self._busy.get(node, ())
+        return next((i for i in range(len(self._channels)) if i not in busy), -1)
 
     def _plan_retry(self, now: float) -> None:
         waits = [s.not_before_s - now for s in self.states.values() if s.not_before_s > now]
@@ -200,8 +218,9 @@ class Fetcher:
             rest = [s.partition for s in states if committed.get(s.partition) is None]
             found = await self._reset_offsets(rest, "it has no committed offset") if rest else {}
         except LogflumeError as error:
-            for state in states:
-                self._failed(state, error)
+            for state, epoch in zip(states, epochs, strict=True):
+                if state.epoch == epoch:
+                    self._failed(state, error)
         else:
             with self.lock:
                 for state, epoch in zip(states, epochs, strict=True):
@@ -224,11 +243,11 @@ class Fetcher:
         )
         return {tp: offset for tp, (offset, _) in found.items()}
 
-    async def _fetch(self, node: int, states: list[PartitionState], *, is_catching_up: bool) -> None:
+    async def _fetch(self, node: int, index: int, states: list[PartitionState], *, is_catching_up: bool) -> None:
         asked = {state.partition: (state, state.epoch, state.fetch_position) for state in states}
         try:
             request = self._request(states, CATCH_UP_WAIT_MS if is_catching_up else self._max_wait_ms)
-            response = await self._channel.request(request, node=node)
+            response = await self._channels[index].request(request, node=node)
             if response.error_code:
                 raise KafkaError(response.error_code)
         except LogflumeError as error:
@@ -237,7 +256,7 @@ class Fetcher:
         else:
             self._answered(asked, response)
         finally:
-            self._busy_nodes.discard(node)
+            self._busy[node].discard(index)
             for state in states:
                 state.is_in_flight = False
         self.kick()
@@ -284,13 +303,10 @@ class Fetcher:
     def _queue(self, state: PartitionState, answer: Any, offset: int) -> None:
         after = offset_after(answer.records)
         if after is None:
-            raise_later = KafkaError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"no whole batch at offset {offset}",
-                topic=state.partition.topic,
-                partition=state.partition.partition,
+            tp = state.partition
+            state.error = KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}", topic=tp.topic, partition=tp.partition
             )
-            self.error = raise_later
             return
         size = len(answer.records)
         aborted = (
@@ -313,7 +329,7 @@ class Fetcher:
             state.not_before_s = loop.time() + backoff_s(state.failures)
             self._cluster.forget_topic(state.partition.topic)
             if not error.is_retriable:
-                self.error = error
+                state.error = error
                 self.lock.notify_all()
         if error.is_retriable:
             _log.info("%s-%d: %s; trying again", state.partition.topic, state.partition.partition, error)

@@ -24,7 +24,7 @@ from .retry import backoff_s
 from .transport import Channel
 
 PROTOCOL_TYPE = "consumer"
-HEARTBEAT_MAX_S = 3.0
+HEARTBEAT_MAX_S = 1.0
 JOIN_MARGIN_S = 10.0
 NO_GENERATION = -1
 _MISSING_TOPIC_CHECK_S = 1.0

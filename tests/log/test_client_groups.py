@@ -1,0 +1,188 @@
+"""Consumer groups with our own consumer against the real broker: rebalances, commits, static members, lost members."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from logflume.log import Consumer, GroupMetadata, KafkaError, OffsetAndMetadata, TopicPartition, connect
+from logflume.log.client.consumer import is_rebalance
+from logflume.log.client.log import Log
+
+from ._client_tools import WAIT_S, read, wait_until
+from ._server_process import ServerProcess
+
+
+@pytest.fixture
+def log(server: ServerProcess) -> Iterator[Log]:
+    with connect(server.address) as opened:
+        yield opened
+
+
+class Member:
+    """A consumer polled by a thread of its own; keeps what it got and when it was assigned what."""
+
+    def __init__(self, consumer: Consumer, topics: Sequence[str]) -> None:
+        self.consumer = consumer
+        self.values: list[bytes | None] = []
+        self.assignments: list[tuple[TopicPartition, ...]] = []
+        self.revoked: list[tuple[TopicPartition, ...]] = []
+        self._is_stopping = False
+        consumer.subscribe(topics, on_assigned=self._assigned, on_revoked=self._revoked)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self.assignments.append(tuple(partitions))
+
+    def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.revoked.append(tuple(partitions))
+        self.consumer.commit()
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                for chunk in self.consumer.poll(timeout_s=0.1):
+                    self.values += chunk.values()
+                self.consumer.commit()
+            except KafkaError as error:
+                if not is_rebalance(error):
+                    raise
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._thread.join(WAIT_S)
+        self.consumer.close()
+
+
+def test_two_members_share_and_hand_over(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=4)
+    producer = log.producer()
+
+    def produce(numbers: range) -> None:
+        for i in numbers:
+            producer.send(topic, b"%d" % i, partition=i % 4)
+        producer.flush()
+
+    produce(range(100))
+    first = Member(log.consumer(group_id=topic), [topic])
+    wait_until(lambda: len(first.values) == 100)
+    second = Member(log.consumer(group_id=topic), [topic])
+    wait_until(lambda: first.assignments[-1:] and second.assignments[-1:] and len(first.assignments[-1]) == 2)
+    assert sorted(first.assignments[-1] + second.assignments[-1]) == [TopicPartition(topic, p) for p in range(4)]
+    assert len(first.revoked[-1]) == 4
+    produce(range(100, 200))
+    wait_until(lambda: len(first.values) + len(second.values) >= 200)
+    first.stop()
+    wait_until(lambda: len(second.assignments[-1]) == 4)
+    produce(range(200, 300))
+    wait_until(lambda: len(first.values) + len(second.values) >= 300)
+    second.stop()
+    assert sorted(int(v or b"-1") for v in first.values + second.values) == list(range(300))
+
+
+def test_a_new_consumer_goes_on_from_the_committed_offset(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    partition = TopicPartition(topic, 0)
+    producer = log.producer()
+    for i in range(10):
+        producer.send(topic, b"%d" % i)
+    producer.flush()
+    first = log.consumer(group_id=topic)
+    first.subscribe([topic])
+    assert len(read(first, 10)) == 10
+    assert first.committed([partition]) == {partition: None}
+    first.commit({partition: OffsetAndMetadata(7, "seven")})
+    assert first.committed([partition]) == {partition: OffsetAndMetadata(7, "seven")}
+    first.close()
+    second = log.consumer(group_id=topic)
+    second.subscribe([topic])
+    assert [r.offset for r in read(second, 3)] == [7, 8, 9]
+    second.close()
+
+
+def test_a_static_member_that_comes_back_gets_what_it_had(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=4)
+    members = [Member(log.consumer(group_id=topic, group_instance_id=f"i{i}"), [topic]) for i in range(2)]
+    wait_until(lambda: all(m.assignments and len(m.assignments[-1]) == 2 for m in members))
+    before, count = members[1].assignments[-1], len(members[0].assignments)
+    members[1].stop()
+    again = Member(log.consumer(group_id=topic, group_instance_id="i1"), [topic])
+    wait_until(lambda: again.assignments)
+    assert again.assignments[-1] == before
+    assert len(members[0].assignments) == count
+    again.stop()
+    members[0].stop()
+
+
+def test_a_second_holder_of_an_instance_id_fences_the_first(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    first = log.consumer(group_id=topic, group_instance_id="i", session_timeout_ms=6000)
+    first.subscribe([topic])
+    wait_until(lambda: first.poll(timeout_s=0.1) or first.assignment())
+    second = log.consumer(group_id=topic, group_instance_id="i", session_timeout_ms=6000)
+    second.subscribe([topic])
+    wait_until(lambda: second.poll(timeout_s=0.1) or second.assignment())
+
+    def is_fenced() -> bool:
+        try:
+            first.poll(timeout_s=0.1)
+        except KafkaError as error:
+            return error.code == "FENCED_INSTANCE_ID"
+        return False
+
+    wait_until(is_fenced)
+
+
+def test_a_consumer_that_is_not_polled_leaves_the_group(log: Log, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    log.admin().create_topic(topic)
+    lazy = log.consumer(group_id=topic, session_timeout_ms=6000, max_poll_interval_ms=1000)
+    lazy.subscribe([topic])
+    wait_until(lambda: lazy.poll(timeout_s=0.1) or lazy.assignment())
+    with caplog.at_level(logging.WARNING):
+        wait_until(lambda: log.admin().describe_group(topic).state == "Empty")
+    assert "no poll for more than 1000 ms" in caplog.text
+    with pytest.raises(KafkaError, match="not a member of group") as refused:
+        lazy.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
+    assert is_rebalance(refused.value)
+    wait_until(lambda: lazy.poll(timeout_s=0.1) or log.admin().describe_group(topic).state == "Stable")
+
+
+def test_a_topic_that_appears_later_is_read(log: Log, topic: str) -> None:
+    consumer = log.consumer(group_id=topic)
+    consumer.subscribe([topic])
+    assert consumer.poll(timeout_s=0.3) == []
+    log.admin().create_topic(topic)
+    log.producer().send(topic, b"x").result(WAIT_S)
+    assert [r.value for r in read(consumer, 1)] == [b"x"]
+    consumer.close()
+
+
+def test_roundrobin_is_used_when_all_members_want_it(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=3)
+    consumer = log.consumer(group_id=topic, assignment_strategies=["roundrobin"])
+    consumer.subscribe([topic])
+    wait_until(lambda: consumer.poll(timeout_s=0.1) or len(consumer.assignment()) == 3)
+    assert log.admin().describe_group(topic).protocol == "roundrobin"
+    metadata = consumer.group_metadata()
+    assert isinstance(metadata, GroupMetadata)
+    assert metadata.generation >= 1
+    consumer.close()
+
+
+def test_waking_up_does_not_lose_a_join(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    log.producer().send(topic, b"x").result(WAIT_S)
+    consumer = log.consumer(group_id=topic)
+    consumer.subscribe([topic])
+    for _ in range(5):
+        consumer.wakeup()
+        consumer.poll(timeout_s=0.01)
+    started = time.monotonic()
+    assert [r.value for r in read(consumer, 1)] == [b"x"]
+    assert time.monotonic() - started < WAIT_S
+    consumer.close()

@@ -1,0 +1,92 @@
+"""The broker is killed with SIGKILL under our clients, and comes back: nothing acknowledged is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from logflume.log import Chunk, TopicPartition, connect
+
+from ._client_tools import WAIT_S, read, read_all, wait_until
+from ._server_process import ServerProcess
+
+TOPIC = "t"
+PARTITIONS = 3
+KILLS = 3
+
+
+def test_an_idempotent_producer_goes_on_after_sigkill(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path))
+    with connect(server.address) as log:
+        log.admin().create_topic(TOPIC, partitions=PARTITIONS)
+        producer = log.producer(linger_ms=1, batch_size=2000)
+        is_stopping = threading.Event()
+        sent = [0]
+
+        def produce() -> None:
+            while not is_stopping.is_set():
+                numbers = range(sent[0], sent[0] + 30)
+                for i in numbers:
+                    producer.send(TOPIC, b"%d" % i, partition=i % PARTITIONS)
+                sent[0] += 30
+                if sent[0] % 300 == 0:
+                    values: list[bytes | None] = [b"%d" % (sent[0] + i) for i in range(30)]
+                    producer.send_chunk(TOPIC, Chunk.from_columns(TOPIC, [None] * 30, values, [1] * 30), partition=0)
+                    sent[0] += 30
+                is_stopping.wait(0.001)
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        for _ in range(KILLS):
+            already = sent[0]
+            wait_until(lambda already=already: sent[0] > already + 600)  # type: ignore[misc]
+            server.kill()
+            server.start()
+        is_stopping.set()
+        thread.join(WAIT_S)
+        producer.flush()
+        records = read_all(log, TOPIC)
+        numbers = [[int(r.value or b"") for r in records[p]] for p in range(PARTITIONS)]
+        assert all(each == sorted(each) for each in numbers)
+        assert sorted(n for each in numbers for n in each) == list(range(sent[0]))
+    server.stop()
+
+
+def test_a_consumer_and_its_group_go_on_after_sigkill(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path))
+    with connect(server.address) as log:
+        log.admin().create_topic(TOPIC)
+        producer, consumer = log.producer(), log.consumer(group_id="g")
+        consumer.subscribe([TOPIC])
+        producer.send(TOPIC, b"before").result(WAIT_S)
+        assert [r.value for r in read(consumer, 1)] == [b"before"]
+        consumer.commit()
+        server.kill()
+        server.start()
+        producer.send(TOPIC, b"after").result(WAIT_S)
+        assert [r.value for r in read(consumer, 1)] == [b"after"]
+        consumer.commit()
+        assert log.admin().group_offsets("g")[TopicPartition(TOPIC, 0)].offset == 2
+    server.stop()
+
+
+def test_a_transaction_open_at_sigkill_is_aborted_and_repeated(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path))
+    with connect(server.address) as log:
+        log.admin().create_topic(TOPIC)
+        producer = log.producer(transactional_id="x")
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"committed")
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"lost").result(WAIT_S)
+        server.kill()
+        server.start()
+        again = log.producer(transactional_id="x")
+        again.init_transactions()
+        again.begin_transaction()
+        again.send(TOPIC, b"repeated")
+        again.commit_transaction()
+        assert [r.value for r in read_all(log, TOPIC)[0]] == [b"committed", b"repeated"]
+    server.stop()

@@ -1,0 +1,280 @@
+"""The same client over all transports: embedded, TCP, and the Unix socket of a process that holds the directory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logflume.log import (
+    Chunk,
+    ClientClosed,
+    InvalidInput,
+    KafkaError,
+    OffsetAndMetadata,
+    OffsetOutOfRange,
+    TopicPartition,
+    TransportError,
+    UnknownName,
+    connect,
+)
+from logflume.log.client.log import Log
+
+from ._client_tools import WAIT_S, read, read_all, wait_until
+from ._server_process import ServerProcess
+
+
+@pytest.fixture(params=["embedded", "tcp", "joined"])
+def log(request: pytest.FixtureRequest, tmp_path: Path, server: ServerProcess) -> Iterator[Log]:
+    where = {"embedded": tmp_path, "tcp": server.address, "joined": Path(server.data_dir)}[request.param]
+    with connect(where) as opened:
+        yield opened
+
+
+def test_records_go_through_whole(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=2)
+    producer = log.producer()
+    sent = [
+        producer.send(topic, b"value", key=b"key", partition=1, timestamp_ms=1234, headers=(("h", b"1"), ("h", None))),
+        producer.send(topic, None, key=b"", partition=1, timestamp_ms=0),
+        producer.send(topic, b"", partition=1, timestamp_ms=99),
+    ]
+    assert [future.result(WAIT_S).offset for future in sent] == [0, 1, 2]
+    assert sent[0].result().timestamp_ms == 1234
+    found = read_all(log, topic)[1]
+    assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in found] == [
+        (0, 1234, b"key", b"value", (("h", b"1"), ("h", None))),
+        (1, 0, b"", None, ()),
+        (2, 99, None, b"", ()),
+    ]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_chunks_and_objects_by_key_land_on_the_same_partitions(log: Log, topic: str, compression: str) -> None:
+    log.admin().create_topic(topic, partitions=5)
+    keys: list[bytes | None] = [b"key-%d" % (i % 97) for i in range(3000)]
+    values: list[bytes | None] = [b"value-%d" % i for i in range(3000)]
+    producer = log.producer(compression=compression, batch_size=8000)
+    for key, value in zip(keys, values, strict=True):
+        producer.send(topic, value, key=key, timestamp_ms=7)
+    producer.flush()
+    assert producer.send_chunk(topic, Chunk.from_columns(topic, keys, values, [7] * 3000)).result(WAIT_S) == 3000
+    for records in read_all(log, topic).values():
+        half = len(records) // 2
+        assert [(r.key, r.value) for r in records[:half]] == [(r.key, r.value) for r in records[half:]]
+        order = [values.index(r.value) for r in records[:half]]
+        assert order == sorted(order)
+
+
+def test_positions_seek_pause_and_time(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    producer = log.producer()
+    for i in range(100):
+        producer.send(topic, b"%d" % i, partition=i % 2, timestamp_ms=1000 + i)
+    producer.flush()
+    consumer = log.consumer()
+    consumer.assign([first, second])
+    consumer.pause([second])
+    assert {r.partition for r in read(consumer, 50)} == {0}
+    assert consumer.lag(first) == 0
+    consumer.seek(first, 48)
+    assert [r.offset for r in read(consumer, 2)] == [48, 49]
+    consumer.resume([second])
+    assert [r.offset for r in read(consumer, 50)] == list(range(50))
+    times = log.admin().offsets_for_time({first: 1051, second: 5000})
+    assert times == {first: 26, second: None}
+    assert consumer.position(first) == 50
+    with pytest.raises(UnknownName, match="unknown assigned partition"):
+        consumer.seek(TopicPartition(topic, 7), 0)
+
+
+def test_a_poll_returns_no_more_than_was_asked_for(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    producer = log.producer()
+    for i in range(1000):
+        producer.send(topic, b"%d" % i)
+    producer.flush()
+    consumer = log.consumer()
+    consumer.assign([TopicPartition(topic, 0)])
+    seen: list[bytes | None] = []
+    while len(seen) < 1000:
+        chunks = consumer.poll(timeout_s=WAIT_S, max_records=300)
+        assert 0 < sum(map(len, chunks)) <= 300
+        assert consumer.position(TopicPartition(topic, 0)) == len(seen) + sum(map(len, chunks))
+        seen += [value for chunk in chunks for value in chunk.values()]
+    assert seen == [b"%d" % i for i in range(1000)]
+
+
+def test_out_of_range_is_handled_as_asked_and_reported(log: Log, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    log.admin().create_topic(topic)
+    partition = TopicPartition(topic, 0)
+    producer = log.producer()
+    for i in range(10):
+        producer.send(topic, b"%d" % i).result(WAIT_S)
+    log.admin().delete_records({partition: 6})
+    assert log.admin().start_offsets([partition]) == {partition: 6}
+    consumer = log.consumer()
+    consumer.assign([partition])
+    consumer.seek(partition, 2)
+    assert [r.offset for r in read(consumer, 4)] == [6, 7, 8, 9]
+    assert "offset 2 is out of range, the log starts at 6; going on at 6" in caplog.text
+    strict = log.consumer(offset_reset="none")
+    strict.assign([partition])
+    strict.seek(partition, 2)
+    with pytest.raises(OffsetOutOfRange, match="offset 2 is out of range"):
+        read(strict, 1)
+
+
+def test_latest_starts_at_the_end(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    producer = log.producer()
+    producer.send(topic, b"old").result(WAIT_S)
+    consumer = log.consumer(offset_reset="latest")
+    consumer.assign([TopicPartition(topic, 0)])
+    assert consumer.position(TopicPartition(topic, 0)) == 1
+    producer.send(topic, b"new").result(WAIT_S)
+    assert [r.value for r in read(consumer, 1)] == [b"new"]
+
+
+def test_wakeup_ends_a_waiting_poll(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    consumer = log.consumer()
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.position(TopicPartition(topic, 0))
+    answers: list[list[Chunk]] = []
+    thread = threading.Thread(target=lambda: answers.append(consumer.poll(timeout_s=WAIT_S * 10)))
+    thread.start()
+    consumer.wakeup()
+    thread.join(WAIT_S)
+    assert answers == [[]]
+
+
+def test_admin_of_topics(log: Log, topic: str) -> None:
+    admin = log.admin()
+    described = admin.ensure_topic(topic, partitions=3, configs={"cleanup.policy": "compact"})
+    assert (described.name, described.partitions, dict(described.configs)) == (topic, 3, {"cleanup.policy": "compact"})
+    assert admin.ensure_topic(topic, partitions=9) == described
+    with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topic(topic)
+    admin.create_partitions(topic, 4)
+    assert admin.describe_topics([topic])[topic].partitions == 4
+    admin.alter_topic_configs(topic, {"retention.ms": "1000", "cleanup.policy": None})
+    configs = admin.topic_configs(topic)
+    assert (configs["retention.ms"], configs["cleanup.policy"]) == ("1000", "delete")
+    assert topic in admin.list_topics()
+    admin.delete_topic(topic)
+    wait_until(lambda: topic not in admin.list_topics())
+    with pytest.raises(UnknownName, match=topic):
+        admin.describe_topics([topic])
+    with pytest.raises(UnknownName):
+        admin.delete_topic(topic)
+
+
+def test_admin_of_groups(log: Log, topic: str) -> None:
+    admin = log.admin()
+    admin.create_topic(topic)
+    group = f"group-of-{topic}"
+    partition = TopicPartition(topic, 0)
+    admin.set_group_offsets(group, {partition: OffsetAndMetadata(0, "begin")})
+    assert admin.group_offsets(group) == {partition: OffsetAndMetadata(0, "begin")}
+    assert group in admin.list_groups()
+    log.producer().send(topic, b"x").result(WAIT_S)
+    consumer = log.consumer(group_id=group)
+    consumer.subscribe([topic])
+    assert len(read(consumer, 1)) == 1
+    described = admin.describe_group(group)
+    assert (described.state, described.members[0].assignment) == ("Stable", (partition,))
+    with pytest.raises(InvalidInput, match="only while it has no members"):
+        admin.set_group_offsets(group, {partition: OffsetAndMetadata(0)})
+    consumer.close()
+    wait_until(lambda: admin.describe_group(group).state == "Empty")
+    admin.delete_group(group)
+    assert group not in admin.list_groups()
+    assert admin.describe_group(group).state == "Dead"
+
+
+def test_any_request_can_be_sent(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    response = log.admin().request("Metadata", 9, topics=None)
+    assert topic in {t.name for t in response.topics}
+    with pytest.raises(UnknownName, match="did you mean 'Metadata'"):
+        log.admin().request("Metadta")
+
+
+def test_what_is_closed_stays_closed(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    producer, consumer = log.producer(), log.consumer(group_id="g")
+    last = producer.send(topic, b"queued")
+    producer.close()
+    producer.close()
+    consumer.close()
+    assert last.result(timeout=0).offset == 0
+    with pytest.raises(ClientClosed):
+        producer.send(topic, b"x")
+    with pytest.raises(ClientClosed):
+        consumer.poll()
+    log.close()
+    with pytest.raises(ClientClosed):
+        log.producer()
+
+
+def test_options_that_cannot_be_are_refused(log: Log) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'lz4'"):
+        log.producer(compression="lz")
+    with pytest.raises(UnknownName, match="did you mean 'earliest'"):
+        log.consumer(offset_reset="earlist")
+    with pytest.raises(UnknownName, match="did you mean 'range'"):
+        log.consumer(group_id="g", assignment_strategies=["rang"])
+    with pytest.raises(InvalidInput, match="needs acks=-1"):
+        log.producer(transactional_id="x", acks=1)
+    with pytest.raises(InvalidInput, match="needs a group"):
+        log.consumer().subscribe(["t"])
+    with pytest.raises(InvalidInput, match="has no transactional id"):
+        log.producer().begin_transaction()
+
+
+def test_a_directory_opened_twice_in_a_process_is_one_log(tmp_path: Path) -> None:
+    first, second = connect(tmp_path), connect(str(tmp_path / ".." / tmp_path.name))
+    first.admin().create_topic("t")
+    first.close()
+    second.producer().send("t", b"x").result(WAIT_S)
+    assert [r.value for r in read_all(second, "t")[0]] == [b"x"]
+    second.close()
+    with connect(tmp_path) as again:
+        assert [r.value for r in read_all(again, "t")[0]] == [b"x"]
+
+
+def test_a_joined_directory_is_the_holders_log(server: ServerProcess, topic: str) -> None:
+    with connect(server.address) as remote, connect(Path(server.data_dir)) as joined:
+        remote.admin().create_topic(topic)
+        joined.producer().send(topic, b"x").result(WAIT_S)
+        assert [r.value for r in read_all(remote, topic)[0]] == [b"x"]
+        assert joined.where == server.data_dir
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("localhost", "did you mean 'localhost:9092' or './localhost'"),
+        ("localhost:99999", "the port is a number up to 65535"),
+        ("localhost:port", "the port is a number up to 65535"),
+        ("", "expected host:port"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(where: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        connect(where)
+
+
+def test_wrong_places_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(InvalidInput, match="is a file, expected a data directory"):
+        connect(file)
+    with pytest.raises(TransportError, match="the host name is not known"):
+        connect("no-such-host.invalid:9092")
+    with pytest.raises(TransportError, match="cannot connect to unix:"):
+        connect(f"unix:{tmp_path}/none.sock")
