@@ -230,7 +230,8 @@ def split(topology: g.Topology) -> list[dict[str, g.Node]]:
         if isinstance(node, g.Repartition):
             parts.setdefault(root(node.inputs[0]), {})[node.name] = node
     order = {name: i for i, name in enumerate(topology.nodes)}
-    return [dict(sorted(part.items(), key=lambda item: order[item[0]])) for part in parts.values()]
+    ordered = [dict(sorted(part.items(), key=lambda item: order[item[0]])) for part in parts.values()]
+    return [part for part in ordered if sources_of(part)]
 
 
 def compile_part(part: Mapping[str, g.Node]) -> CompiledProgram:
@@ -269,7 +270,7 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
 
 def _copartitioned(topology: g.Topology, node: g.Repartition) -> tuple[str, ...]:
     """Return the source topics whose number of partitions a repartition topic must have: those it is joined with."""
-    part = next(p for p in split(topology) if node.name in p and node.name in sources_of(p))
+    part: dict[str, g.Node] = next((p for p in split(topology) if node.name in sources_of(p)), {})
     if not any(isinstance(n, g.StreamTableJoin) for n in part.values()):
         return ()
     return tuple(dict.fromkeys(n.topic for n in part.values() if isinstance(n, g.Source)))

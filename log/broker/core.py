@@ -103,10 +103,10 @@ class Core:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that was deleted."""
-        for topic in self.cluster.topics.values():
-            self._open(topic, range(topic.partition_count))
         for topic in list(self.cluster.deleting):
             self._delete_logs(topic)
+        for topic in self.cluster.topics.values():
+            self._open(topic, range(topic.partition_count))
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
@@ -238,11 +238,7 @@ class Core:
                 self.data_dir.delete_partition(partition.log)
                 partition.wake()
             elif (topic.name, index) in on_disk and topic.name not in self.cluster.topics:
-                config = self.config.log_config(topic.configs)
-                now_ms = self.clock.wall_ms()
-                self.data_dir.delete_partition(
-                    self.data_dir.open_partition(topic.name, index, topic_id=topic.topic_id.hex(), config=config, now_ms=now_ms)
-                )
+                self.data_dir.delete_directory(topic.name, index)
         self.cluster.finish_delete(topic)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from logflume.log.batch import BatchTooLarge, CorruptBatch, UnsupportedMagic, decode_records, parse_header
+from logflume.log.batch import BatchTooLarge, CorruptBatch, UnsupportedMagic, parse_header
 from logflume.log.batch.header import TRANSACTIONAL_BIT
+from logflume.log.batch.keys import null_keys
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.storage import AppendRefused, PartitionLog
@@ -220,7 +221,7 @@ def _ignore(error: Exception | None) -> None:
 
 def _check_keys(records: memoryview) -> None:
     """Refuse null keys in a compacted topic, naming each record (KIP-467)."""
-    bad = [index for index, record in enumerate(decode_records(records)) if record.key is None]
+    bad = null_keys(records)
     if bad:
         raise _NullKeys(bad)
 

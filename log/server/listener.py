@@ -35,7 +35,7 @@ class Listener:
         self._sockets: list[tuple[socket.socket, str]] = []
         self._connections: dict[int, Connection] = {}
         self._ids = itertools.count(1)
-        self._sweep_handle = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
+        self._sweep_handle = loop.call_later(self._sweep_interval_s(), self._sweep)
         self._on_drained: Callable[[], None] | None = None
 
     @property
@@ -112,7 +112,7 @@ class Listener:
 
     def _sweep(self) -> None:
         """Close connections that did nothing for too long."""
-        self._sweep_handle = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep)
+        self._sweep_handle = self._loop.call_later(self._sweep_interval_s(), self._sweep)
         now_s = self._loop.time()
         idle_s = self._handlers.core.config.number("connections.max.idle.ms") / 1000
         for connection in list(self._connections.values()):
@@ -121,6 +121,9 @@ class Listener:
                 connection.close("idle for connections.max.idle.ms")
             elif connection.is_stalled and quiet_s > STALLED_AFTER_S:
                 connection.close("the client does not read its responses", level=logging.WARNING)
+
+    def _sweep_interval_s(self) -> float:
+        return min(SWEEP_INTERVAL_S, self._handlers.core.config.number("connections.max.idle.ms") / 1000)
 
     def stop_accepting(self) -> None:
         for sock, name in self._sockets:

@@ -22,6 +22,7 @@ from .listener import Listener
 from .runtime import LoopTimers, SystemClock
 
 CHECKPOINT_INTERVAL_S = 60.0
+CHECKPOINT_PAUSE_S = 0.05
 UNIX_LISTENER = "UNIX"
 _log = logging.getLogger("logflume.server")
 
@@ -38,6 +39,7 @@ class BrokerShell:
         """What is listened on, with bound ports, in the order asked for."""
         self._listener: Listener | None = None
         self._background: list[asyncio.TimerHandle] = []
+        self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
 
     @classmethod
     async def start(
@@ -132,18 +134,25 @@ class BrokerShell:
         self._background.append(handle)
 
     def _checkpoint(self) -> None:
-        """Move recovery points up, one partition per turn of the loop, so that a crash leaves little to scan."""
-        dirty = [p.log for p in self.core.partitions.values()]
+        """Move recovery points up, so that a crash leaves little to scan: what changed, one partition at a time with pauses."""
+        changed = []
+        for log in [partition.log for partition in self.core.partitions.values()]:
+            ends = log.log_start_offset, log.log_end_offset
+            if self._checkpointed.get((log.topic_id, log.partition)) != ends:
+                self._checkpointed[log.topic_id, log.partition] = ends
+                changed.append(log)
 
         def step() -> None:
-            if dirty:
-                log = dirty.pop()
-                try:
-                    if (log.topic, log.partition) in self.core.partitions:
-                        log.checkpoint()
-                except LogflumeError as error:
-                    _log.error("checkpoint of %s-%d: %s", log.topic, log.partition, error)
-                self._loop.call_soon(step)
+            if not changed:
+                return
+            log = changed.pop()
+            partition = self.core.partition(log.topic, log.partition)
+            try:
+                if partition is not None and partition.log is log:
+                    log.checkpoint()
+            except LogflumeError as error:
+                _log.error("checkpoint of %s-%d: %s", log.topic, log.partition, error)
+            self._loop.call_later(CHECKPOINT_PAUSE_S, step)
 
         step()
 

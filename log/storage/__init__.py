@@ -1,5 +1,7 @@
 """Storage: segments with indexes, producer state, group-commit durability, the data directory."""
 
+from .cleaner import Cleaner
+from .compaction import CompactionPlan, CompactionResult, run_compaction
 from .config import LogConfig
 from .datadir import DataDir, Holder
 from .disk import Disk, OsDisk
@@ -12,6 +14,9 @@ __all__ = [
     "AbortedTransaction",
     "AppendInfo",
     "AppendRefused",
+    "Cleaner",
+    "CompactionPlan",
+    "CompactionResult",
     "DataDir",
     "Disk",
     "DiskFull",
@@ -24,5 +29,6 @@ __all__ = [
     "PartitionFailed",
     "PartitionLog",
     "RecoveryReport",
+    "run_compaction",
     "TimeOffset",
 ]

@@ -30,12 +30,19 @@ class SegmentInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """State of a partition at its recovery point, which is the end of the last segment listed."""
+    """State of a partition at its recovery point, which is the end of the last segment listed.
+
+    Attributes:
+        cleaned_offset: end of what was compacted.
+        swaps: base offsets of segments whose new files may still have the suffix `.cleaned`: an open renames them.
+    """
 
     version: int
     log_start_offset: int
     recovery_point: int
     segments: list[SegmentInfo]
+    cleaned_offset: int = 0
+    swaps: tuple[int, ...] = ()
 
 
 def pack_checkpoint(checkpoint: Checkpoint) -> bytes:

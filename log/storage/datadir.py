@@ -57,7 +57,7 @@ class DataDir:
             StorageError: of a newer version, of another cluster or node, or not a logflume directory (and not empty).
         """
         path = os.path.abspath(path)
-        disk.make_dir(path)
+        _make_dir_durably(disk, path)
         _refuse_foreign(disk, path)
         lock_fd = _lock(path)
         try:
@@ -138,6 +138,18 @@ class DataDir:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _make_dir_durably(disk: Disk, path: str) -> None:
+    """Make the directory and what is missing above it, and make those names durable: a lost name loses all that is below."""
+    missing = []
+    above = path
+    while not disk.is_dir(above) and os.path.dirname(above) != above:
+        missing.append(above)
+        above = os.path.dirname(above)
+    disk.make_dir(path)
+    for made in missing:
+        disk.fsync_dir(os.path.dirname(made))
 
 
 def _lock(path: str) -> int:

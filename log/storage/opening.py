@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection
 
 from logflume.log.batch.control import parse_marker
 from logflume.log.batch.header import BatchHeader, Buffer
 from logflume.log.errors import CorruptLog, StorageError
 
 from .checkpoint import FILE_NAME, Checkpoint, unpack_checkpoint
+from .compaction import CLEANED_SUFFIX
 from .config import LogConfig
 from .disk import Disk, write_atomically
 from .epochs import LeaderEpochs
 from .partition import EPOCHS_FILE, PartitionLog
 from .producers import ProducerStates
 from .recovery import TakeBatch, scan_batches
-from .segment import INDEX_SUFFIXES, Segment, file_name
+from .segment import INDEX_SUFFIXES, SEGMENT_SUFFIXES, Segment, file_name
 from .slices import AbortedTransaction, RecoveryReport
 from .snapshots import unpack_snapshot
 
@@ -30,6 +32,7 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
         disk.fsync_dir(directory.rpartition("/")[0] or ".")
     topic_id = _check_topic_id(disk, directory, topic_id)
     checkpoint = unpack_checkpoint(disk.read_file(f"{directory}/{FILE_NAME}"), f"{directory}/{FILE_NAME}")
+    finish_swaps(disk, directory, checkpoint.swaps if checkpoint else ())
     _remove_leftovers(disk, directory)
     segments = _known_segments(disk, directory, checkpoint, config)
     recovery = _Recovery(disk, directory, segments, checkpoint, has_gaps=config.is_compacted)
@@ -50,8 +53,9 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
         producers=recovery.producers,
         epochs=recovery.epochs,
         recovery=report,
+        cleaned_offset=checkpoint.cleaned_offset if checkpoint else 0,
     )
-    if checkpoint is None or is_new or not report.is_clean:
+    if checkpoint is None or checkpoint.swaps or is_new or not report.is_clean:
         log.checkpoint()
     return log
 
@@ -73,6 +77,17 @@ def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
     if topic_id is not None and found != topic_id:
         raise StorageError(f"{directory}: expected a log of topic id {topic_id}, found one of {found}; move it out of the way")
     return found
+
+
+def finish_swaps(disk: Disk, directory: str, bases: Collection[int]) -> None:
+    """Give the files of compacted segments, which a checkpoint names, their final names; those that have them already stay."""
+    for base_offset in bases:
+        for suffix in SEGMENT_SUFFIXES:
+            target = f"{directory}/{file_name(base_offset, suffix)}"
+            if disk.size(target + CLEANED_SUFFIX) >= 0:
+                disk.rename(target + CLEANED_SUFFIX, target)
+    if bases:
+        disk.fsync_dir(directory)
 
 
 def _remove_leftovers(disk: Disk, directory: str) -> None:
@@ -118,7 +133,7 @@ def _known_segments(disk: Disk, directory: str, checkpoint: Checkpoint | None, c
 
 
 def _remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
-    for suffix in (".log", *INDEX_SUFFIXES):
+    for suffix in SEGMENT_SUFFIXES:
         disk.remove(f"{directory}/{file_name(base_offset, suffix)}")
 
 

@@ -24,6 +24,7 @@ from logflume.log.batch.header import (
 from logflume.log.errors import LogflumeError, StorageError
 
 from .checkpoint import FILE_NAME, VERSION, Checkpoint, pack_checkpoint
+from .compaction import CompactionPlan, CompactionResult, discard_compaction
 from .config import LogConfig
 from .disk import Disk, File, write_atomically
 from .epochs import LeaderEpochs
@@ -78,6 +79,7 @@ class PartitionLog:
         producers: ProducerStates,
         epochs: LeaderEpochs,
         recovery: RecoveryReport,
+        cleaned_offset: int,
     ) -> None:
         """Take over what opening found; everything in `segments` is on disk."""
         self.directory = directory
@@ -93,6 +95,7 @@ class PartitionLog:
         self._producers = producers
         self._epochs = epochs
         self._log_start_offset = log_start_offset
+        self._cleaned_offset = cleaned_offset
         self._durable_offset = self._active.next_offset
         self._durable_position = self._active.size_bytes
         self._active_since_ms = -1
@@ -306,7 +309,7 @@ class PartitionLog:
         self._active = new
         self._durable_position = 0
         self._generation += 1
-        self._save_checkpoint(self._log_start_offset)
+        self._save_checkpoint()
 
     def _segment_at(self, offset: int) -> int:
         """Return the index of the segment that holds `offset`, or would."""
@@ -379,8 +382,9 @@ class PartitionLog:
 
     def max_timestamp(self) -> TimeOffset | None:
         """Return the first record with the largest timestamp, None for an empty log."""
-        largest = max((segment.max_timestamp_ms for segment in self._segments if segment.size_bytes), default=-1)
-        return None if largest < 0 else self.offset_for_time(largest)
+        largest = {segment.max_timestamp_ms for segment in self._segments if segment.max_timestamp_ms >= 0}
+        found = (self.offset_for_time(timestamp_ms) for timestamp_ms in sorted(largest, reverse=True))
+        return next((each for each in found if each is not None), None)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return (largest epoch <= the given one, end offset of it), (-1, -1) if unknown (OffsetsForLeaderEpoch, KIP-101)."""
@@ -428,7 +432,7 @@ class PartitionLog:
         """Flush, and move the recovery point to the end, so that a restart after a crash scans only what comes after."""
         self._sync_active()
         self._save_state()
-        self._save_checkpoint(self._log_start_offset)
+        self._save_checkpoint()
 
     def _sync_active(self) -> None:
         """Make everything appended durable, whatever `flush` says."""
@@ -444,11 +448,11 @@ class PartitionLog:
         self._write_file(file_name(self.log_end_offset, ".snapshot"), pack_snapshot(self._producers))
         self._write_file(EPOCHS_FILE, self._epochs.to_bytes())
 
-    def _save_checkpoint(self, log_start_offset: int) -> None:
+    def _save_checkpoint(self, *, swaps: tuple[int, ...] = ()) -> None:
         """Write the checkpoint of what the segments' infos hold; the recovery point is where they end."""
         infos = [segment.info for segment in self._segments if segment.info is not None]
         recovery_point = infos[-1].next_offset if infos else self._segments[0].base_offset
-        content = pack_checkpoint(Checkpoint(VERSION, log_start_offset, recovery_point, infos))
+        content = pack_checkpoint(Checkpoint(VERSION, self._log_start_offset, recovery_point, infos, self._cleaned_offset, swaps))
         self._write_file(FILE_NAME, content)
         snapshots = [name for name in self._disk.list(self.directory) if name.endswith(".snapshot")]
         current = file_name(recovery_point, ".snapshot")
@@ -477,7 +481,8 @@ class PartitionLog:
         segment.forget_info()
         self._generation += 1
         self._log_start_offset = min(self._log_start_offset, end_offset)
-        self._save_checkpoint(self._log_start_offset)
+        self._cleaned_offset = min(self._cleaned_offset, segment.base_offset)
+        self._save_checkpoint()
         for each in reversed(dropped):
             each.remove()
             self._disk.fsync_dir(self.directory)
@@ -516,7 +521,7 @@ class PartitionLog:
         self._segments, self._bases = kept, self._bases[count:]
         self._log_start_offset = offset
         self._epochs.cut_start(offset)
-        self._save_checkpoint(offset)
+        self._save_checkpoint()
         for segment in dropped:
             segment.remove()
         return sum(segment.size_bytes for segment in dropped)
@@ -544,6 +549,73 @@ class PartitionLog:
     def _is_expired(self, segment: Segment, now_ms: int) -> bool:
         retention_ms = self.config.retention_ms
         return 0 <= retention_ms < now_ms - segment.max_timestamp_ms and segment.max_timestamp_ms >= 0
+
+    # -- compaction
+
+    def compaction_plan(self, now_ms: int) -> CompactionPlan | None:
+        """Return what to compact now, None if the log is not compacted or not dirty enough (min.cleanable.dirty.ratio)."""
+        config = self.config
+        cleanable: list[Segment] = []
+        for segment in self._segments[:-1] if config.is_compacted and self._failure is None else []:
+            is_young = 0 < config.min_compaction_lag_ms > now_ms - segment.max_timestamp_ms
+            if is_young or segment.next_offset > self.last_stable_offset:
+                break
+            cleanable.append(segment)
+        dirty = [segment for segment in cleanable if segment.base_offset >= self._cleaned_offset]
+        dirty_bytes = sum(segment.size_bytes for segment in dirty)
+        is_late = bool(dirty) and now_ms - dirty[0].max_timestamp_ms > config.max_compaction_lag_ms
+        total_bytes = sum(segment.size_bytes for segment in cleanable)
+        if not dirty_bytes or (dirty_bytes < total_bytes * config.min_cleanable_dirty_ratio and not is_late):
+            return None
+        return CompactionPlan(
+            self.directory,
+            tuple(segment.info for segment in cleanable if segment.info is not None),
+            self._cleaned_offset,
+            tuple(each for segment in self._segments for each in segment.aborted),
+            frozenset(state.batches[-1].last_offset for state in self._producers.states.values() if state.batches),
+            now_ms,
+            config.delete_retention_ms,
+            config.segment_bytes,
+            config.index_interval_bytes,
+        )
+
+    def finish_compaction(self, result: CompactionResult) -> int:
+        """Put compacted segments in place of the old ones, durably; return how many bytes that freed.
+
+        If the log's segments have changed since the plan was made, the result is thrown away and 0 returned.
+        """
+        from .opening import finish_swaps
+
+        count = len(result.replaced)
+        compacted = [
+            Segment(
+                self._disk,
+                self.directory,
+                info.base_offset,
+                index_interval_bytes=self.config.index_interval_bytes,
+                info=info,
+            )
+            for info in result.segments
+        ]
+        is_stale = tuple(segment.info for segment in self._segments[:count]) != result.replaced
+        if is_stale or self._failure is not None or self._is_closed:
+            discard_compaction(result, self.directory, disk=self._disk)
+            return 0
+        kept = {segment.base_offset for segment in compacted}
+        dropped = [segment for segment in self._segments[:count] if segment.base_offset not in kept]
+        self._segments = compacted + self._segments[count:]
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._cleaned_offset = result.end_offset
+        try:
+            self._save_checkpoint(swaps=tuple(kept))
+            finish_swaps(self._disk, self.directory, kept)
+            for segment in dropped:
+                segment.remove()
+            self._save_checkpoint()
+        except StorageError as error:
+            self._failure = error
+            raise
+        return result.bytes_before - result.bytes_after
 
     def close(self) -> None:
         """Checkpoint and close: the next open scans nothing. Idempotent. A failed partition closes without a checkpoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logflume.log.batch.errors import CorruptBatch
 from logflume.log.batch.header import BatchHeader, Buffer, iter_batches
-from logflume.log.batch.records import decode_spans, records_section
+from logflume.log.batch.records import first_null_key, records_section
 
 from .config import LogConfig
 from .errors import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, AppendRefused
@@ -71,8 +71,6 @@ def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> No
 
 
 def _check_keys(data: Buffer, header: BatchHeader) -> None:
-    for span in decode_spans(bytes(records_section(data, 0, header)), header):
-        if span.key_size < 0:
-            raise AppendRefused(
-                INVALID_RECORD, f"record {span.offset - header.base_offset} has no key; a compacted topic needs one"
-            )
+    row = first_null_key(bytes(records_section(data, 0, header)), header.record_count)
+    if row >= 0:
+        raise AppendRefused(INVALID_RECORD, f"record {row} has no key; a compacted topic needs one")

@@ -14,11 +14,12 @@ from logflume.log.errors import CorruptLog
 
 from .checkpoint import SegmentInfo
 from .disk import Disk, File
-from .indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from .indexes import OffsetIndex, TimeIndex
 from .slices import AbortedTransaction
 from .txnindex import pack_aborted, unpack_aborted
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+SEGMENT_SUFFIXES = (".log", *INDEX_SUFFIXES)
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 _SCAN_BYTES = 16 * 1024
 _RECENT_BATCHES = 2048
@@ -43,6 +44,7 @@ class Segment:
         "_indexes",
         "_last_indexed_position",
         "_stem",
+        "_suffix",
         "base_offset",
         "index_interval_bytes",
         "info",
@@ -56,11 +58,22 @@ class Segment:
     )
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int, info: SegmentInfo | None = None
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        info: SegmentInfo | None = None,
+        suffix: str = "",
     ) -> None:
-        """Describe a segment whose file exists, or is about to; with `info` as a checkpoint knows it."""
+        """Describe a segment whose file exists, or is about to; with `info` as a checkpoint knows it.
+
+        `suffix` is appended to the names of its files while it is not yet part of the log.
+        """
         self._disk = disk
         self._stem = f"{directory}/{base_offset:020d}"
+        self._suffix = suffix
         self._file: File | None = None
         self._indexes: tuple[OffsetIndex, TimeIndex, list[AbortedTransaction]] | None = None
         self._last_indexed_position = 0
@@ -79,7 +92,10 @@ class Segment:
 
     @property
     def path(self) -> str:
-        return self._stem + ".log"
+        return self._path(".log")
+
+    def _path(self, kind: str) -> str:
+        return f"{self._stem}{kind}{self._suffix}"
 
     @property
     def file(self) -> File:
@@ -219,11 +235,11 @@ class Segment:
         if self.max_timestamp_offset >= 0:
             time_index.add(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
         contents = (offset_index.to_bytes(), time_index.to_bytes(), pack_aborted(aborted))
-        for suffix, content in zip(INDEX_SUFFIXES, contents, strict=True):
-            if suffix == ".txnindex" and not content:
-                self._disk.remove(self._stem + suffix)
+        for kind, content in zip(INDEX_SUFFIXES, contents, strict=True):
+            if kind == ".txnindex" and not content:
+                self._disk.remove(self._path(kind))
                 continue
-            file = self._disk.open(self._stem + suffix, create=True)
+            file = self._disk.open(self._path(kind), create=True)
             file.truncate(0)
             file.write(0, [content])
             file.sync()
@@ -241,23 +257,20 @@ class Segment:
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTransaction]]:
         if self._indexes is None:
             assert self.info is not None, "a segment without a checkpoint has its indexes in memory"
-            contents = tuple(self._disk.read_file(self._stem + suffix) or b"" for suffix in INDEX_SUFFIXES)
-            crcs = (self.info.index_crc, self.info.time_index_crc, self.info.txn_index_crc)
-            index, time_index = self._checked_indexes(contents, crcs)
-            self._indexes = index, time_index, self._checked_aborted(contents[2], crcs[2])
+            index, time_index = self._read_indexes(self.info)
+            self._indexes = index, time_index, self._read_aborted(self.info)
             self._last_indexed_position = index.positions[-1] if len(index) else 0
         return self._indexes
 
-    def _checked_indexes(self, contents: tuple[bytes, ...], crcs: tuple[int, ...]) -> tuple[OffsetIndex, TimeIndex]:
+    def _read_indexes(self, info: SegmentInfo) -> tuple[OffsetIndex, TimeIndex]:
         """Return the indexes in the files, or rebuilt from the segment if a checksum does not match."""
-        is_good = crc32c(contents[0]) == crcs[0] and crc32c(contents[1]) == crcs[1]
-        if is_good and not len(contents[0]) % OFFSET_ENTRY.size and not len(contents[1]) % TIME_ENTRY.size:
-            return OffsetIndex.from_bytes(contents[0]), TimeIndex.from_bytes(contents[1])
+        index_bytes, time_index_bytes = (self._disk.read_file(self._path(kind)) or b"" for kind in INDEX_SUFFIXES[:2])
+        if crc32c(index_bytes) == info.index_crc and crc32c(time_index_bytes) == info.time_index_crc:
+            return OffsetIndex.from_bytes(index_bytes), TimeIndex.from_bytes(time_index_bytes)
         self.rebuilt_indexes += 1
         index, time_index = OffsetIndex(), TimeIndex()
-        assert self.info is not None
         max_timestamp_ms, max_offset, indexed_position = -1, -1, -self.index_interval_bytes
-        for position, header in self.scan(0, end=self.info.size_bytes):
+        for position, header in self.scan(0, end=info.size_bytes):
             if header.max_timestamp > max_timestamp_ms:
                 max_timestamp_ms, max_offset = header.max_timestamp, header.last_offset
             if position - indexed_position >= self.index_interval_bytes:
@@ -269,15 +282,18 @@ class Segment:
             time_index.add(max_timestamp_ms, max_offset - self.base_offset)
         return index, time_index
 
-    def _checked_aborted(self, content: bytes, crc: int) -> list[AbortedTransaction]:
+    def _read_aborted(self, info: SegmentInfo) -> list[AbortedTransaction]:
         """Return the aborted transactions in the file.
 
         Raises:
             CorruptLog: its checksum does not match; they cannot be rebuilt from one segment alone.
         """
-        if crc32c(content) != crc:
+        if not info.txn_index_crc:
+            return []
+        content = self._disk.read_file(self._path(".txnindex")) or b""
+        if crc32c(content) != info.txn_index_crc:
             raise CorruptLog(
-                f"{self._stem}.txnindex: the checksum of this index does not match; restore it from a copy, or remove "
+                f"{self._path('.txnindex')}: the checksum of this index does not match; restore it from a copy, or remove "
                 "the partition's checkpoint file to have the whole log scanned"
             )
         return unpack_aborted(content)
@@ -289,8 +305,8 @@ class Segment:
     def remove(self) -> None:
         """Remove the segment's files; slices of it stay readable while they are referred to."""
         self._file = None
-        for suffix in (".log", *INDEX_SUFFIXES):
-            self._disk.remove(self._stem + suffix)
+        for kind in SEGMENT_SUFFIXES:
+            self._disk.remove(self._path(kind))
 
     def close(self) -> None:
         """Give up the file; it is closed once no slice or flush refers to it."""

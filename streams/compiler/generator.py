@@ -47,13 +47,21 @@ class Generator:
         """Begin another function."""
         self.has_chunk = has_chunk
         self.writer.names = set(_RESERVED)
-        for store in (getattr(node, "store", None) for node in self.wiring.nodes.values()):
-            if store is not None:
-                self.writer.names |= {f"{part}_{identifier(store)}" for part in ("store", "entries", "dirty", "now")}
+        labels = self.wiring.labels
+        for store in labels.stores:
+            self.writer.names |= {labels.local(part, store) for part in ("store", "entries", "dirty", "now")}
         for name in self.wiring.outputs:
-            self.writer.names |= {f"{identifier(name)}_{part}" for part in ("keys", "values", "times", "causes")}
+            self.writer.names |= {f"{labels.nodes[name]}_{part}" for part in ("keys", "values", "times", "causes")}
         self.namespace.is_taken = lambda name: name in self.writer.names and name not in _FIXED_GLOBALS
         self.outputs, self.clocks, self.stores, self.loads = {}, {}, {}, {}
+
+    def label(self, name: str) -> str:
+        """Return what a node is called in the text."""
+        return self.wiring.labels.nodes[name]
+
+    def local(self, part: str, store: str) -> str:
+        """Return the local that holds a part of a store: store, entries, dirty or now."""
+        return self.wiring.labels.local(part, store)
 
     def forward(self, name: str, flow: Flow) -> None:
         """Write what the consumers of a node do with its record, in order of their creation."""

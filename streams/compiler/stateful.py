@@ -36,7 +36,7 @@ def emit_source(generator: Generator, node: g.Source | g.Repartition) -> None:
     on_error = [generator.report("decode", node.name, "error"), "continue"]
     value_names = [name for side, name in reads if side is Side.VALUE]
     names = write_decode(
-        writer, generator.namespace, identifier(node.name), node.value_format, node.schema.value, value_names, "data", null,
+        writer, generator.namespace, generator.label(node.name), node.value_format, node.schema.value, value_names, "data", null,
         on_error, bare_class=node.schema.value_class if g.is_bare(node.schema) else None,
     )  # fmt: skip
     kept = [column for column in node.schema.value if column.name in value_names]
@@ -88,7 +88,7 @@ def decode_key(
         format, columns = raw or (node.key_format, schema.key)  # type: ignore[attr-defined]
         on_error = [generator.report("decode", node.name, "error"), "continue"]
         null = writer.local("no_key")
-        label = f"key_{identifier(node.name)}"
+        label = f"key_{generator.label(node.name)}"
         locals_ = write_decode(writer, generator.namespace, label, format, columns, names, data, null, on_error)  # type: ignore[arg-type]
         kept = [column for column in schema.key if column.name in names]
         found |= {(Side.KEY, c.name): Fragment(name, is_atom=True) for c, name in zip(kept, locals_, strict=True)}
@@ -145,8 +145,7 @@ def store_names(generator: Generator, store: str) -> tuple[str, str]:
     """Return the locals that hold a store's entries and its dirty keys, noting that this function uses them."""
     generator.stores[store] = None
     generator.namespace.add("Entry", Entry)
-    label = identifier(store)
-    return f"entries_{label}", f"dirty_{label}"
+    return generator.local("entries", store), generator.local("dirty", store)
 
 
 def _keep_row(generator: Generator, node: g.Source, flow: Flow) -> Flow:
@@ -206,7 +205,7 @@ def _update_windows(
 ) -> None:
     writer = generator.writer
     generator.clocks[node.store] = None
-    clock = f"now_{identifier(node.store)}"
+    clock = generator.local("now", node.store)
     store_names(generator, node.store)
     pack = generator.namespace.add("pack", g.WINDOW_START.pack)
     start = writer.local("window_start")
@@ -237,11 +236,11 @@ def _update(generator: Generator, node: g.Aggregate, flow: Flow, args: list[list
     if flow.is_loaded:
         generator.loads[node.store] = node.window
     else:
-        writer.line(f"store_{identifier(node.store)}.load(({key},))")
+        writer.line(f"{generator.local('store', node.store)}.load(({key},))")
     can_delete = g.is_bare(node.schema)
     is_update = node.emit is g.Emit.UPDATE
     entry, before = writer.local("entry"), writer.local("state")
-    states = [[writer.local(f"{identifier(a.name)}_{c.name}") for c in a.aggregator.state_columns] for a in node.aggregations]
+    states = [[writer.local(identifier(f"{a.name}_{c.name}")) for c in a.aggregator.state_columns] for a in node.aggregations]
     time = writer.local("result_time")
     flat = [name for names in states for name in names]
     state = f"({', '.join(flat)},)"
@@ -287,7 +286,7 @@ def _keyed(flow: Flow) -> dict[tuple[Side, str], Fragment]:
 def _old_results(generator: Generator, node: g.Aggregate, before: str, flow: Flow, key: str, time: str) -> Flow:
     """Write the results of the state before this change, all null where there was none."""
     writer = generator.writer
-    states = [[writer.local(f"old_{identifier(a.name)}_{c.name}") for c in a.aggregator.state_columns] for a in node.aggregations]
+    states = [[writer.local(identifier(f"old_{a.name}_{c.name}")) for c in a.aggregator.state_columns] for a in node.aggregations]
     flat = [name for names in states for name in names]
     was_gone = writer.local("was_gone")
     initial = [constant(generator, value) for a in node.aggregations for value in a.aggregator.initial]
@@ -308,7 +307,7 @@ def emit_flush(generator: Generator, node: g.Aggregate) -> None:
         with writer.block("if state is None and before is None:"):
             writer.line("continue")
         writer.line("time = entry.timestamp_ms")
-        states = [[writer.local(f"{identifier(a.name)}_{c.name}") for c in a.aggregator.state_columns] for a in node.aggregations]
+        states = [[writer.local(identifier(f"{a.name}_{c.name}")) for c in a.aggregator.state_columns] for a in node.aggregations]
         flat = [name for names in states for name in names]
         initial = [constant(generator, v) for a in node.aggregations for v in a.aggregator.initial]
         unpacked = f"{', '.join(flat)}{',' if len(flat) == 1 else ''}"
@@ -380,7 +379,9 @@ def _look_up(generator: Generator, name: str, key: str, flow: Flow, join: g.Stre
         entry, row, gone = writer.local("entry"), writer.local("row_found"), writer.local("missing")
         if flow.is_loaded:
             generator.loads.setdefault(node.store, None)
-        found = f"{entries}.get({key})" if flow.is_loaded else f"store_{identifier(node.store)}.get({key})"
+        found = f"{entries}.get({key})"
+        if not flow.is_loaded:
+            found = f"None if {key} is None else {generator.local('store', node.store)}.get({key})"
         writer.line(f"{entry} = {found}")
         writer.line(f"{row} = None if {entry} is None else {entry}.state")
         writer.line(f"{gone} = {row} is None")
@@ -433,7 +434,7 @@ def _stored_columns(generator: Generator, node: g.Source | g.Aggregate, row: str
     if isinstance(node, g.Source):
         return {(Side.VALUE, c.name): Fragment(f"(None if {gone} else {row}[{i}])") for i, c in enumerate(node.schema.value)}
     writer = generator.writer
-    states = [[writer.local(f"{identifier(a.name)}_{c.name}") for c in a.aggregator.state_columns] for a in node.aggregations]
+    states = [[writer.local(identifier(f"{a.name}_{c.name}")) for c in a.aggregator.state_columns] for a in node.aggregations]
     flat = [name for names in states for name in names]
     initial = [constant(generator, v) for a in node.aggregations for v in a.aggregator.initial]
     writer.line(f"{', '.join(flat)}{',' if len(flat) == 1 else ''} = ({', '.join(initial)},) if {gone} else {row}")
@@ -454,7 +455,7 @@ def emit_restore(generator: Generator, node: g.Source) -> None:
         writer.line("continue")
     value_names = [column.name for column in node.schema.value]
     names = write_decode(
-        writer, generator.namespace, f"restored_{identifier(node.name)}", node.value_format, node.schema.value, value_names,
+        writer, generator.namespace, f"restored_{generator.label(node.name)}", node.value_format, node.schema.value, value_names,
         "data", null, ["continue"], bare_class=node.schema.value_class if g.is_bare(node.schema) else None,
     )  # fmt: skip
     columns = {(Side.VALUE, c.name): Fragment(n, is_atom=True) for c, n in zip(node.schema.value, names, strict=True)}

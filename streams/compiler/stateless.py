@@ -177,7 +177,7 @@ def emit_foreach(generator: Generator, node: g.Node, flow: Flow, source: str) ->
     """Call the function; what it raises is reported and the record goes on."""
     assert isinstance(node, g.Foreach)
     flow = generator.with_whole(flow, source, None, sides=(Side.KEY, Side.VALUE))
-    function = generator.namespace.add(identifier(node.name), node.function)
+    function = generator.namespace.add(generator.label(node.name), node.function)
     key, value = (flow.columns[side, "*"].code for side in (Side.KEY, Side.VALUE))
     with generator.writer.block("try:"):
         generator.writer.line(f"{function}({key}, {value}, {flow.time})")
@@ -209,7 +209,7 @@ def emit_repartition(generator: Generator, node: g.Node, flow: Flow, source: str
 def _emit_output(generator: Generator, node: g.Sink | g.Repartition, flow: Flow, source: str, time: str) -> None:
     writer = generator.writer
     schema = generator.wiring.nodes[source].schema
-    label = identifier(node.name)
+    label = generator.label(node.name)
     generator.outputs[node.name] = None
     values = [flow.columns[Side.VALUE, column.name] for column in node.schema.value]
     key = generator.key_bytes(flow, source, node, node.key_format, schema.key)

@@ -9,7 +9,7 @@ from logflume.log.schemas import Column, FormatSpec
 
 from .. import graph as g
 from ..expr import TABLE_PREFIX, WHOLE, Expr, PyCall, Side, columns_used, walk
-from .flow import ColumnId
+from .flow import ColumnId, Labels
 
 _KEYED_BYTES = (g.Source, g.Repartition)
 
@@ -25,6 +25,7 @@ class Wiring:
         needs: name -> the columns of its output that a consumer reads.
         raw_keys: name -> format and columns of the encoded key at hand there, None after a change of key.
         wants_old: TABLE nodes whose consumers compare with the row before.
+        labels: what nodes and stores are called in the text.
     """
 
     nodes: Mapping[str, g.Node]
@@ -34,6 +35,7 @@ class Wiring:
     needs: Mapping[str, frozenset[ColumnId]]
     raw_keys: Mapping[str, tuple[FormatSpec, tuple[Column, ...]] | None]
     wants_old: frozenset[str]
+    labels: Labels
 
 
 def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[str]) -> Wiring:
@@ -55,6 +57,7 @@ def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[
         needs,
         raw_keys,
         frozenset(_wants_old(nodes, children)),
+        Labels.of(nodes, [n.store for n in nodes.values() if isinstance(n, g.Source | g.Aggregate) and n.store is not None]),
     )
 
 

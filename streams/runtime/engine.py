@@ -25,7 +25,7 @@ from .task import Task
 from .topics import prepare_topics
 
 _log = logging.getLogger("logflume.streams")
-_PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 10.0
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 5.0
 
 
 class Engine:
@@ -119,7 +119,7 @@ class Engine:
         """Run session after session: being fenced or losing the log ends one, and the next begins from what was committed."""
         pause_s = _PAUSE_MIN_S
         while not self._stopping.is_set():
-            started_s = self._monotonic_s()
+            commits = self._commit_times.commits
             session: Session | None = None
             try:
                 session = self._new_session(around, closer)
@@ -128,7 +128,7 @@ class Engine:
                 self._abandon(session)
                 if is_fatal(error):
                     raise
-                if self._monotonic_s() - started_s > _PAUSE_MAX_S:
+                if self._commit_times.commits > commits:
                     pause_s = _PAUSE_MIN_S
                 _log.warning("%s: %s; joining again in %.1f s", self.plan.application, error, pause_s)
                 self._state = EngineState.REBALANCING
@@ -204,7 +204,7 @@ class Engine:
             self._rate_in.rate(now_s, records_in),
             self._rate_out.rate(now_s, records_out),
             dict(dropped),
-            None if None in lags else sum(lag for lag in lags if lag is not None),
+            None if None in lags or not lags else sum(lag for lag in lags if lag is not None),
             self._commit_times.status(),
             session.restorer.remaining_records if session else 0,
             str(self._error) if self._error else None,

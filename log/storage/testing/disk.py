@@ -145,6 +145,10 @@ class SimulatedDisk:
             source = self._names if is_same or rng.random() < 0.5 else self._synced_names
             if path in source:
                 survivors[path] = source[path]
+        # A rename is atomic: a file that did not get its new name still has its old one.
+        for path, inode in self._synced_names.items():
+            if inode is not None and inode in self._names.values() and inode not in survivors.values():
+                survivors[path] = inode
         for path in [path for path in survivors if not self._has_parents(path, survivors)]:
             del survivors[path]
         for inode in {id(inode): inode for inode in survivors.values() if inode is not None}.values():

@@ -1,0 +1,266 @@
+"""Topologies T1 to T4 over JSON, and the restart after SIGKILL with 1 GB of state.
+
+Run: python -m benchmarks.streams [stateless|count|windows|join|restart] [--records=N] [--state-mb=N] [--json]
+
+A broker in a process of its own; the application in another, from its first task to the last record committed, outputs and
+changelogs included (exactly-once, acks after fsync); loading code and kernels is start-up and left out. The figure is records per
+second of CPU of the application (user and system, all threads), so that it says what one core does whoever else is running; the
+wall time is given beside it. The input:
+4 partitions, key = user, 75 bytes of JSON, times rising by 1 ms a record, 1 % of them set back by up to 5 s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks._report import Figure, main
+from benchmarks.broker import running_broker
+from logflume.log import connect
+from logflume.log.batch.columns import load_kernels
+from logflume.log.interfaces import Log
+from logflume.log.records import Chunk
+from logflume.streams import App, col, count, seconds, sum, tumbling
+from logflume.streams.runtime import Engine, EngineOptions, EngineState
+
+PARTITIONS = 4
+BLOCK = 50_000
+PEERS_CPU_S = {"stateless": 8.9, "count": 10.1, "windows": 21.1, "join": 11.0}
+"""Kafka Streams 4.3.1, exactly-once v2, CPU seconds per million records on such a machine."""
+
+
+class Event(msgspec.Struct):
+    """One input record."""
+
+    id: int
+    user: str
+    page: str
+    ms: int
+    price: float
+    ok: bool
+
+
+class User(msgspec.Struct):
+    """A row of the table of T4."""
+
+    name: str
+    country: str
+
+
+def option(name: str, default: int) -> int:
+    """Return the number given as --name=N on the command line."""
+    found = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith(f"--{name}=")]
+    return int(found[-1]) if found else default
+
+
+def stateless(address: str) -> App:
+    app = App("t1", log=address)
+    events = app.stream("events", Event, key=str)
+    events.filter(col.ok & (col.ms > 100)).select(col.id, col.user, col.ms, gross=col.price * 1.2).to("t1-out")
+    return app
+
+
+def count_per_user(address: str) -> App:
+    app = App("t2", log=address)
+    app.stream("events", Event, key=str).group_by_key().count().to("t2-out")
+    return app
+
+
+def windows(address: str) -> App:
+    app = App("t3", log=address)
+    grouped = app.stream("events", Event, key=str).group_by_key().window(tumbling(seconds(10), grace=seconds(10)))
+    grouped.aggregate(n=count(), total=sum(col.price)).to("t3-out")
+    return app
+
+
+def join(address: str) -> App:
+    app = App("t4", log=address)
+    events, users = app.stream("events", Event, key=str), app.table("users", User, key=str)
+    events.join(users).to("t4-out")
+    return app
+
+
+APPS: dict[str, Callable[[str], App]] = {"stateless": stateless, "count": count_per_user, "windows": windows, "join": join}
+
+
+def fill(log: Log, topic: str, records: int, users: int) -> None:
+    """Write the events."""
+    log.admin().ensure_topic(topic, partitions=PARTITIONS)
+    rng, producer = random.Random(1), log.producer(linger_ms=20)
+    for start in range(0, records, BLOCK):
+        ids = range(start, min(start + BLOCK, records))
+        names = [f"u{rng.randrange(users):05}" for _ in ids]
+        values = [
+            b'{"id":%d,"user":"%s","page":"p%d","ms":%d,"price":%.2f,"ok":%s}'
+            % (i, name.encode(), i % 50, rng.randrange(1, 501), rng.random() * 50, b"true" if rng.random() < 0.9 else b"false")
+            for i, name in zip(ids, names, strict=True)
+        ]
+        times = [1_700_000_000_000 + i - (rng.randrange(5000) if rng.random() < 0.01 else 0) for i in ids]
+        producer.send_chunk(topic, Chunk.from_columns(topic, [name.encode() for name in names], values, times))
+    producer.flush()
+    producer.close()
+
+
+def fill_users(log: Log, users: int) -> None:
+    """Write the table of T4."""
+    log.admin().ensure_topic("users", partitions=PARTITIONS, configs={"cleanup.policy": "compact"})
+    producer = log.producer(linger_ms=20)
+    for start in range(0, users, BLOCK):
+        names = [b"u%05d" % i for i in range(start, min(start + BLOCK, users))]
+        values = [b'{"name":"user %s","country":"c%d"}' % (name, i % 200) for i, name in enumerate(names)]
+        producer.send_chunk("users", Chunk.from_columns("users", names, values, [1] * len(names)))
+    producer.flush()
+    producer.close()
+
+
+def run(name: str, records: int) -> dict[str, Any]:
+    """Run one topology over a fresh broker in fresh processes; return its cost."""
+    users = 100_000 if name == "join" else 10_000
+    with tempfile.TemporaryDirectory() as scratch, running_broker(f"{scratch}/data") as (host, port, process, _):
+        with connect(f"{host}:{port}") as log:
+            fill(log, "events", records, users)
+            if name == "join":
+                fill_users(log, users)
+        before = process.cpu_times()
+        command = [sys.executable, "-m", "benchmarks.streams", "--child", name, f"{host}:{port}", f"{scratch}/state"]
+        result: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        after = process.cpu_times()
+        result["broker_cpu_s"] = after.user + after.system - before.user - before.system
+        return result
+
+
+def child(name: str, address: str, state_dir: str) -> None:
+    """Run an application until everything is read and committed; print what it cost."""
+    load_kernels()
+    app = APPS[name](address)
+    with connect(address) as log:
+        engine = Engine(app.plan(), log, EngineOptions(state_dir=Path(state_dir)))
+        engine.start()
+        while engine.status().state is not EngineState.RUNNING:
+            time.sleep(0.005)
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        while engine.status().lag_records != 0 and not engine.has_ended:
+            time.sleep(0.05)
+        engine.stop()
+        status = engine.status()
+        cost = {"cpu_s": time.process_time() - cpu_s, "wall_s": time.perf_counter() - wall_s, "records": status.records_in}
+        print(json.dumps(cost | {"out": status.records_out, "commit_ms": status.commit.latency_p50_ms}))
+
+
+def topology(name: str, label: str, budget: float) -> Iterator[Figure]:
+    """Measure one topology."""
+    records = option("records", 1_000_000)
+    cost = run(name, records)
+    rate = cost["records"] / cost["cpu_s"]
+    yield Figure(f"{label}: records per CPU second", rate, "records/s", budget)
+    yield Figure(f"{label}: wall", cost["records"] / cost["wall_s"], "records/s")
+    yield Figure(f"{label}: CPU per million, broker beside it", cost["broker_cpu_s"] / cost["records"] * 1e6, "s")
+    peer = PEERS_CPU_S[name]
+    yield Figure(f"{label}: Kafka Streams takes this many times the CPU", peer / (1e6 / rate), "times")
+
+
+def measure_stateless() -> Iterator[Figure]:
+    return topology("stateless", "T1 filter, project (reference tier)", 800_000)
+
+
+def measure_count() -> Iterator[Figure]:
+    return topology("count", "T2 count per key, 10 k keys (reference tier)", 700_000)
+
+
+def measure_windows() -> Iterator[Figure]:
+    return topology("windows", "T3 tumbling count and sum (reference tier)", 350_000)
+
+
+def measure_join() -> Iterator[Figure]:
+    return topology("join", "T4 stream-table join, 100 k keys (reference tier)", 300_000)
+
+
+def measure_restart() -> Iterator[Figure]:
+    """SIGKILL an application with a large store, start it again, and wait for the first output after that."""
+    size_mb = option("state-mb", 1000)
+    with tempfile.TemporaryDirectory() as scratch, running_broker(f"{scratch}/data") as (host, port, _, _):
+        address, state_dir = f"{host}:{port}", Path(scratch) / "state"
+        with connect(address) as log:
+            log.admin().ensure_topic("rows", partitions=PARTITIONS, configs={"cleanup.policy": "compact"})
+            log.admin().ensure_topic("asks", partitions=PARTITIONS)
+            producer, start = log.producer(linger_ms=20), 0
+            padding = random.Random(1).randbytes(500).hex().encode()
+            for start in range(0, size_mb * 1000, 10_000):
+                keys = [b"k%08d" % i for i in range(start, start + 10_000)]
+                values = [
+                    b'{"name":"%s%s","country":"c"}' % (key, padding[i % 200 : i % 200 + 940]) for i, key in enumerate(keys)
+                ]
+                producer.send_chunk("rows", Chunk.from_columns("rows", keys, values, [1] * len(keys)))
+            producer.flush()
+            first = start_child("big", address, state_dir)
+            await_output(log, producer, 1)
+            os.kill(first.pid, signal.SIGKILL)
+            first.wait()
+            on_disk = sum_of_sizes(state_dir)
+            began_s = time.perf_counter()
+            second = start_child("big", address, state_dir)
+            await_output(log, producer, 2)
+            took_s = time.perf_counter() - began_s
+            second.kill()
+            second.wait()
+    yield Figure(f"restart after SIGKILL, {on_disk / 1e6:,.0f} MB on disk, to the first output", took_s, "s", 2.0, is_upper=True)
+
+
+def big(address: str) -> App:
+    app = App("big", log=address)
+    app.stream("asks", Event, key=str).join(app.table("rows", User, key=str)).to("answers")
+    return app
+
+
+def start_child(name: str, address: str, state_dir: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "benchmarks.streams", "--serve", name, address, str(state_dir)])
+
+
+def serve(address: str, state_dir: str) -> None:
+    """Run the application with the large store until killed."""
+    big(address).run(state_dir=Path(state_dir))
+
+
+def await_output(log: Log, producer: Any, wanted: int) -> None:
+    """Ask for one row and wait until its answer is committed; `wanted` answers in all."""
+    value = b'{"id":1,"user":"u","page":"p","ms":1,"price":1.0,"ok":true}'
+    producer.send("asks", value, key=b"k%08d" % (wanted * 7), timestamp_ms=2).result(timeout=60)
+    consumer = log.consumer()
+    while "answers" not in log.admin().list_topics():
+        time.sleep(0.01)
+    from logflume.log.records import TopicPartition
+
+    consumer.assign([TopicPartition("answers", partition) for partition in range(PARTITIONS)])
+    found = 0
+    while found < wanted:
+        for chunk in consumer.poll(timeout_s=1.0):
+            found += len(chunk)
+    consumer.close()
+
+
+def sum_of_sizes(path: Path) -> int:
+    total = 0
+    for file in path.rglob("*"):
+        if file.is_file():
+            total += file.stat().st_size
+    return total
+
+
+if __name__ == "__main__":
+    if "--child" in sys.argv:
+        child(*sys.argv[sys.argv.index("--child") + 1 :])
+    elif "--serve" in sys.argv:
+        serve(*sys.argv[sys.argv.index("--serve") + 2 :])
+    else:
+        main(measure_stateless, measure_count, measure_windows, measure_join, measure_restart)
