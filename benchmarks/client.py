@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.client [produce|consume|embedded] [--json]
 
-Records of 100 bytes (a key of 10, a value of 90), topics with 3 partitions, no compression. The topics are `logflume.flush=os`, so that
+Records of 100 bytes (a key of 10, a value of 90), 3 partitions, no compression. The topics are `logflume.flush=os`, so that
 both clients are measured and not the disk. Ratios are ours over theirs.
 """
 
