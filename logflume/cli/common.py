@@ -25,10 +25,17 @@ Bootstrap = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for pipes.")]
 
 
-def make_app(help_text: str) -> typer.Typer:
-    """Return a typer app in the house style: plain help, no completion options, no pretty stack traces."""
+def make_app(help_text: str, *, has_default: bool = False) -> typer.Typer:
+    """Return a typer app in the house style: plain help, no completion options, no pretty stack traces.
+
+    `has_default`: without arguments it does something, instead of showing its help.
+    """
     return typer.Typer(
-        help=help_text, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, rich_markup_mode=None
+        help=help_text,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        no_args_is_help=not has_default,
+        rich_markup_mode=None,
     )
 
 
