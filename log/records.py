@@ -1,7 +1,8 @@
 """Records as the client sees them: single objects, and chunks of columns. Data only.
 
 A chunk is a run of records of one partition as columns over one byte buffer; it is what a poll returns and what the
-stream runtime works on (architecture, D3 and D5). numpy is imported here, so the broker must not import this module.
+stream runtime works on (architecture, D3 and D5). numpy is loaded when the first chunk is made, so that clients that see no
+records stay light.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from logflume.log.batch.records import Headers as Headers
 from logflume.log.batch.records import header_list_bytes, read_header_list
-from logflume.log.batch.spans import span_objects
 from logflume.log.errors import DecodeError, InvalidInput
 
-I64 = npt.NDArray[np.int64]
-I32 = npt.NDArray[np.int32]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    I64 = npt.NDArray[np.int64]
+    I32 = npt.NDArray[np.int32]
+else:
+    I64 = I32 = Any
 
 
 class TopicPartition(NamedTuple):
@@ -78,10 +82,14 @@ class Chunk:
 
     def keys(self) -> list[bytes | None]:
         """Return the keys: N bytes objects, None for null."""
+        from logflume.log.batch.spans import span_objects
+
         return span_objects(self.buffer, self.key_starts, self.key_sizes)
 
     def values(self) -> list[bytes | None]:
         """Return the values: N bytes objects, None for null."""
+        from logflume.log.batch.spans import span_objects
+
         return span_objects(self.buffer, self.value_starts, self.value_sizes)
 
     def headers(self) -> list[Headers]:
@@ -172,6 +180,8 @@ class Chunk:
         Raises:
             InvalidInput: the columns differ in length.
         """
+        import numpy as np
+
         count = len(values)
         if not (len(keys) == len(timestamps_ms) == count) or (headers is not None and len(headers) != count):
             raise InvalidInput(f"expected {count} keys, timestamps and headers for {count} values, found other numbers")
@@ -219,6 +229,8 @@ def decode_headers(data: bytes, position: int, count: int) -> Headers:
 
 def _layout(items: Sequence[bytes | None], start: int) -> tuple[I64, I32, int]:
     """Return the starts and sizes (-1 = null) of items laid out one after the other from `start`, and their end."""
+    import numpy as np
+
     sizes = np.fromiter([-1 if item is None else len(item) for item in items], np.int32, len(items))
     lengths = np.maximum(sizes, 0).astype(np.int64)
     ends = np.cumsum(lengths) + start
@@ -230,7 +242,10 @@ def _to_arrow_binary(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> 
 
     The buffer is read as one binary array of 2N+1 pieces, in turn a gap and a span, of which every second one is taken.
     """
+    import numpy as np
     import pyarrow as pa
+
+    from logflume.log.batch.spans import span_objects
 
     count = len(starts)
     is_null = sizes < 0

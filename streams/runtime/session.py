@@ -29,7 +29,6 @@ from .writer import LogWriter
 _RECORDS_PER_ROUND = 50_000
 _IDLE_POLL_S = 0.2
 _RESTORE_STEP_S = 0.05
-_PURGE_EVERY_S = 30.0
 _LAGS_EVERY_S = 0.1
 _EVERYTHING = (1 << 62, 1 << 30)
 
@@ -275,7 +274,7 @@ class Session:
     def _purge(self) -> None:
         """Delete the records of repartition topics that are processed and committed."""
         now_s = self._monotonic_s()
-        if self._purgeable and now_s - self._purged_s >= _PURGE_EVERY_S:
+        if self._purgeable and (now_s - self._purged_s) * 1000 >= self._options.purge_interval_ms:
             self._purged_s = now_s
             self._around.admin.delete_records(self._purgeable)
             self._purgeable = {}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logflume.log import CorruptLog, StorageError
-from logflume.log.batch import Codec, CorruptBatch, UnsupportedMagic, decode_records, encode_batch, parse_header, parse_marker
+from logflume.log.batch import CorruptBatch, UnsupportedMagic, decode_records, encode_batch, parse_header, parse_marker
 from logflume.log.storage import (
     AppendRefused,
     DiskFull,
@@ -232,7 +232,6 @@ def counts(record_count: int, delta: int) -> bytearray:
         ({}, batch(is_transactional=True), 87),
         ({"message_timestamp_before_max_ms": 100}, batch(time=5), 32),
         ({"message_timestamp_after_max_ms": 100}, batch(time=1200), 32),
-        ({"cleanup_policy": "compact"}, encode_batch([b"k", None], [b"v", b"v"], [0, 0], codec=Codec.LZ4), 87),
     ],
 )
 def test_a_batch_that_breaks_a_rule_is_refused_with_its_code(config: Any, data: bytearray, error_code: int) -> None:
