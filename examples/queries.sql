@@ -9,7 +9,7 @@ CREATE TABLE airlines (carrier STRING PRIMARY KEY, name STRING)
 -- A windowed aggregate: flights, delays and miles per carrier and day.
 CREATE TABLE daily WITH (KAFKA_TOPIC = 'daily') AS
   SELECT k, COUNT(*) AS flights, AVG(dep_delay) AS mean_delay, SUM(distance) AS miles
-  FROM flights WINDOW TUMBLING (SIZE 1 DAY, GRACE PERIOD 1 DAY)
+  FROM flights WINDOW TUMBLING (SIZE 1 DAY, RETENTION 400 DAYS, GRACE PERIOD 1 DAY)
   GROUP BY k EMIT CHANGES;
 
 -- A stream-table join: flights that left more than three hours late, with the airline's name.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.log import InvalidInput, LogflumeError
+from logflume.log import InvalidInput, LogflumeError, default_where
 
 if TYPE_CHECKING:
     from logflume.log import Log
@@ -93,10 +93,7 @@ def where(data: str | None, bootstrap: str | None) -> str:
         return bootstrap
     if data:
         return os.path.abspath(data)
-    from_env = os.environ.get("LOGFLUME_BOOTSTRAP")
-    if from_env:
-        return from_env
-    return os.path.abspath(os.environ.get("LOGFLUME_DATA", "data"))
+    return default_where()
 
 
 def open_log(data: str | None, bootstrap: str | None) -> Log:
