@@ -154,51 +154,12 @@ def decode_spans(data: bytes, header: BatchHeader) -> list[RecordSpan]:
     return spans
 
 
-def first_null_key(data: bytes, count: int) -> int:
-    """Return the row of the first record without a key in an uncompressed section of `count` records, -1 if all have one.
-
-    Looks at nothing else; written out flat, for a broker does this for every record sent to a compacted topic.
-
-    Raises:
-        CorruptBatch: the records do not hold together as far as it looks.
-    """
-    position = 0
-    try:
-        for row in range(count):
-            byte = data[position]
-            position += 1
-            size = byte & 0x7F
-            shift = 7
-            while byte > 0x7F:
-                byte = data[position]
-                position += 1
-                size |= (byte & 0x7F) << shift
-                shift += 7
-            if size & 1:
-                raise CorruptBatch(f"record {row} has a negative length")
-            end = position + (size >> 1)
-            position += 1
-            while data[position] > 0x7F:
-                position += 1
-            position += 1
-            while data[position] > 0x7F:
-                position += 1
-            if data[position + 1] == _NULL:
-                return row
-            position = end
-    except IndexError:
-        raise CorruptBatch("the records end early") from None
-    if position != len(data):
-        raise CorruptBatch(f"the records end at byte {position} of {len(data)}")
-    return -1
-
-
 KeySpan = tuple[bytes | None, int, bool, int, int]
 """Of one record: its key, its offset delta, whether its value is null, and where it begins and ends in the section."""
 
 
 def scan_keys(data: bytes, count: int) -> list[KeySpan]:
-    """Return what compaction has to know of each record of an uncompressed section; flat like `first_null_key`.
+    """Return what compaction has to know of each record of an uncompressed section; flat, for it is done for every record.
 
     Raises:
         CorruptBatch: the records do not hold together as far as it looks.

@@ -37,7 +37,7 @@ from logflume.log.batch import (
     stamp_append_time,
 )
 from logflume.log.batch.header import seal
-from logflume.log.batch.records import first_null_key, scan_keys
+from logflume.log.batch.records import scan_keys
 from logflume.log.batch.tiers import KernelTier, kernel_tier
 from logflume.log.records import Chunk
 
@@ -274,17 +274,6 @@ def test_any_records_section_is_refused_or_decoded(section: bytes, count: int, l
     seal(batch, position=0, size_bytes=len(batch))
     try:
         assert len(decode_both(batch)) == count
-    except CorruptBatch:
-        return
-
-
-@settings(max_examples=150, deadline=None)
-@given(rows, st.binary(max_size=60), st.integers(1, 6))
-def test_a_missing_key_is_found(given_rows: Rows, garbage: bytes, count: int) -> None:
-    wanted = next((i for i, row in enumerate(given_rows) if row[0] is None), -1)
-    assert first_null_key(bytes(batch_of(given_rows)[61:]), len(given_rows)) == wanted
-    try:
-        assert -1 <= first_null_key(garbage, count) < count
     except CorruptBatch:
         return
 
