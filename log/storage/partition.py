@@ -192,13 +192,11 @@ class PartitionLog:
         header, buffers = self._stamped(data, header, leader_epoch, now_ms)
         self._write(header, buffers)
         if marker is not None:
-            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=header.max_timestamp)
+            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=now_ms)
             if aborted is not None:
                 self._active.aborted.append(aborted)
         else:
-            self._producers.apply(
-                header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=header.max_timestamp
-            )
+            self._producers.apply(header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=now_ms)
         self._epochs.add(leader_epoch, header.base_offset)
         append_time_ms = header.max_timestamp if header.is_append_time else -1
         return AppendInfo(header.base_offset, header.last_offset, append_time_ms)
