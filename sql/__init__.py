@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .catalog import Catalog, QueryInfo, SourceInfo
-    from .engine import Session, SqlEngine
+    from .engine import PreparedQuery, Session, SqlEngine
     from .errors import NotSupported, QueryFailed, SqlError, StatementError, SyntaxFault
     from .planner import plan_query
     from .results import Message, PushQuery, PushRow, Result, Rows
 
 _LAZY = {
     **dict.fromkeys(("Catalog", "QueryInfo", "SourceInfo"), "catalog"),
-    **dict.fromkeys(("Session", "SqlEngine"), "engine"),
+    **dict.fromkeys(("PreparedQuery", "Session", "SqlEngine"), "engine"),
     **dict.fromkeys(("NotSupported", "QueryFailed", "SqlError", "StatementError", "SyntaxFault"), "errors"),
     "plan_query": "planner",
     **dict.fromkeys(("Message", "PushQuery", "PushRow", "Result", "Rows"), "results"),
@@ -34,6 +34,7 @@ __all__ = [
     "Catalog",
     "Message",
     "NotSupported",
+    "PreparedQuery",
     "PushQuery",
     "PushRow",
     "QueryFailed",

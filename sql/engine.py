@@ -16,6 +16,7 @@ from pathlib import Path
 from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
 from logflume.streams.runtime import EngineOptions
+from logflume.streams.seams import Plan
 
 from . import ast
 from .binding.context import Context
@@ -32,7 +33,7 @@ from .planner import PlannedQuery, plan_create_as, plan_insert, plan_push
 from .properties import check_property
 from .pull import Materialized, run_pull
 from .push import start_push
-from .results import Message, Result
+from .results import Message, Result, Rows
 from .running import RunningQueries, application_id, compile_topology
 from .scripts import StatementText, split_script
 
@@ -46,6 +47,20 @@ class Session:
 
     properties: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A persistent query that has been checked and not started. `application`: its group and the prefix of its topics."""
+
+    command: Command
+    planned: PlannedQuery
+    application: str
+    what: str
+
+    def compile(self) -> Plan:
+        """Return the query as the streams runtime runs it. Picklable as a bound method, for Spark's workers."""
+        return compile_topology(self.planned.topology, self.application)
 
 
 class SqlEngine:
@@ -192,11 +207,33 @@ class SqlEngine:
 
     # -------------------------------------------------------------------------------------------- queries
 
+    def pull(self, text: str, properties: Mapping[str, str] | None = None) -> Rows:
+        """Answer one pull query from the state here.
+
+        Raises:
+            StatementError: it is something else, or is refused.
+        """
+        source = next(split_script(text), StatementText("", 1, 1, True))
+        statement = parse_statement(source)
+        if not isinstance(statement, ast.QueryStatement) or statement.query.emit is not None:
+            raise StatementError("expected a pull query: SELECT without EMIT CHANGES")
+        with self._lock:
+            self.catch_up()
+            context = self._context(dict(properties or {}), statement)
+        return run_pull(statement.query, context, self._log, self._materialized)
+
     def _query(self, query: ast.Query, context: Context) -> Result:
         if query.emit is not None:
             plan = plan_push(query, context, query_id="PUSH")
             reset = context.property("ksql.streams.auto.offset.reset", context.properties.get("auto.offset.reset", "earliest"))
             return start_push(plan, self._log, self._service, offset_reset=reset.lower())
+        source = context.catalog.sources.get(query.source.name)
+        if not self._runs_queries and source is not None and source.query_id is not None:
+            from .pull_service import ask
+
+            rows = ask(self._log, statement_text(ast.QueryStatement(query)), context.properties)
+            if rows is not None:
+                return rows
         return run_pull(query, context, self._log, self._materialized)
 
     def _materialized(self, source: SourceInfo) -> Materialized | None:
@@ -204,6 +241,36 @@ class SqlEngine:
             return None
         planned, engine = self._planned.get(source.query_id), self._running.engine(source.query_id)
         return None if planned is None or engine is None else Materialized(planned, engine)
+
+    def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
+        """Check one CREATE ... AS SELECT or INSERT INTO ... SELECT in full, and return it without starting or recording it.
+
+        For a backfill: its history is computed under the query's application id first, then `start` records it.
+
+        Raises:
+            StatementError: the statement is refused, or is of another kind.
+        """
+        source = next(split_script(text), StatementText("", 1, 1, True))
+        statement = parse_statement(source, variables=self._session.variables)
+        with self._lock:
+            try:
+                self.catch_up()
+                if not isinstance(statement, ast.CreateAs | ast.InsertQuery):
+                    raise StatementError("expected CREATE STREAM or TABLE ... AS SELECT, or INSERT INTO ... SELECT")
+                context = self._context({**self._session.properties, **(properties or {})}, statement)
+                if isinstance(statement, ast.CreateAs) and statement.name in self._catalog.sources:
+                    check_is_free(statement.name, statement.is_table, self._catalog, statement.span)
+                return self._prepare(statement, context)
+            except StatementError as e:
+                e.locate(source.text, first_line=source.line, first_column=source.column)
+                raise
+
+    def start(self, prepared: PreparedQuery) -> Message:
+        """Record a prepared query: from now on it runs, here or wherever the service's queries run."""
+        with self._lock:
+            self._record(prepared.command)
+        query_id = prepared.command.query_id
+        return Message(f"{prepared.what}, running query with ID {query_id}", query_id)
 
     def _create_query(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> Result:
         catalog = self._catalog
@@ -215,17 +282,21 @@ class SqlEngine:
             if not s.or_replace:
                 check_is_free(s.name, s.is_table, catalog, s.span)
             raise NotSupported("CREATE OR REPLACE of a query's result", s.span)
-        query_id = _query_id(s, catalog)
-        if query_id in catalog.queries:
+        return self.start(self._prepare(s, context))
+
+    def _prepare(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> PreparedQuery:
+        query_id = _query_id(s, self._catalog)
+        if query_id in self._catalog.queries:
             raise StatementError(f"Query {query_id} exists already; choose another QUERY_ID", s.span)
         planned = self._plan(s, context, query_id)
-        compile_topology(planned.topology, application_id(self._service, query_id))
+        application = application_id(self._service, query_id)
+        compile_topology(planned.topology, application)
         if planned.sink is not None and planned.sink.topic in {t for t in self._log.admin().list_topics() if t.startswith("_")}:
             raise StatementError(f"topic {planned.sink.topic} is internal; choose another name", s.span)
-        self._record(Command(statement_text(s), query_id, dict(context.properties)))
         what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
         verb = "created" if isinstance(s, ast.CreateAs) else "is being filled"
-        return Message(f"{what} {verb}, running query with ID {query_id}", query_id)
+        command = Command(statement_text(s), query_id, dict(context.properties))
+        return PreparedQuery(command, planned, application, f"{what} {verb}")
 
     def _plan(self, s: ast.Statement, context: Context, query_id: str) -> PlannedQuery:
         if isinstance(s, ast.CreateAs):

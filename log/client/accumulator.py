@@ -153,6 +153,14 @@ class Accumulator:
             self._refusal = error
             self._room.notify_all()
 
+    def hurry(self) -> None:
+        """Let what is queued now go without lingering; does not wait."""
+        with self.lock:
+            for queue in self.queues.values():
+                if queue.waiting:
+                    queue.waiting[-1].close()
+        self._wake()
+
     def drain(self, *, timeout_s: float) -> None:
         """Send without lingering and wait until no batch is left.
 

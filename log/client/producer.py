@@ -215,6 +215,7 @@ class Producer:
         self._check_open()
         if not offsets:
             return
+        self._accumulator.hurry()
         try:
             self._run(self._identity.commit_offsets(offsets, group))
         except LogflumeError as error:

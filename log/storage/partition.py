@@ -452,8 +452,16 @@ class PartitionLog:
         """Write the checkpoint of what the segments' infos hold; the recovery point is where they end."""
         infos = [segment.info for segment in self._segments if segment.info is not None]
         recovery_point = infos[-1].next_offset if infos else self._segments[0].base_offset
-        content = pack_checkpoint(Checkpoint(VERSION, self._log_start_offset, recovery_point, infos, self._cleaned_offset, swaps))
-        self._write_file(FILE_NAME, content)
+        checkpoint = Checkpoint(
+            VERSION,
+            self._log_start_offset,
+            recovery_point,
+            infos,
+            cleaned_offset=self._cleaned_offset,
+            boot_id=self._disk.boot_id(),
+            swaps=swaps,
+        )
+        self._write_file(FILE_NAME, pack_checkpoint(checkpoint))
         snapshots = [name for name in self._disk.list(self.directory) if name.endswith(".snapshot")]
         current = file_name(recovery_point, ".snapshot")
         for name in [name for name in snapshots if name <= current][:-_KEPT_SNAPSHOTS]:

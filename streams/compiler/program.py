@@ -14,10 +14,12 @@ from typing import Any
 
 from .. import graph as g
 from ..seams import Outputs, Problems, StateStore, StoreSpec
+from .aggregates import emit_aggregate, emit_flush
 from .expressions import Compiler, Namespace
 from .flow import Labels, Writer
 from .generator import Emit, Generator
-from .stateful import emit_aggregate, emit_flush, emit_join, emit_restore, emit_source
+from .joins import emit_join
+from .sources import emit_restore, emit_source
 from .stateless import emit_filter, emit_flat_map, emit_foreach, emit_pass, emit_project, emit_rekey, emit_repartition, emit_sink
 from .usage import Wiring, wire
 

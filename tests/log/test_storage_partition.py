@@ -124,6 +124,27 @@ def test_every_flipped_bit_in_the_middle_stops_the_open_and_names_the_place() ->
         assert disk.read_file(FIRST + ".log") == before
 
 
+def test_holes_left_by_a_power_loss_are_cut_off_with_what_follows_kept_aside() -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk)
+    append(log, b"before")
+    log.checkpoint()
+    for i in range(3):
+        append(log, b"value %d" % i)
+    log.abandon()
+    ends = batch_ends(disk, FIRST + ".log")
+    content = disk.read_file(FIRST + ".log") or b""
+    disk.flip_bit(FIRST + ".log", ends[2] + 70, 1)
+    with pytest.raises(CorruptLog, match=f"expected a batch at position {ends[2]}"):
+        open_log(disk)
+    disk.boots += 1
+    log = open_log(disk)
+    assert all_values(log) == [b"before", b"value 0"]
+    assert log.recovery.kept_file == f"{FIRST}.log.{ends[2]}.torn"
+    kept = disk.read_file(log.recovery.kept_file) or b""
+    assert (len(kept), kept[-50:]) == (len(content) - ends[2], content[-50:])
+
+
 def test_a_sealed_segment_is_never_taken_for_torn() -> None:
     disk = SimulatedDisk()
     config = replace(CONFIG, segment_bytes=200)
