@@ -1,6 +1,6 @@
 """Topologies T1 to T4 in the reference tier on one core: generated code and stores in memory, without the log around it.
 
-`python -m benchmarks.streams_compiler`; with the log, transactions and disks see `benchmarks.streams_engine`.
+`python -m benchmarks.streams_compiler`; with the log, transactions and disks see `benchmarks.streams`.
 """
 
 from __future__ import annotations

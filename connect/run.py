@@ -17,7 +17,7 @@ Report = Callable[[Sequence[ConnectorStatus]], None]
 
 def run_connectors(
     log: Log,
-    paths: Sequence[str | Path],
+    sources: Sequence[str | Path | Mapping[str, object]],
     *,
     overrides: Mapping[str, object] | None = None,
     is_once: bool = False,
@@ -25,19 +25,19 @@ def run_connectors(
     report_interval_s: float = 1.0,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[ConnectorStatus]:
-    """Check all files, then run their connectors until all have ended, or `should_stop` says so; returns their last status.
+    """Check all connectors (files, or their keys), run them until all have ended or `should_stop` says so; return their status.
 
     With `is_once` sinks complete at the end their topics have now, and a failure that lasts through five restarts is final.
     Bounded sources complete at the end of their files either way. `report` gets the status every interval and once at the
     end.
 
-    `overrides` replace keys of every file.
+    `overrides` replace keys of each.
 
     Raises:
-        ConfigErrors: a file is wrong; nothing was started.
+        ConfigErrors: one is wrong; nothing was started.
         LogflumeError: the first error that made a task fail for good, after everything has stopped.
     """
-    connectors = [load_connector(path, overrides=overrides) for path in paths]
+    connectors = [load_connector(source, overrides=overrides) for source in sources]
     worker = Worker(log, connectors, is_once=is_once, max_restarts=5 if is_once else None)
     try:
         worker.start()

@@ -24,6 +24,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from .batch.columns import key_partitions, load_kernels
     from .client import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort, connect
     from .interfaces import (
         Admin,
@@ -57,6 +58,7 @@ _LAZY = {
         ),
         "interfaces",
     ),
+    **dict.fromkeys(("key_partitions", "load_kernels"), "batch.columns"),
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
     **dict.fromkeys(("Chunk", "Headers", "Record", "TopicPartition"), "records"),
 }
@@ -98,5 +100,7 @@ __all__ = [
     "TransportError",
     "UnknownName",
     "connect",
+    "key_partitions",
+    "load_kernels",
     "near_matches",
 ]

@@ -221,7 +221,9 @@ class Admin(Protocol):
         """Take static members out of a group now, so that the others need not wait for their session timeouts."""
         ...
 
-    def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+    def group_offsets(self, group_id: str, *, is_stable: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All committed offsets of a group; with `is_stable` waits for open transactions that may commit others."""
+        ...
 
     def set_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Set committed offsets of a group without members (state Empty); refused otherwise."""

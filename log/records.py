@@ -1,7 +1,8 @@
 """Records as the client sees them: single objects, and chunks of columns. Data only.
 
 A chunk is a run of records of one partition as columns over one byte buffer; it is what a poll returns and what the
-stream runtime works on (architecture, D3 and D5). numpy is imported here, so the broker must not import this module.
+stream runtime works on (architecture, D3 and D5). numpy is loaded when the first chunk is made, so that clients that see no
+records stay light.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from logflume.log.batch.records import Headers as Headers
 from logflume.log.batch.records import header_list_bytes, read_header_list
-from logflume.log.batch.spans import span_objects
 from logflume.log.errors import DecodeError, InvalidInput
 
-I64 = npt.NDArray[np.int64]
-I32 = npt.NDArray[np.int32]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    I64 = npt.NDArray[np.int64]
+    I32 = npt.NDArray[np.int32]
+else:
+    I64 = I32 = Any
 
 
 class TopicPartition(NamedTuple):
@@ -78,10 +82,14 @@ class Chunk:
 
     def keys(self) -> list[bytes | None]:
         """Return the keys: N bytes objects, None for null."""
+        from logflume.log.batch.spans import span_objects
+
         return span_objects(self.buffer, self.key_starts, self.key_sizes)
 
     def values(self) -> list[bytes | None]:
         """Return the values: N bytes objects, None for null."""
+        from logflume.log.batch.spans import span_objects
+
         return span_objects(self.buffer, self.value_starts, self.value_sizes)
 
     def headers(self) -> list[Headers]:
@@ -157,6 +165,48 @@ class Chunk:
         return pa.RecordBatch.from_arrays(columns, names=["offset", "timestamp_ms", "key", "value"])
 
     @classmethod
+    def from_arrow(cls, topic: str, batch: Any, *, partition: int = -1) -> Chunk:
+        """Make a chunk to be produced from a pyarrow.RecordBatch (or Table) with the columns of `to_arrow`.
+
+        `value` is needed; `key` may be missing (null keys), `timestamp_ms` too (the current time); other columns are ignored.
+        Keys and values are binary or string columns.
+
+        Raises:
+            InvalidInput: no `value` column, or a column of another type.
+        """
+        import time
+
+        import numpy as np
+        import pyarrow as pa
+
+        count, names = batch.num_rows, batch.schema.names
+        if "value" not in names:
+            raise InvalidInput(f"expected a column 'value' of binary or string, found the columns {names}")
+        keys = _from_arrow_binary("key", batch.column("key")) if "key" in names else None
+        value_data, value_starts, value_sizes = _from_arrow_binary("value", batch.column("value"))
+        key_data, key_starts, key_sizes = keys or (value_data[:0], np.zeros(count, np.int64), np.full(count, -1, np.int32))
+        if "timestamp_ms" in names:
+            if batch.column("timestamp_ms").null_count:
+                raise InvalidInput("column 'timestamp_ms' has nulls; leave the column out for the current time")
+            timestamps_ms = np.asarray(batch.column("timestamp_ms").cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+        else:
+            timestamps_ms = np.full(count, time.time_ns() // 1_000_000, np.int64)
+        return cls(
+            topic,
+            partition,
+            np.concatenate([key_data, value_data]),
+            np.arange(count, dtype=np.int64),
+            timestamps_ms,
+            key_starts,
+            key_sizes,
+            value_starts + len(key_data),
+            value_sizes,
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int32),
+            count,
+        )
+
+    @classmethod
     def from_columns(
         cls,
         topic: str,
@@ -172,6 +222,8 @@ class Chunk:
         Raises:
             InvalidInput: the columns differ in length.
         """
+        import numpy as np
+
         count = len(values)
         if not (len(keys) == len(timestamps_ms) == count) or (headers is not None and len(headers) != count):
             raise InvalidInput(f"expected {count} keys, timestamps and headers for {count} values, found other numbers")
@@ -219,10 +271,37 @@ def decode_headers(data: bytes, position: int, count: int) -> Headers:
 
 def _layout(items: Sequence[bytes | None], start: int) -> tuple[I64, I32, int]:
     """Return the starts and sizes (-1 = null) of items laid out one after the other from `start`, and their end."""
+    import numpy as np
+
     sizes = np.fromiter([-1 if item is None else len(item) for item in items], np.int32, len(items))
     lengths = np.maximum(sizes, 0).astype(np.int64)
     ends = np.cumsum(lengths) + start
     return ends - lengths, sizes, int(ends[-1]) if len(items) else start
+
+
+def _from_arrow_binary(name: str, column: Any) -> tuple[npt.NDArray[np.uint8], I64, I32]:
+    """Return the bytes of a binary or string column, and the start and size (-1 = null) of each item."""
+    import numpy as np
+    import pyarrow as pa
+
+    try:
+        array = column.cast(pa.large_binary())
+    except pa.ArrowInvalid as error:
+        raise InvalidInput(f"column {name!r}: expected binary or string, found {column.type}: {error}") from None
+    except pa.ArrowNotImplementedError:
+        raise InvalidInput(f"column {name!r}: expected binary or string, found {column.type}") from None
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    _, offsets, data = array.buffers()
+    count = len(array)
+    if count == 0:
+        return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int32)
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + count + 1]
+    sizes = np.diff(bounds).astype(np.int32)
+    if array.null_count:
+        sizes[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return content[bounds[0] : bounds[-1]], bounds[:-1] - bounds[0], sizes
 
 
 def _to_arrow_binary(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> Any:
@@ -230,7 +309,10 @@ def _to_arrow_binary(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> 
 
     The buffer is read as one binary array of 2N+1 pieces, in turn a gap and a span, of which every second one is taken.
     """
+    import numpy as np
     import pyarrow as pa
+
+    from logflume.log.batch.spans import span_objects
 
     count = len(starts)
     is_null = sizes < 0

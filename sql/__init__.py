@@ -1,1 +1,51 @@
+"""The SQL dialect over topics: grammar, analysis, planning, functions, engine, shell (ksqlDB's dialect).
 
+Names are loaded when first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .catalog import Catalog, QueryInfo, SourceInfo
+    from .engine import PreparedQuery, Session, SqlEngine
+    from .errors import NotSupported, QueryFailed, SqlError, StatementError, SyntaxFault
+    from .planner import plan_query
+    from .results import Message, PushQuery, PushRow, Result, Rows
+
+_LAZY = {
+    **dict.fromkeys(("Catalog", "QueryInfo", "SourceInfo"), "catalog"),
+    **dict.fromkeys(("PreparedQuery", "Session", "SqlEngine"), "engine"),
+    **dict.fromkeys(("NotSupported", "QueryFailed", "SqlError", "StatementError", "SyntaxFault"), "errors"),
+    "plan_query": "planner",
+    **dict.fromkeys(("Message", "PushQuery", "PushRow", "Result", "Rows"), "results"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+
+
+__all__ = [
+    "Catalog",
+    "Message",
+    "NotSupported",
+    "PreparedQuery",
+    "PushQuery",
+    "PushRow",
+    "QueryFailed",
+    "QueryInfo",
+    "Result",
+    "Rows",
+    "Session",
+    "SourceInfo",
+    "SqlEngine",
+    "SqlError",
+    "StatementError",
+    "SyntaxFault",
+    "plan_query",
+]

@@ -7,12 +7,10 @@ rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from logflume.log import InvalidInput, TopicPartition
 from logflume.log.schemas import Kind, Row
@@ -21,7 +19,8 @@ from ..api import EXACTLY_ONCE, Refused, SinkBatch, SinkConnector, SinkContext
 from ..config import Config
 from ..errors import Problem, TargetConflict, TargetRefused
 from ..spec import Option, OptionType, Spec
-from .sql_tables import create_or_check, make_table, offsets_table, to_sql
+from .sql_statements import TableWriter
+from .sql_tables import create_or_check, make_table, offsets_table
 
 INSERT, UPSERT = "insert", "upsert"
 _MAX_PENDING_ROWS = 20_000
@@ -110,7 +109,7 @@ class SqlTarget:
         self._pk_indices = [names.index(name) for name in self._primary_key]
         self._engine = _engine(config)
         self._offsets = offsets_table(sa.MetaData())
-        self._tables: dict[str, _TableWriter] = {}
+        self._tables: dict[str, TableWriter] = {}
         self._kept: dict[TopicPartition, int | None] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._pending: dict[str, _Pending] = {}
@@ -123,7 +122,7 @@ class SqlTarget:
             for topic in {partition.topic for partition in partitions}:
                 table = make_table(self._table_name(topic), self._columns, self._primary_key)
                 create_or_check(connection, table, is_creating=self._config.flag("auto.create"), is_upsert=self._is_upsert)
-                self._tables[topic] = _TableWriter(table, self._engine.dialect.name, is_upsert=self._is_upsert)
+                self._tables[topic] = TableWriter(table, self._engine.dialect.name, is_upsert=self._is_upsert)
             own = sa.select(self._offsets).where(self._offsets.c.connector == self._context.connector)
             kept = {TopicPartition(row.topic, row.partition): int(row.next_offset) for row in connection.execute(own)}
         for partition in partitions:
@@ -219,71 +218,6 @@ class _Pending:
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.by_key)
-
-
-class _TableWriter:
-    """The statements of one table, made once."""
-
-    def __init__(self, table: sa.Table, dialect: str, *, is_upsert: bool) -> None:
-        key = [column.name for column in table.primary_key.columns]
-        self._names = [column.name for column in table.columns]
-        self._delete = sa.delete(table).where(*(table.c[name] == sa.bindparam(f"key_{name}") for name in key))
-        self._key = key
-        self._is_deleted_first = is_upsert and dialect not in _UPSERTS
-        self._insert = _UPSERTS[dialect](table, key) if is_upsert and dialect in _UPSERTS else sa.insert(table)
-
-    def write(
-        self,
-        connection: sa.Connection,
-        rows: Sequence[Row],
-        by_key: Mapping[Row, Row | None],
-        columns: Sequence[Any],
-        pk_indices: Sequence[int],
-    ) -> None:
-        converters = [to_sql(column.type) for column in columns]
-        kept = [*rows, *(row for row in by_key.values() if row is not None)]
-        gone = [key for key, row in by_key.items() if row is None or self._is_deleted_first]
-        if gone:
-            key_converters = [converters[index] for index in pk_indices]
-            names = [f"key_{columns[index].name}" for index in pk_indices]
-            connection.execute(self._delete, _parameters(names, gone, key_converters))
-        if kept:
-            connection.execute(self._insert, _parameters(self._names, kept, converters))
-
-
-def _parameters(
-    names: Sequence[str], rows: Sequence[Row], converters: Sequence[Callable[[Any], Any] | None]
-) -> list[dict[str, Any]]:
-    columns = [
-        values if convert is None else [None if value is None else convert(value) for value in values]
-        for values, convert in zip(zip(*rows, strict=True), converters, strict=True)
-    ]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _on_conflict(insert: Callable[[sa.Table], Any]) -> Callable[[sa.Table, Sequence[str]], Any]:
-    def make(table: sa.Table, key: Sequence[str]) -> Any:
-        statement = insert(table)
-        others = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in key}
-        if not others:
-            return statement.on_conflict_do_nothing(index_elements=list(key))
-        return statement.on_conflict_do_update(index_elements=list(key), set_=others)
-
-    return make
-
-
-def _on_duplicate_key(table: sa.Table, key: Sequence[str]) -> Any:
-    statement = mysql.insert(table)
-    return statement.on_duplicate_key_update({column.name: statement.inserted[column.name] for column in table.columns})
-
-
-_UPSERTS: Mapping[str, Callable[[sa.Table, Sequence[str]], Any]] = {
-    "sqlite": _on_conflict(sqlite.insert),
-    "postgresql": _on_conflict(postgresql.insert),
-    "mysql": _on_duplicate_key,
-    "mariadb": _on_duplicate_key,
-}
-"""Other dialects delete and insert, in the same transaction."""
 
 
 def _engine(config: Config) -> sa.Engine:

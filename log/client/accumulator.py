@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from logflume.log.errors import LogflumeError, TransportError
+from logflume.log.records import TopicPartition
 
 from .batches import RECORD_OVERHEAD_BYTES, Delivery, PendingBatch, RecordFuture, headers_size_bytes
 
 if TYPE_CHECKING:
-    from logflume.log.records import I64, Chunk, Headers, TopicPartition
+    from logflume.log.records import I64, Chunk, Headers
 
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_BLOCK_S = 60.0
@@ -70,34 +71,35 @@ class Accumulator:
         self._first_error: LogflumeError | None = None
 
     def append(
-        self, partition: TopicPartition, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers
     ) -> RecordFuture:
-        """Queue one record; waits while the buffer is full.
+        """Queue one record; waits while the buffer is full. The hot path of `Producer.send`, hence its few calls.
 
         Raises:
             TransportError: no room within a minute.
             LogflumeError: the producer was closed or has failed for good.
         """
-        size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + (headers_size_bytes(headers) if headers else 0)
-        full: PendingBatch | None = None
+        size = RECORD_OVERHEAD_BYTES
+        if key:
+            size += len(key)
+        if value:
+            size += len(value)
+        if headers:
+            size += headers_size_bytes(headers)
         with self.lock:
-            self._reserve(size)
-            queue = self._queue(partition)
-            batch = queue.waiting[-1] if queue.waiting else None
-            is_news = False
-            if batch is None or batch.is_closed or batch.size_bytes + size > self._batch_size:
-                if batch is not None and not batch.is_closed:
-                    batch.close()
-                    full = batch
-                batch = PendingBatch(Delivery(partition.topic, partition.partition), created_s=time.monotonic())
-                queue.waiting.append(batch)
-                self._live.add(batch)
-                is_news = True
-            future = batch.add(key, value, timestamp_ms, headers, size)
+            if self._refusal is not None or self._used_bytes + size > self._buffer_bytes:
+                self._wait_for_room(size)
+            self._used_bytes += size
+            queue: PartitionQueue | None = self.queues.get((topic, partition))  # type: ignore[call-overload]
+            waiting = queue.waiting if queue is not None else None
+            if waiting:
+                batch = waiting[-1]
+                if not batch.is_closed and batch.size_bytes + size <= self._batch_size:
+                    return batch.add(key, value, timestamp_ms, headers, size)
+            future, full = self._append_to_new(TopicPartition(topic, partition), key, value, timestamp_ms, headers, size)
         if full is not None:
             full.encode(self._codec, is_transactional=self._is_transactional)
-        if is_news:
-            self._wake()
+        self._wake()
         return future
 
     def append_rows(self, partition: TopicPartition, chunk: Chunk, rows: I64, sizes: I64) -> Future[Delivery]:
@@ -114,7 +116,8 @@ class Accumulator:
             batch = PendingBatch.of_rows(delivery, chunk, rows[start:stop], size, created_s=time.monotonic(), start=start)
             batch.encode(self._codec, is_transactional=self._is_transactional)
             with self.lock:
-                self._reserve(size)
+                self._wait_for_room(size)
+                self._used_bytes += size
                 queue = self._queue(partition)
                 if queue.waiting:
                     queue.waiting[-1].close()
@@ -150,6 +153,14 @@ class Accumulator:
             self._refusal = error
             self._room.notify_all()
 
+    def hurry(self) -> None:
+        """Let what is queued now go without lingering; does not wait."""
+        with self.lock:
+            for queue in self.queues.values():
+                if queue.waiting:
+                    queue.waiting[-1].close()
+        self._wake()
+
     def drain(self, *, timeout_s: float) -> None:
         """Send without lingering and wait until no batch is left.
 
@@ -175,8 +186,22 @@ class Accumulator:
             queue = self.queues[partition] = PartitionQueue(partition)
         return queue
 
-    def _reserve(self, size_bytes: int) -> None:
-        """Wait for room; a record or batch larger than the whole buffer goes when it is empty."""
+    def _append_to_new(
+        self, partition: TopicPartition, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers, size: int
+    ) -> tuple[RecordFuture, PendingBatch | None]:
+        """Begin a new batch with this record; the one before it is closed and returned, to be encoded. Lock held."""
+        queue = self._queue(partition)
+        before = queue.waiting[-1] if queue.waiting else None
+        full = before if before is not None and not before.is_closed else None
+        if full is not None:
+            full.close()
+        batch = PendingBatch(Delivery(partition.topic, partition.partition), created_s=time.monotonic())
+        queue.waiting.append(batch)
+        self._live.add(batch)
+        return batch.add(key, value, timestamp_ms, headers, size), full
+
+    def _wait_for_room(self, size_bytes: int) -> None:
+        """Wait for room; a record or batch larger than the whole buffer goes when it is empty. Lock held."""
         if self._refusal is not None:
             raise self._refusal
         if self._used_bytes and self._used_bytes + size_bytes > self._buffer_bytes:
@@ -187,4 +212,3 @@ class Accumulator:
                     raise TransportError(f"the producer's buffer of {self._buffer_bytes} bytes was full for {MAX_BLOCK_S:g} s")
                 if self._refusal is not None:
                     raise self._refusal
-        self._used_bytes += size_bytes

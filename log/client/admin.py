@@ -176,9 +176,9 @@ class Admin:
 
         self._run(remove())
 
-    def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return all committed offsets of a group."""
-        found = self._run(fetch_committed(self._cluster, self._cluster.channel, group_id, None))
+    def group_offsets(self, group_id: str, *, is_stable: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return all committed offsets of a group; with `is_stable` open transactions on them are waited for."""
+        found = self._run(fetch_committed(self._cluster, self._cluster.channel, group_id, None, is_stable=is_stable))
         return {tp: offset for tp, offset in found.items() if offset is not None}
 
     def set_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

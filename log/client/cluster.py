@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from logflume.log.errors import TransportError, UnknownName
+from logflume.log.errors import LogflumeError, TransportError, UnknownName
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
@@ -17,6 +18,7 @@ from .transport import Channel, Transport
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinator (FindCoordinator key_type)."""
 
+METADATA_MAX_AGE_S = 60.0
 UNKNOWN_TOPIC_GRACE_S = 1.0
 """How long a topic that is not there is looked for again: right after its creation not every broker of a cluster knows it."""
 
@@ -65,6 +67,13 @@ class Cluster:
             self._refreshing[wanted] = task
             task.add_done_callback(lambda _: self._refreshing.pop(wanted, None))
         await asyncio.shield(task)
+
+    async def keep_fresh(self) -> None:
+        """Refresh what is known every now and then, so that new partitions are noticed; runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(METADATA_MAX_AGE_S)
+            with contextlib.suppress(LogflumeError):
+                await self.refresh(list(self.topics))
 
     async def topic(self, name: str, *, timeout_s: float = 30.0) -> TopicInfo:
         """Return a topic with a leader for every partition, from the cache if it is there.

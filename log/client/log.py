@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,10 +35,11 @@ class Log:
         self._is_closed = False
         self._made: list[Producer | Consumer] = []
 
-        async def start() -> Cluster:
-            return Cluster(transport, client_id)
+        async def start() -> tuple[Cluster, asyncio.Task[None]]:
+            cluster = Cluster(transport, client_id)
+            return cluster, asyncio.get_running_loop().create_task(cluster.keep_fresh())
 
-        self._cluster = loop.run(start())
+        self._cluster, self._keeping_fresh = loop.run(start())
         self._admin = Admin(self._cluster, loop)
 
     @property
@@ -132,6 +134,7 @@ class Log:
             for each in self._made:
                 each.close()
         finally:
+            self._loop.call(self._keeping_fresh.cancel)
             self._loop.run(self._transport.close())
             self._release()
 

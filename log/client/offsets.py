@@ -95,17 +95,18 @@ async def fetch_committed(
     group_id: str,
     partitions: Sequence[TopicPartition] | None,
     *,
+    is_stable: bool = True,
     timeout_s: float = TIMEOUT_S,
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """Return committed offsets of a group (`partitions` None: all it has), None where there is none.
 
-    Waits for transactions that are about to commit offsets (KIP-447).
+    With `is_stable` waits for transactions that are about to commit offsets (KIP-447).
     """
     topic_class = messages.OffsetFetchRequest.OffsetFetchRequestTopic
     topics = None
     if partitions is not None:
         topics = [topic_class(name=t, partition_indexes=[tp.partition for tp in tps]) for t, tps in by_topic(partitions).items()]
-    request = messages.OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=True)
+    request = messages.OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=is_stable)
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
         node = await cluster.coordinator(GROUP, group_id)

@@ -74,6 +74,7 @@ class Producer:
         self._is_waking = False
         self._closed = False
         self._txn = _Txn.IDLE if transactional_id is None else _Txn.NEW
+        self._is_taking_records = transactional_id is None
         self._txn_error: LogflumeError | None = None
         self._transactional_id = transactional_id
         self._accumulator = Accumulator(
@@ -123,9 +124,10 @@ class Producer:
             UnknownName: no such topic or partition.
             ClientClosed, ProducerFenced, TransactionMustAbort: the producer takes no records now.
         """
-        if self._txn is not _Txn.OPEN:
+        if not self._is_taking_records:
             self._check_may_send()
-        count = self._cluster.partition_count_now(topic) or self._find_partition_count(topic)
+        info = self._cluster.topics.get(topic)
+        count = len(info.partitions) if info is not None else self._find_partition_count(topic)
         if partition is None:
             if key is not None:
                 partition = partition_of_key(key, count)
@@ -135,7 +137,7 @@ class Producer:
             raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, found {partition}")
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
-        return self._accumulator.append(TopicPartition(topic, partition), key, value, timestamp_ms, headers)
+        return self._accumulator.append(topic, partition, key, value, timestamp_ms, headers)
 
     def send_chunk(self, topic: str, chunk: Chunk, *, partition: int | None = None) -> Future[int]:
         """Queue all records of a chunk in order; the future gives their number once all are acknowledged.
@@ -194,7 +196,7 @@ class Producer:
             raise InvalidInput(f"init_transactions: {self._txn.value}; commit or abort it first")
         self._run(self._identity.renew())
         self._loop.run(self._reset())
-        self._txn, self._txn_error = _Txn.IDLE, None
+        self._enter(_Txn.IDLE)
 
     def begin_transaction(self) -> None:
         """Open a transaction; everything sent from now on belongs to it."""
@@ -202,7 +204,7 @@ class Producer:
         self._need_transactional_id()
         if self._txn is not _Txn.IDLE:
             raise InvalidInput(f"begin_transaction: {self._txn.value}")
-        self._txn = _Txn.OPEN
+        self._enter(_Txn.OPEN)
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         """Add a group's offset commit to the open transaction.
@@ -213,6 +215,7 @@ class Producer:
         self._check_open()
         if not offsets:
             return
+        self._accumulator.hurry()
         try:
             self._run(self._identity.commit_offsets(offsets, group))
         except LogflumeError as error:
@@ -264,7 +267,7 @@ class Producer:
                 self.abort_transaction()
             else:
                 self._accumulator.drain(timeout_s=CLOSE_TIMEOUT_S)
-        self._closed = True
+        self._closed, self._is_taking_records = True, False
         error = ClientClosed("the producer was closed")
         self._accumulator.refuse(error)
 
@@ -301,12 +304,15 @@ class Producer:
     def _finish(self) -> None:
         if self._identity.has_transaction_v2:
             self._loop.run(self._reset())
-        self._txn, self._txn_error = _Txn.IDLE, None
+        self._enter(_Txn.IDLE)
+
+    def _enter(self, state: _Txn, error: LogflumeError | None = None) -> None:
+        self._txn, self._txn_error = state, error
+        self._is_taking_records = state is _Txn.OPEN
 
     def _batch_failed(self, error: LogflumeError) -> None:
         if self._transactional_id is not None and self._txn is _Txn.OPEN:
-            self._txn_error = error
-            self._txn = _Txn.FAILED
+            self._enter(_Txn.FAILED, error)
 
     def _check_may_send(self) -> None:
         self._check_usable()

@@ -15,13 +15,14 @@ from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
 from logflume.log.errors import LogflumeError
-from logflume.log.storage import DataDir, FlushScheduler, OsDisk
+from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address
 from .listener import Listener
 from .runtime import LoopTimers, SystemClock
 
 CHECKPOINT_INTERVAL_S = 60.0
+COMPACTION_INTERVAL_S = 15.0
 CHECKPOINT_PAUSE_S = 0.05
 UNIX_LISTENER = "UNIX"
 _log = logging.getLogger("logflume.server")
@@ -40,6 +41,8 @@ class BrokerShell:
         self._listener: Listener | None = None
         self._background: list[asyncio.TimerHandle] = []
         self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
+        self._cleaner = Cleaner()
+        self._compaction: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -92,6 +95,7 @@ class BrokerShell:
             raise
         shell._every(CHECKPOINT_INTERVAL_S, shell._checkpoint)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
+        shell._every(COMPACTION_INTERVAL_S, shell._compact)
         return shell
 
     def _listen(
@@ -114,6 +118,7 @@ class BrokerShell:
         if self._listener is not None:
             await self._listener.close()
         self.coordinators.close()
+        await self._cleaner.close()
         await self._flusher.close()
         self.core.close()
         self.data_dir.close()
@@ -134,6 +139,19 @@ class BrokerShell:
 
         handle = self._loop.call_later(interval_s, run)
         self._background.append(handle)
+
+    def _compact(self) -> None:
+        """Compact the logs that are due, in a process of its own; what goes wrong is logged."""
+        if self._compaction is None or self._compaction.done():
+            self._compaction = self._loop.create_task(self._clean())
+
+    async def _clean(self) -> None:
+        for log in [partition.log for partition in self.core.partitions.values()]:
+            try:
+                for directory, freed_bytes in (await self._cleaner.clean([log], now_ms=self.core.clock.wall_ms())).items():
+                    _log.info("compacted %s: %d bytes freed", directory, freed_bytes)
+            except (LogflumeError, OSError) as error:
+                _log.error("%s", error)
 
     def _checkpoint(self) -> None:
         """Move recovery points up, so that a crash leaves little to scan: what changed, one partition at a time with pauses."""

@@ -1,5 +1,6 @@
 """Storage: segments with indexes, producer state, group-commit durability, the data directory."""
 
+from .cleaner import Cleaner
 from .compaction import CompactionPlan, CompactionResult, run_compaction
 from .config import LogConfig
 from .datadir import DataDir, Holder
@@ -13,6 +14,7 @@ __all__ = [
     "AbortedTransaction",
     "AppendInfo",
     "AppendRefused",
+    "Cleaner",
     "CompactionPlan",
     "CompactionResult",
     "DataDir",

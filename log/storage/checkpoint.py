@@ -34,6 +34,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     Attributes:
         cleaned_offset: end of what was compacted.
+        boot_id: of the machine when the log was last open (see `Disk.boot_id`).
         swaps: base offsets of segments whose new files may still have the suffix `.cleaned`: an open renames them.
     """
 
@@ -42,6 +43,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     recovery_point: int
     segments: list[SegmentInfo]
     cleaned_offset: int = 0
+    boot_id: str = ""
     swaps: tuple[int, ...] = ()
 
 

@@ -24,11 +24,12 @@ from logflume.log.batch.header import (
     HEADER_BYTES,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    Buffer,
     check_crc,
     pack_header,
     parse_header,
 )
-from logflume.log.batch.records import RecordData, decode_records, write_record
+from logflume.log.batch.records import KeySpan, RecordData, decode_records, records_section, scan_keys, write_record
 from logflume.log.errors import StorageError
 
 from .checkpoint import SegmentInfo
@@ -133,9 +134,10 @@ def _last_offsets(sources: list[Segment], plan: CompactionPlan) -> tuple[dict[by
         for data, header in _batches(source):
             if aborted.is_hidden(header, data):
                 continue
-            for record in decode_records(data, has_crc_check=False):
-                if record.key is not None:
-                    last_offset_of_key[record.key] = record.offset
+            base_offset = header.base_offset
+            for key, delta, *_ in scan_keys(bytes(records_section(data, 0, header)), header.record_count):
+                if key is not None:
+                    last_offset_of_key[key] = base_offset + delta
         if len(last_offset_of_key) > plan.max_keys:
             return last_offset_of_key, sources[: i + 1]
     return last_offset_of_key, sources
@@ -203,18 +205,10 @@ class _Rewriter:
             is_hidden = self._aborted.is_hidden(header, data)
             if header.is_control:
                 kept = self._rewrite_marker(data, header)
-            elif is_hidden:
-                kept = self._rewrite_records(data, header, [], [])
             else:
-                records = decode_records(data, has_crc_check=False)
-                kept = self._rewrite_records(data, header, records, [record for record in records if self._stays(record, header)])
+                kept = self._rewrite_data(data, header, is_aborted=is_hidden)
             if kept is not None:
                 yield kept
-
-    def _stays(self, record: RecordData, header: BatchHeader) -> bool:
-        if record.key is None or self.last_offset_of_key.get(record.key, -1) > record.offset:
-            return False
-        return record.value is not None or not self._is_past_horizon(header)
 
     def _is_past_horizon(self, header: BatchHeader) -> bool:
         return header.has_delete_horizon and header.base_timestamp < self.plan.now_ms
@@ -224,43 +218,57 @@ class _Rewriter:
         self._open_data.discard(header.producer_id)
         if has_data:
             return data, header
-        records = decode_records(data, has_crc_check=False)
-        if not self._is_past_horizon(header):
-            return self._with_horizon(data, header, records)
-        return None
+        if header.has_delete_horizon:
+            return None if self._is_past_horizon(header) else (data, header)
+        return self._with_horizon(header, decode_records(data, has_crc_check=False))
 
-    def _rewrite_records(
-        self, data: bytes, header: BatchHeader, records: list[RecordData], kept: list[RecordData]
+    def _rewrite_data(
+        self, data: bytes, header: BatchHeader, *, is_aborted: bool
     ) -> tuple[bytes | bytearray, BatchHeader] | None:
+        section = b"" if is_aborted else bytes(records_section(data, 0, header))
+        spans = [] if is_aborted else scan_keys(section, header.record_count)
+        kept = self._kept(spans, header)
         if not kept:
             return self._emptied(header) if header.last_offset in self.plan.last_offsets else None
         if header.is_transactional:
             self._open_data.add(header.producer_id)
-        if any(record.value is None for record in kept):
-            return self._with_horizon(data if len(kept) == len(records) else None, header, kept)
-        if len(kept) == len(records):
+        has_tombstone = any(is_tombstone for _, _, is_tombstone, _, _ in kept)
+        if len(kept) == len(spans) and has_tombstone == header.has_delete_horizon:
             return data, header
-        return _encode(header, kept, base_timestamp_ms=kept[0].timestamp_ms, attributes=header.attributes & ~DELETE_HORIZON_BIT)
+        if has_tombstone == header.has_delete_horizon:
+            section = b"".join([section[start:end] for *_, start, end in kept])
+            return _sealed(header, section, len(kept), header.base_timestamp, header.max_timestamp, header.attributes)
+        rows = {delta for _, delta, *_ in kept}
+        records = [r for r in decode_records(data, has_crc_check=False) if r.offset - header.base_offset in rows]
+        if has_tombstone:
+            return self._with_horizon(header, records)
+        return _encode(
+            header, records, base_timestamp_ms=records[0].timestamp_ms, attributes=header.attributes & ~DELETE_HORIZON_BIT
+        )
 
-    def _with_horizon(
-        self, data: bytes | None, header: BatchHeader, records: list[RecordData]
-    ) -> tuple[bytes | bytearray, BatchHeader]:
-        """Return the batch with a delete horizon: the one it has, or delete.retention.ms from now. `data`: it, if unchanged."""
-        if header.has_delete_horizon and data is not None:
-            return data, header
-        horizon_ms = header.base_timestamp if header.has_delete_horizon else self.plan.now_ms + self.plan.delete_retention_ms
+    def _kept(self, spans: list[KeySpan], header: BatchHeader) -> list[KeySpan]:
+        """Return the records that stay."""
+        last, base_offset = self.last_offset_of_key, header.base_offset
+        kept = [span for span in spans if span[0] is not None and last.get(span[0], -1) <= base_offset + span[1]]
+        if self._is_past_horizon(header):
+            kept = [span for span in kept if not span[2]]
+        return kept
+
+    def _with_horizon(self, header: BatchHeader, records: list[RecordData]) -> tuple[bytearray, BatchHeader]:
+        """Return the batch with a delete horizon, delete.retention.ms from now."""
+        horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms
         return _encode(header, records, base_timestamp_ms=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
 
-    def _emptied(self, header: BatchHeader) -> tuple[bytes | bytearray, BatchHeader]:
+    def _emptied(self, header: BatchHeader) -> tuple[bytearray, BatchHeader]:
         """Return the batch without records; not transactional any more, for its marker may go before it does."""
         attributes = header.attributes & ~(TRANSACTIONAL_BIT | CODEC_MASK | DELETE_HORIZON_BIT)
-        return _encode(header, [], base_timestamp_ms=header.base_timestamp, attributes=attributes)
+        return _sealed(header, b"", 0, header.base_timestamp, header.max_timestamp, attributes)
 
 
 def _encode(
     header: BatchHeader, records: list[RecordData], *, base_timestamp_ms: int, attributes: int
 ) -> tuple[bytearray, BatchHeader]:
-    """Encode the records that stay, with their offsets, as the batch that had them."""
+    """Encode records with their offsets and times as the batch that had them, over another base timestamp."""
     section = bytearray()
     for record in records:
         write_record(
@@ -272,15 +280,21 @@ def _encode(
             record.headers,
         )
     max_timestamp_ms = header.max_timestamp
-    if records and not header.is_append_time:
+    if not header.is_append_time:
         max_timestamp_ms = max(record.timestamp_ms for record in records)
+    return _sealed(header, section, len(records), base_timestamp_ms, max_timestamp_ms, attributes)
+
+
+def _sealed(
+    header: BatchHeader, section: Buffer, count: int, base_timestamp_ms: int, max_timestamp_ms: int, attributes: int
+) -> tuple[bytearray, BatchHeader]:
+    """Return the batch of `header` with other records and times."""
     batch = bytearray(HEADER_BYTES)
-    if records:
-        batch += compress(header.codec, section)
+    batch += compress(attributes & CODEC_MASK, section)
     pack_header(
         batch,
         size_bytes=len(batch),
-        count=len(records),
+        count=count,
         last_offset_delta=header.last_offset_delta,
         base_timestamp_ms=base_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,

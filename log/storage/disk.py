@@ -17,6 +17,8 @@ from logflume.log.errors import StorageError
 
 from .errors import DiskFull
 
+_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+
 
 class File(Protocol):
     """An open file. Closed by `close`, or once nobody refers to it: a slice being sent keeps its file open."""
@@ -85,6 +87,10 @@ class Disk(Protocol):
     def fsync_dir(self, path: str) -> None: ...
 
     def free_bytes(self, path: str) -> int: ...
+
+    def boot_id(self) -> str:
+        """What changes when the machine loses power: unsynced writes may then have reached the disk out of order."""
+        ...
 
 
 def write_atomically(disk: Disk, path: str, content: bytes) -> None:
@@ -256,3 +262,10 @@ class OsDisk:
             return shutil.disk_usage(path).free
         except OSError as error:
             raise storage_error("stat", path, error) from error
+
+    def boot_id(self) -> str:
+        try:
+            with open(_BOOT_ID_FILE) as file:
+                return file.read().strip()
+        except OSError:
+            return ""

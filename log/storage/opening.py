@@ -17,7 +17,7 @@ from .disk import Disk, write_atomically
 from .epochs import LeaderEpochs
 from .partition import EPOCHS_FILE, PartitionLog
 from .producers import ProducerStates
-from .recovery import TakeBatch, scan_batches
+from .recovery import TakeBatch, keep_aside, scan_batches
 from .segment import INDEX_SUFFIXES, SEGMENT_SUFFIXES, Segment, file_name
 from .slices import AbortedTransaction, RecoveryReport
 from .snapshots import unpack_snapshot
@@ -55,7 +55,8 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
         recovery=report,
         cleaned_offset=checkpoint.cleaned_offset if checkpoint else 0,
     )
-    if checkpoint is None or checkpoint.swaps or is_new or not report.is_clean:
+    is_same_boot = checkpoint is not None and checkpoint.boot_id == disk.boot_id()
+    if checkpoint is None or checkpoint.swaps or is_new or not report.is_clean or not is_same_boot:
         log.checkpoint()
     return log
 
@@ -146,6 +147,7 @@ class _Recovery:
         self._disk = disk
         self._segments = segments
         self._has_gaps = has_gaps
+        self._may_have_holes = checkpoint is not None and checkpoint.boot_id not in ("", disk.boot_id())
         known = [segment for segment in segments if segment.info is not None]
         recovery_point = checkpoint.recovery_point if checkpoint else 0
         self.producers = replayed_producers(disk, directory, known, recovery_point)
@@ -160,25 +162,34 @@ class _Recovery:
             CorruptLog: damaged bytes that are not a torn tail, or a segment is missing; nothing was changed.
         """
         scanned_bytes = truncated_bytes = 0
+        kept_file = ""
         last = self._segments[-1]
         expected_offset = self._segments[0].base_offset
         for segment in self._segments:
             self._check_follows(segment, expected_offset)
             start, size_bytes = segment.size_bytes, max(self._disk.size(segment.path), 0)
             if start < size_bytes:
-                end = scan_batches(segment, start, size_bytes, segment.next_offset, self._take(segment))
+                end, has_more = scan_batches(
+                    segment,
+                    start,
+                    size_bytes,
+                    segment.next_offset,
+                    self._take(segment),
+                    may_have_holes=self._may_have_holes and segment is last,
+                )
                 scanned_bytes += size_bytes - start
                 if end < size_bytes:
                     if segment is not last:
                         # A segment is durable before the next one is made, so its end cannot be torn.
                         raise segment.corrupt(end, "it was complete, for a later segment exists")
                     truncated_bytes = size_bytes - end
+                    kept_file = keep_aside(segment, end, size_bytes, disk=self._disk) if has_more else ""
                     segment.file.truncate(end)
                 segment.sync()
             expected_offset = segment.next_offset
         rebuilt_indexes = sum(segment.rebuilt_indexes for segment in self._segments)
         where = (last.path, last.size_bytes) if truncated_bytes else ("", 0)
-        return RecoveryReport(not scanned_bytes, scanned_bytes, truncated_bytes, *where, rebuilt_indexes)
+        return RecoveryReport(not scanned_bytes, scanned_bytes, truncated_bytes, *where, rebuilt_indexes, kept_file)
 
     def _check_follows(self, segment: Segment, expected_offset: int) -> None:
         is_gap = segment.base_offset > expected_offset and not self._has_gaps

@@ -184,7 +184,7 @@ class PartitionLog:
     def _append_one(self, data: Buffer, header: BatchHeader, leader_epoch: int, now_ms: int, is_client: bool) -> AppendInfo:
         check_crc(data, header)
         if is_client:
-            check_client_batch(data, header, self.config, now_ms)
+            check_client_batch(header, self.config, now_ms)
         marker = parse_marker(data) if header.is_control else None
         if marker is not None:
             self._producers.check_marker(header, marker)
@@ -456,8 +456,16 @@ class PartitionLog:
         """Write the checkpoint of what the segments' infos hold; the recovery point is where they end."""
         infos = [segment.info for segment in self._segments if segment.info is not None]
         recovery_point = infos[-1].next_offset if infos else self._segments[0].base_offset
-        content = pack_checkpoint(Checkpoint(VERSION, self._log_start_offset, recovery_point, infos, self._cleaned_offset, swaps))
-        self._write_file(FILE_NAME, content)
+        checkpoint = Checkpoint(
+            VERSION,
+            self._log_start_offset,
+            recovery_point,
+            infos,
+            cleaned_offset=self._cleaned_offset,
+            boot_id=self._disk.boot_id(),
+            swaps=swaps,
+        )
+        self._write_file(FILE_NAME, pack_checkpoint(checkpoint))
         snapshots = [name for name in self._disk.list(self.directory) if name.endswith(".snapshot")]
         current = file_name(recovery_point, ".snapshot")
         for name in [name for name in snapshots if name <= current][:-_KEPT_SNAPSHOTS]:
@@ -560,7 +568,7 @@ class PartitionLog:
         """Return what to compact now, None if the log is not compacted or not dirty enough (min.cleanable.dirty.ratio)."""
         config = self.config
         cleanable: list[Segment] = []
-        for segment in self._segments[:-1] if config.is_compacted and self._failure is None else []:
+        for segment in self._segments[:-1] if config.is_compacted and not (self._failure or self._is_closed) else []:
             is_young = 0 < config.min_compaction_lag_ms > now_ms - segment.max_timestamp_ms
             if is_young or segment.next_offset > self.last_stable_offset:
                 break

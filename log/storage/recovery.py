@@ -1,7 +1,9 @@
 """Scanning a segment whose end is not known to be good: take in whole batches, tell a torn tail from corruption.
 
-A torn tail (an unfinished write before a crash) is cut off by the caller and reported. Damaged bytes with a valid batch anywhere
-behind them are not a torn tail, for batches are written and fsynced in order: `CorruptLog`, nothing is changed.
+A torn tail (an unfinished write before a crash) is cut off by the caller and reported. Damaged bytes with a good batch anywhere
+behind them are not a torn tail, for batches are written in order: `CorruptLog`, nothing is changed. Only when the machine
+lost power may writes that were not fsynced have reached the disk out of order; then the tail from the damage on is cut off,
+and its bytes are kept beside the segment (`keep_aside`), for nothing proves that they had not been acknowledged.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from crc32c import crc32c
 from logflume.log.batch.errors import CorruptBatch
 from logflume.log.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, check_crc, parse_header
 
-from .disk import File
+from .disk import Disk, File
 from .segment import Segment
 
 _WINDOW_BYTES = 4 * 1024 * 1024
@@ -25,15 +27,20 @@ TakeBatch = Callable[[BatchHeader, int, memoryview], None]
 """Called with each good batch: header, position, the batch's bytes."""
 
 
-def scan_batches(segment: Segment, start: int, size_bytes: int, expected_offset: int, take: TakeBatch) -> int:
-    """Take in every good batch of the segment's file from `start`, checksum and offset included; return where they end.
+def scan_batches(
+    segment: Segment, start: int, size_bytes: int, expected_offset: int, take: TakeBatch, *, may_have_holes: bool = False
+) -> tuple[int, bool]:
+    """Take in every good batch of the segment's file from `start`, checksum and offset included.
+
+    Returns where they end, and whether good batches follow later. Bytes between that position and `size_bytes`, the file's, are
+    a torn tail.
 
     Args:
-        size_bytes: of the file. Bytes between the returned position and it are a torn tail.
         expected_offset: no batch may begin before it.
+        may_have_holes: the machine lost power since the recovery point.
 
     Raises:
-        CorruptLog: damaged bytes with a good batch behind them.
+        CorruptLog: damaged bytes with a good batch behind them, and there cannot be holes.
     """
     position = start
     window, window_start = memoryview(b""), start
@@ -46,13 +53,26 @@ def scan_batches(segment: Segment, start: int, size_bytes: int, expected_offset:
             if header.base_offset < expected_offset:
                 raise CorruptBatch(f"expected an offset of at least {expected_offset}, found {header.base_offset}")
         except CorruptBatch as error:
-            if has_batch_behind(segment.file, position + 1, size_bytes, expected_offset):
+            has_more = has_batch_behind(segment.file, position + 1, size_bytes, expected_offset)
+            if has_more and not may_have_holes:
                 raise segment.corrupt(position, error) from error
-            return position
+            return position, has_more
         take(header, position, window[at : at + header.size_bytes])
         expected_offset = header.last_offset + 1
         position += header.size_bytes
-    return position
+    return position, False
+
+
+def keep_aside(segment: Segment, position: int, size_bytes: int, *, disk: Disk) -> str:
+    """Copy the bytes from `position` to the end of the segment's file, durably, to a file beside it; return its path."""
+    path = f"{segment.path}.{position}.torn"
+    copy = disk.open(path, create=True)
+    copy.truncate(0)
+    for start in range(position, size_bytes, _WINDOW_BYTES):
+        copy.write(start - position, [segment.file.read(start, min(_WINDOW_BYTES, size_bytes - start))])
+    copy.sync()
+    copy.close()
+    return path
 
 
 def _window_with_batch(

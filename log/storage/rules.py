@@ -1,10 +1,12 @@
-"""What a leader requires of a batch from a client, by its header (and its keys, on compacted topics). Pure."""
+"""What a leader requires of a batch from a client, by its header. Pure.
+
+That records of a compacted topic have keys is checked where a request is handled, for the answer names each record.
+"""
 
 from __future__ import annotations
 
 from logflume.log.batch.errors import CorruptBatch
 from logflume.log.batch.header import BatchHeader, Buffer, iter_batches
-from logflume.log.batch.records import first_null_key, records_section
 
 from .config import LogConfig
 from .errors import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, AppendRefused
@@ -24,7 +26,7 @@ def check_size(data: Buffer, *, is_client: bool) -> None:
         raise AppendRefused(INVALID_RECORD, "expected exactly one batch per partition in a produce request, found more")
 
 
-def check_client_batch(data: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def check_client_batch(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     """Check the rules for a batch that a client sent.
 
     Raises:
@@ -57,8 +59,6 @@ def check_client_batch(data: Buffer, header: BatchHeader, config: LogConfig, now
         raise AppendRefused(INVALID_RECORD, "a transactional batch needs a producer id")
     if config.message_timestamp_type == "CreateTime":
         _check_timestamps(header, config, now_ms)
-    if config.is_compacted:
-        _check_keys(data, header)
 
 
 def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
@@ -68,9 +68,3 @@ def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> No
         raise AppendRefused(INVALID_TIMESTAMP, f"timestamp {header.base_timestamp} is older than {oldest_ms} allows")
     if header.max_timestamp > newest_ms:
         raise AppendRefused(INVALID_TIMESTAMP, f"timestamp {header.max_timestamp} is later than {newest_ms} allows")
-
-
-def _check_keys(data: Buffer, header: BatchHeader) -> None:
-    row = first_null_key(bytes(records_section(data, 0, header)), header.record_count)
-    if row >= 0:
-        raise AppendRefused(INVALID_RECORD, f"record {row} has no key; a compacted topic needs one")

@@ -73,6 +73,7 @@ class RecoveryReport(NamedTuple):
     Attributes:
         scanned_bytes: bytes checked from the recovery point on.
         truncated_bytes: length of the torn tail that was cut off, 0 for none; `truncated_file`, `truncated_position` say where.
+        kept_file: a copy of the tail that was cut off, if good batches were in it, which only a power loss explains; else "".
         rebuilt_indexes: how many index files were made anew.
     """
 
@@ -82,3 +83,4 @@ class RecoveryReport(NamedTuple):
     truncated_file: str = ""
     truncated_position: int = 0
     rebuilt_indexes: int = 0
+    kept_file: str = ""

@@ -26,6 +26,7 @@ COMMANDS: dict[str, Command] = {
     "group": Command("group", "List, describe and reset consumer groups"),
     "connect": Command("connect", "Run, check and list connectors"),
     "run": Command("run", "Run a Python file that defines a topology"),
+    "backfill": Command("backfill", "Compute a query's history on Spark and hand it to the live query"),
     "doctor": Command("doctor", "Check this machine and a data directory or server"),
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from logflume.log.schemas import Kind
 
 from .. import graph as g
@@ -80,7 +83,10 @@ def _add(generator: Generator, aggregator: g.Aggregator, name: str, arg: Fragmen
             writer.line(f"{name} = {wrap}({name})")
 
 
-def _extreme(symbol: str):  # type: ignore[no-untyped-def]
+Change = Callable[[Generator, g.Aggregator, list[str], list[Fragment], bool], None]
+
+
+def _extreme(symbol: str) -> Change:
     def write(generator: Generator, aggregator: g.Aggregator, names: list[str], args: list[Fragment], is_first: bool) -> None:
         name, arg = names[0], args[0]
         if is_first:
@@ -95,7 +101,9 @@ def _extreme(symbol: str):  # type: ignore[no-untyped-def]
     return write
 
 
-def _guarded(generator, aggregator, names, arg, is_first, change) -> None:  # type: ignore[no-untyped-def]
+def _guarded(
+    generator: Generator, aggregator: g.Aggregator, names: list[str], arg: Fragment, is_first: bool, change: Callable[[], None]
+) -> None:
     """Write the change for a value that is not null; a null one leaves the state."""
     writer = generator.writer
     if not arg.is_nullable:
@@ -153,4 +161,6 @@ def results(generator: Generator, node: g.Aggregate, states: list[list[str]]) ->
     return found
 
 
-_INLINE = {"count": _count, "sum": _sum, "mean": _mean, "min": _extreme("<"), "max": _extreme(">")}
+_INLINE: Mapping[str, Change] = MappingProxyType(
+    {"count": _count, "sum": _sum, "mean": _mean, "min": _extreme("<"), "max": _extreme(">")}
+)

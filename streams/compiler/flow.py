@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from logflume.log.errors import InvalidInput
 
 from ..expr import ColumnRef, Side
-from .expressions import Fragment
+from .expressions import Fragment, identifier
 
 ColumnId = tuple[Side, str]
 NO_COLUMNS: Mapping[ColumnId, Fragment] = MappingProxyType({})
@@ -42,6 +42,37 @@ class Flow:
         if found is None:
             raise InvalidInput(f"column {ref.name!r} ({ref.side}) is not part of this edge")
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What nodes and stores are called in the text: an identifier each, no two alike; nothing for the only store there is."""
+
+    nodes: Mapping[str, str]
+    stores: Mapping[str, str]
+
+    @classmethod
+    def of(cls, nodes: Iterable[str], stores: Sequence[str]) -> Labels:
+        """Make labels for the names."""
+        return cls(_unique(nodes), {stores[0]: ""} if len(stores) == 1 else _unique(stores))
+
+    def local(self, part: str, store: str) -> str:
+        """Return the name of a local that belongs to a store."""
+        return f"{part}_{self.stores[store]}" if self.stores[store] else part
+
+
+def _unique(names: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        label = base = identifier(name)
+        number = 1
+        while label in taken:
+            number += 1
+            label = f"{base}_{number}"
+        taken.add(label)
+        found[name] = label
+    return found
 
 
 @dataclass(slots=True)

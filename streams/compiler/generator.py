@@ -12,6 +12,7 @@ from logflume.log.schemas import Column, is_object_class, object_codec
 
 from .. import graph as g
 from ..expr import WHOLE, Expr, Side, columns_used
+from ..seams import Entry
 from .expressions import Compiler, Fragment, Namespace, identifier
 from .flow import ColumnId, Flow, Writer
 from .usage import Wiring, is_needed, sees_null
@@ -47,13 +48,34 @@ class Generator:
         """Begin another function."""
         self.has_chunk = has_chunk
         self.writer.names = set(_RESERVED)
-        for store in (getattr(node, "store", None) for node in self.wiring.nodes.values()):
-            if store is not None:
-                self.writer.names |= {f"{part}_{identifier(store)}" for part in ("store", "entries", "dirty", "now")}
+        labels = self.wiring.labels
+        for store in labels.stores:
+            self.writer.names |= {labels.local(part, store) for part in ("store", "entries", "dirty", "now")}
         for name in self.wiring.outputs:
-            self.writer.names |= {f"{identifier(name)}_{part}" for part in ("keys", "values", "times", "causes")}
+            self.writer.names |= {f"{labels.nodes[name]}_{part}" for part in ("keys", "values", "times", "causes")}
         self.namespace.is_taken = lambda name: name in self.writer.names and name not in _FIXED_GLOBALS
         self.outputs, self.clocks, self.stores, self.loads = {}, {}, {}, {}
+
+    def label(self, name: str) -> str:
+        """Return what a node is called in the text."""
+        return self.wiring.labels.nodes[name]
+
+    def local(self, part: str, store: str) -> str:
+        """Return the local that holds a part of a store: store, entries, dirty or now."""
+        return self.wiring.labels.local(part, store)
+
+    def entries(self, store: str) -> tuple[str, str]:
+        """Return the locals that hold a store's entries and its dirty keys, noting that this function uses them."""
+        self.stores[store] = None
+        self.namespace.add("Entry", Entry)
+        return self.local("entries", store), self.local("dirty", store)
+
+    def state_locals(self, node: g.Aggregate, *, prefix: str = "") -> list[list[str]]:
+        """Return new locals for the state of each aggregation."""
+        return [
+            [self.writer.local(identifier(f"{prefix}{a.name}_{c.name}")) for c in a.aggregator.state_columns]
+            for a in node.aggregations
+        ]
 
     def forward(self, name: str, flow: Flow) -> None:
         """Write what the consumers of a node do with its record, in order of their creation."""
@@ -198,6 +220,11 @@ _LOOP = frozenset(
 )
 _OUTSIDE = frozenset(("entry", "state", "before", "stores", "make_view"))
 _RESERVED = frozenset(dir(builtins)) | _FIXED_GLOBALS | _LOOP | _OUTSIDE
+
+
+def keyed(flow: Flow) -> dict[ColumnId, Fragment]:
+    """Return the columns that a change of the value leaves as they are, without the key as an object."""
+    return {c: f for c, f in flow.columns.items() if c[0] is not Side.VALUE and c[1] != WHOLE}
 
 
 def row_class(names: tuple[str, ...]) -> Any:

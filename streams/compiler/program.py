@@ -14,11 +14,23 @@ from typing import Any
 
 from .. import graph as g
 from ..seams import Outputs, Problems, StateStore, StoreSpec
-from .expressions import Compiler, Namespace, identifier
-from .flow import Writer
+from .aggregates import emit_aggregate, emit_flush
+from .expressions import Compiler, Namespace
+from .flow import Labels, Writer
 from .generator import Emit, Generator
-from .stateful import emit_aggregate, emit_flush, emit_join, emit_restore, emit_source
-from .stateless import emit_filter, emit_flat_map, emit_foreach, emit_pass, emit_project, emit_rekey, emit_repartition, emit_sink
+from .joins import emit_join
+from .sources import emit_restore, emit_source
+from .stateless import (
+    emit_filter,
+    emit_flat_map,
+    emit_foreach,
+    emit_pass,
+    emit_project,
+    emit_rekey,
+    emit_repartition,
+    emit_sink,
+    emit_to_table,
+)
 from .usage import Wiring, wire
 
 EMITTERS: Mapping[type, Emit] = MappingProxyType(
@@ -31,6 +43,7 @@ EMITTERS: Mapping[type, Emit] = MappingProxyType(
         g.Aggregate: emit_aggregate,
         g.StreamTableJoin: emit_join,
         g.ToStream: emit_pass,
+        g.ToTable: emit_to_table,
         g.Merge: emit_pass,
         g.Foreach: emit_foreach,
         g.Sink: emit_sink,
@@ -119,7 +132,7 @@ def compile_program(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs
         "restore": {n.name: _function(generator, "restore", n) for n in _kept_tables(wiring)},
         "flush": {n.name: _function(generator, "flush", n) for n in _flushed(wiring)},
     }
-    text = _module(bodies, [store.name for store in store_specs(wiring.nodes)])
+    text = _module(bodies, wiring.labels)
     scope: dict[str, Any] = dict(namespace.values)
     exec(compile(text, f"<topology {'-'.join(sources)}>", "exec"), scope)
     topics = {name: _topic(wiring.nodes[name]) for name in sources}
@@ -154,8 +167,8 @@ def store_specs(nodes: Mapping[str, g.Node]) -> tuple[StoreSpec, ...]:
                 for c in a.aggregator.state_columns
             )
             found.append(StoreSpec(node.store, node.schema.key, columns, node.window))
-        elif isinstance(node, g.Source) and node.store is not None:
-            found.append(StoreSpec(node.store, node.schema.key, node.schema.value, node.schema.window))
+        elif (store := g.store_of(node)) is not None:
+            found.append(StoreSpec(store, node.schema.key, node.schema.value, node.schema.window))
     return tuple(found)
 
 
@@ -180,10 +193,10 @@ def _function(generator: Generator, role: str, node: g.Node) -> str:
     """Return the text of one function, written as the body of `bind`."""
     writer = generator.writer
     generator.start(has_chunk=role != "flush")
-    writer.names |= {f"view_{identifier(name)}" for name in generator.wiring.sources}
+    writer.names |= {f"view_{generator.label(name)}" for name in generator.wiring.sources}
     writer.globals = generator.namespace.values
     writer.lines, writer.depth = [], 2
-    label = identifier(node.name)
+    label = generator.label(node.name)
     if role == "flush":
         assert isinstance(node, g.Aggregate)
         emit_flush(generator, node)
@@ -212,17 +225,17 @@ def _write_loop(generator: Generator, role: str, node: g.Node) -> None:
 def _write_head(generator: Generator, role: str, node: g.Node) -> None:
     writer = generator.writer
     for store in generator.stores:
-        label = identifier(store)
-        writer.line(f"entries_{label}, dirty_{label} = store_{label}.resident, store_{label}.dirty")
+        entries, dirty, kept = (generator.local(part, store) for part in ("entries", "dirty", "store"))
+        writer.line(f"{entries}, {dirty} = {kept}.resident, {kept}.dirty")
     for store in generator.clocks:
-        writer.line(f"now_{identifier(store)} = store_{identifier(store)}.stream_time_ms")
+        writer.line(f"{generator.local('now', store)} = {generator.local('store', store)}.stream_time_ms")
     for output in generator.outputs:
-        label = identifier(output)
+        label = generator.label(output)
         lists = [f"{label}_keys", f"{label}_values", f"{label}_times", *([f"{label}_causes"] if generator.has_chunk else [])]
         writer.line(f"{', '.join(lists)} = {', '.join('[]' for _ in lists)}")
     if role == "flush":
         return
-    writer.line(f"view = view_{identifier(node.name)}")
+    writer.line(f"view = view_{generator.label(node.name)}")
     writer.line("keys, values, times = view.take(chunk, start, stop)")
     if role == "restore":
         return
@@ -230,15 +243,15 @@ def _write_head(generator: Generator, role: str, node: g.Node) -> None:
         wanted = "(key for key in keys if key is not None)"
         if window is not None:
             wanted = f"window_keys(keys, times, {window.size_ms}, {window.advance_ms})"
-        writer.line(f"store_{identifier(store)}.load({wanted})")
+        writer.line(f"{generator.local('store', store)}.load({wanted})")
 
 
 def _write_tail(generator: Generator, role: str, node: g.Node) -> None:
     writer = generator.writer
     for store in generator.clocks:
-        writer.line(f"store_{identifier(store)}.stream_time_ms = now_{identifier(store)}")
+        writer.line(f"{generator.local('store', store)}.stream_time_ms = {generator.local('now', store)}")
     for output in generator.outputs:
-        label = identifier(output)
+        label = generator.label(output)
         more = ""
         if generator.has_chunk:
             more = f", headers=headers_at(chunk, start, stop, {label}_causes), causes={label}_causes"
@@ -248,20 +261,20 @@ def _write_tail(generator: Generator, role: str, node: g.Node) -> None:
         writer.line("view.release(stop)")
 
 
-def _module(bodies: Mapping[str, Mapping[str, str]], stores: Sequence[str]) -> str:
+def _module(bodies: Mapping[str, Mapping[str, str]], labels: Labels) -> str:
     writer = Writer()
     with writer.block("def bind(stores, send, report, make_view):"):
-        for store in stores:
-            writer.line(f"store_{identifier(store)} = stores[{store!r}]")
+        for store in labels.stores:
+            writer.line(f"{labels.local('store', store)} = stores[{store!r}]")
         for name in bodies["process"]:
-            writer.line(f"view_{identifier(name)} = make_view()")
+            writer.line(f"view_{labels.nodes[name]} = make_view()")
     parts = [writer.text()]
     for functions in bodies.values():
         parts += ["\n" + text for text in functions.values()]
     writer = Writer(depth=1)
     writer.line("return {")
     for role, functions in bodies.items():
-        entries = ", ".join(f"{name!r}: {role}_{identifier(name)}" for name in functions)
+        entries = ", ".join(f"{name!r}: {role}_{labels.nodes[name]}" for name in functions)
         writer.line(f"    {role!r}: {{{entries}}},")
     writer.line("}")
     return "".join([*parts, "\n", writer.text()])

@@ -38,11 +38,13 @@ class Engine:
         options: EngineOptions | None = None,
         *,
         monotonic_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         self.plan = plan
         self.options = options or EngineOptions()
         self._log_handle = log
         self._monotonic_s = monotonic_s
+        self._wall_s = wall_s
         specs = {spec.name: spec for sub in plan.subtopologies for spec in sub.program.stores}
         self._readers = StoreReaders(specs)
         self._commit_times = CommitTimes()
@@ -69,8 +71,10 @@ class Engine:
         assert self._thread is None, "an engine is started once"
         admin = self._log_handle.admin()
         topics = prepare_topics(self.plan, admin)
+        if self.options.dead_letter_topic is not None:
+            admin.ensure_topic(self.options.dead_letter_topic)
         self._directory = StateDirectory(self.options.state_dir, self.plan.application, new_id=uuid.uuid4())
-        around = Surroundings(self.plan, self.options, self._directory, topics, admin)
+        around = Surroundings(self.plan, self.options, self._directory, topics, admin, self._wall_s)
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
         self._thread.start()
 

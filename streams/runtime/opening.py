@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from logflume.log import InvalidInput, StorageError
@@ -19,6 +19,9 @@ from .restore import Restoration
 from .task import Task, task_name
 from .topics import TopicMap
 
+_TOMBSTONES_SURE_S = 20 * 3600.0
+"""Less than the default `delete.retention.ms` of compacted topics, 24 hours."""
+
 _log = logging.getLogger("logflume.streams")
 
 
@@ -31,6 +34,7 @@ class Surroundings:
     directory: StateDirectory
     topics: TopicMap
     admin: Admin
+    wall_s: Callable[[], float]
 
 
 def start_positions(
@@ -98,7 +102,7 @@ def open_task(
         state = _open_state(around, subtopology, name, memory_bytes)
         ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
         if ranges is None or any(state.checkpoint.inputs.get(tp, 0) > positions[tp] for tp in inputs):
-            _log.warning("task %s: the local state does not fit the log (offsets or changelog went back); rebuilding it", name)
+            _log.warning("task %s: the local state does not fit the log (too old, or the log went back); rebuilding it", name)
             state.close()
             around.directory.wipe(name)
             state = _open_state(around, subtopology, name, memory_bytes)
@@ -176,18 +180,22 @@ def _ranges(
     checkpoint: Checkpoint,
     positions: Mapping[TopicPartition, int],
 ) -> dict[str, tuple[TopicPartition, int, int]] | None:
-    """Return store -> (partition to restore from, from, to); None when the local state is not within the log."""
+    """Return store -> (partition to restore from, from, to); None when the local state cannot be brought up to date by its tail.
+
+    That is when it is not within the log, or so old that compaction may have removed tombstones it has not seen.
+    """
     sources = {
         spec.name: TopicPartition(around.topics.changelogs[subtopology.name, spec.name], partition)
         for spec in subtopology.program.stores
     }
+    is_stale = around.wall_s() - checkpoint.written_s > _TOMBSTONES_SURE_S
     starts = around.admin.start_offsets(set(sources.values()))
     ends = around.admin.end_offsets(set(sources.values()))
     ranges = {}
     for store, source in sources.items():
         end = positions.get(source, 0) if store in subtopology.table_sources else ends[source]
         local = checkpoint.changelogs.get(store)
-        if local is not None and (local > end or local < starts[source]):
+        if local is not None and (local > end or local < starts[source] or (is_stale and local < end)):
             return None
         ranges[store] = (source, starts[source] if local is None else local, end)
     return ranges

@@ -41,13 +41,14 @@ class EngineOptions:
 
     Attributes:
         state_dir: where state lives; each running instance of an application takes a numbered directory of its own in it.
-        commit_interval_ms: longest time between the first change and its task commit.
+        commit_interval_ms: time between task commits while there is something to commit; after a pause the first comes at once.
         commit_bytes: input that makes a task commit due earlier.
         memory_bytes: for entries in memory, all stores of the application together.
         buffered_records_max: per input partition; beyond it fetching that partition pauses.
         offset_reset: where an input without committed offset begins, "earliest" or "latest".
         dead_letter_topic: where records that cannot be processed are kept, None: only in the log.
         transaction_timeout_ms: how long an instance that died in the middle of a transaction can hold up readers and successors.
+        purge_interval_ms: how often what was processed is deleted from repartition topics.
         leaves_group: on a graceful stop, hand the partitions to other instances at once.
         failpoint: called with a name at each step of a task commit (before-flush, after-flush, after-produce, after-send-offsets
             or after-log-flush, after-log-commit, before-store-batch, after-store-batch); tests kill the process in it.
@@ -66,7 +67,7 @@ class EngineOptions:
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
     transaction_timeout_ms: int = 10_000
-    replication_factor: int = -1
+    purge_interval_ms: int = 30_000
     leaves_group: bool = True
     failpoint: Callable[[str], None] = no_failpoint
 
@@ -79,7 +80,14 @@ class EngineOptions:
             object.__setattr__(self, name, kind(value))
         if self.offset_reset not in ("earliest", "latest"):
             raise InvalidInput(f"offset_reset must be 'earliest' or 'latest', not {self.offset_reset!r}")
-        for name in ("commit_interval_ms", "commit_bytes", "memory_bytes", "buffered_records_max", "session_timeout_ms"):
+        for name in (
+            "commit_interval_ms",
+            "commit_bytes",
+            "memory_bytes",
+            "buffered_records_max",
+            "session_timeout_ms",
+            "purge_interval_ms",
+        ):
             if getattr(self, name) <= 0:
                 raise InvalidInput(f"{name} must be greater than 0, not {getattr(self, name)}")
         if self.transaction_timeout_ms <= self.commit_interval_ms:

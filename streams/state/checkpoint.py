@@ -19,26 +19,28 @@ class Checkpoint:
         input_times_ms: running maximum of time of each input, -1 before its first record.
         changelogs: store -> next offset of its changelog (or of its table source) not yet in the store.
         store_times_ms: store -> its stream time.
+        written_s: wall clock at the commit, seconds since the epoch.
     """
 
     inputs: dict[TopicPartition, int] = field(default_factory=dict)
     input_times_ms: dict[TopicPartition, int] = field(default_factory=dict)
     changelogs: dict[str, int] = field(default_factory=dict)
     store_times_ms: dict[str, int] = field(default_factory=dict)
+    written_s: float = 0.0
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return a checkpoint as MessagePack."""
     times = checkpoint.input_times_ms
     inputs = [(tp.topic, tp.partition, offset, times.get(tp, -1)) for tp, offset in checkpoint.inputs.items()]
-    return msgspec.msgpack.encode((inputs, checkpoint.changelogs, checkpoint.store_times_ms))
+    return msgspec.msgpack.encode((inputs, checkpoint.changelogs, checkpoint.store_times_ms, checkpoint.written_s))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Return the checkpoint. Raises CorruptLog for bytes that are not one."""
     try:
-        inputs, changelogs, times = msgspec.msgpack.decode(
-            data, type=tuple[list[tuple[str, int, int, int]], dict[str, int], dict[str, int]]
+        inputs, changelogs, times, written_s = msgspec.msgpack.decode(
+            data, type=tuple[list[tuple[str, int, int, int]], dict[str, int], dict[str, int], float]
         )
     except msgspec.MsgspecError as error:
         raise CorruptLog(f"the checkpoint of a state directory cannot be read: {error}") from error
@@ -47,4 +49,5 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         {TopicPartition(topic, partition): time_ms for topic, partition, _, time_ms in inputs},
         changelogs,
         times,
+        written_s,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from logflume.streams.seams import StoreSpec
@@ -22,14 +23,28 @@ class DirtyEntries:
     values: list[bytes | None]
     timestamps_ms: list[int]
 
+    def deleted(self) -> list[bytes]:
+        """Return the keys of deleted entries."""
+        if None not in self.values:
+            return []
+        return [key for key, value in zip(self.keys, self.values, strict=True) if value is None]
+
 
 class TaskState:
     """Stores by name, and the checkpoint they stand at. One thread, except what `reader` returns."""
 
     def __init__(
-        self, path: Path, *, application: str, task: str, specs: Sequence[StoreSpec], memory_bytes: int = 256 << 20
+        self,
+        path: Path,
+        *,
+        application: str,
+        task: str,
+        specs: Sequence[StoreSpec],
+        memory_bytes: int = 256 << 20,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         """Open or create; raises as TaskDb does."""
+        self._wall_s = wall_s
         self.db = TaskDb(path, application=application, task=task, specs=specs)
         self.checkpoint = self.db.checkpoint() or Checkpoint()
         times = self.checkpoint.store_times_ms
@@ -49,10 +64,11 @@ class TaskState:
             dirty = entries.get(name, _NOTHING)
             store.put_into(batch, dirty.keys, dirty.values)
         times = {name: store.stream_time_ms for name, store in self.stores.items()}
-        self.checkpoint = Checkpoint(checkpoint.inputs, checkpoint.input_times_ms, checkpoint.changelogs, times)
+        self.checkpoint = replace(checkpoint, store_times_ms=times, written_s=self._wall_s())
         self.db.write(batch, self.checkpoint)
-        for store in self.stores.values():
-            store.committed()
+        for name, store in self.stores.items():
+            dirty = entries.get(name, _NOTHING)
+            store.committed(deleted=dirty.deleted())
             store.expire()
 
     def restore(self, store: Store, keys: Sequence[bytes | None], values: Sequence[bytes | None], checkpoint: Checkpoint) -> None:
@@ -61,8 +77,8 @@ class TaskState:
         for key, value in zip(keys, values, strict=True):
             if key is not None:
                 store.restored(key, value, batch)
-        self.checkpoint = checkpoint
-        self.db.write(batch, checkpoint)
+        self.checkpoint = replace(checkpoint, written_s=self._wall_s())
+        self.db.write(batch, self.checkpoint)
 
     def preload(self) -> None:
         """Read small stores into memory, so that their keys need no look on disk from then on."""

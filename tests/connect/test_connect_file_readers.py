@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logflume.connect import Idle, Offset, SourceBatch, SourceChanged, SourceContext, load_connector
-from logflume.connect.connectors.row_ends import quoted_row_ends
+from logflume.connect.connectors.row_ends import _walk, newline_ends, quoted_row_ends
 from logflume.log import InvalidInput
 
 BASE = {"name": "f", "connector": "file-source", "topic": "t"}
@@ -76,6 +77,14 @@ def test_row_ends_agree_with_the_csv_module(rows: list[list[str]]) -> None:
     assert [
         next(csv.reader([part.removesuffix("\n")] if "\n" not in part[:-1] else io.StringIO(part, newline=""))) for part in parts
     ] == rows
+
+
+@given(st.lists(st.text(st.sampled_from('ab,"\n'), max_size=8), max_size=6).map("\n".join))
+def test_counting_quotes_and_walking_agree(text: str) -> None:
+    data = (text + "\n").encode()
+    ends = newline_ends(data)
+    quotes = np.flatnonzero(np.frombuffer(data, np.uint8) == ord('"'))
+    assert quoted_row_ends(data, delimiter=b",").tolist() == _walk(data, ends, quotes, b",").tolist()
 
 
 TYPED = "n BIGINT, d DOUBLE, ok BOOLEAN, s STRING, day DATE, at TIMESTAMP, money DECIMAL(6,2), t TIME"

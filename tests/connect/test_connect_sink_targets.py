@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from logflume.connect import (
     RowSchema,
@@ -22,7 +24,9 @@ from logflume.connect import (
     load_connector,
     parse_columns,
 )
-from logflume.log.records import TopicPartition
+from logflume.connect.connectors.sql_statements import TableWriter, upsert_of
+from logflume.connect.connectors.sql_tables import make_table
+from logflume.log import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SQL = {"name": "s", "connector": "sql-sink", "topics": "t"}
@@ -188,6 +192,34 @@ def test_a_constraint_of_the_table_stops_the_task_and_writes_nothing(tmp_path: P
         task.flush(is_final=True)
     task.close()
     assert query(tmp_path / "a.db", "select * from t") == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "expected"),
+    [
+        (postgresql.dialect(), "ON CONFLICT (id) DO UPDATE SET name = excluded.name"),
+        (mysql.dialect(), "ON DUPLICATE KEY UPDATE id = VALUES(id), name = VALUES(name)"),
+        (sqlite.dialect(), "ON CONFLICT (id) DO UPDATE SET name = excluded.name"),
+    ],
+)
+def test_upserts_speak_the_dialect(dialect: sa.Dialect, expected: str) -> None:
+    table = make_table("t", parse_columns("id STRING, name STRING"), ("id",))
+    statement = upsert_of(dialect.name, table, ["id"])
+    assert statement is not None
+    assert expected in str(statement.compile(dialect=dialect))
+    assert "CREATE TABLE t" in str(sa.schema.CreateTable(table).compile(dialect=dialect))
+
+
+def test_a_database_without_upsert_deletes_and_inserts() -> None:
+    columns = parse_columns("id INT, name STRING")
+    table = make_table("t", columns, ("id",))
+    engine = sa.create_engine("sqlite://")
+    writer = TableWriter(table, "oracle", is_upsert=True)
+    with engine.begin() as connection:
+        table.create(connection)
+        writer.write(connection, [], {(1,): (1, "a"), (2,): (2, "b")}, columns, [0])
+        writer.write(connection, [], {(1,): (1, "c"), (2,): None, (3,): (3, "d")}, columns, [0])
+        assert connection.execute(sa.select(table).order_by("id")).all() == [(1, "c"), (3, "d")]
 
 
 def files(root: Path) -> list[str]:

@@ -240,6 +240,20 @@ def test_two_connectors_of_one_name_are_refused(log: Log, tmp_path: Path) -> Non
         Worker(log, [connector, connector])
 
 
+def test_a_target_that_is_down_is_tried_again(log: Log, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write_rows(path, range(50))
+    run_once(log, {**SOURCE, "file": str(path)})
+    keys = {"name": "db", "connector": "sql-sink", "topics": "t", "value.columns": "id INT, name STRING"}
+    with Worker(log, [load_connector({**keys, "connection.url": f"sqlite:///{tmp_path / 'mount' / 'a.db'}"})]) as worker:
+        eventually(lambda: worker.status()[0].state is State.RESTARTING)
+        assert "unable to open database file" in str(worker.status()[0].cause)
+        (tmp_path / "mount").mkdir()
+        eventually(lambda: worker.status()[0].records == 50)
+        assert worker.status()[0].state is State.RUNNING
+        assert worker.status()[0].tasks[0].restarts >= 1
+
+
 PLUGIN = """
 from logflume.connect import *
 import numpy as np

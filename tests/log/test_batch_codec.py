@@ -37,7 +37,7 @@ from logflume.log.batch import (
     stamp_append_time,
 )
 from logflume.log.batch.header import seal
-from logflume.log.batch.records import first_null_key
+from logflume.log.batch.records import scan_keys
 from logflume.log.batch.tiers import KernelTier, kernel_tier
 from logflume.log.records import Chunk
 
@@ -280,11 +280,15 @@ def test_any_records_section_is_refused_or_decoded(section: bytes, count: int, l
 
 @settings(max_examples=150, deadline=None)
 @given(rows, st.binary(max_size=60), st.integers(1, 6))
-def test_a_missing_key_is_found(given_rows: Rows, garbage: bytes, count: int) -> None:
-    wanted = next((i for i, row in enumerate(given_rows) if row[0] is None), -1)
-    assert first_null_key(bytes(batch_of(given_rows)[61:]), len(given_rows)) == wanted
+def test_keys_are_scanned_like_records_are_decoded(given_rows: Rows, garbage: bytes, count: int) -> None:
+    section = bytes(batch_of(given_rows)[61:])
+    found = scan_keys(section, len(given_rows))
+    assert [(key, delta, is_null) for key, delta, is_null, _, _ in found] == [
+        (row[0], i, row[1] is None) for i, row in enumerate(given_rows)
+    ]
+    assert b"".join(section[start:end] for *_, start, end in found) == section
     try:
-        assert -1 <= first_null_key(garbage, count) < count
+        assert len(scan_keys(garbage, count)) == count
     except CorruptBatch:
         return
 

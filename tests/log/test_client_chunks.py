@@ -48,6 +48,30 @@ def test_arrow_holds_the_same(given_rows: Rows) -> None:
     assert batch.column("offset").to_pylist() == list(range(len(given_rows)))
 
 
+@settings(max_examples=100, deadline=None)
+@given(rows, st.integers(0, 3))
+def test_arrow_comes_back_as_the_same_records(given_rows: Rows, skip: int) -> None:
+    pytest.importorskip("pyarrow", reason="the arrow extra is not installed")
+    batch = chunk_of(given_rows).to_arrow().slice(skip)
+    found = Chunk.from_arrow("t", batch, partition=3)
+    assert [(r.key, r.value, r.timestamp_ms) for r in found.records()] == [row[:3] for row in given_rows[skip:]]
+    assert found.offsets.tolist() == list(range(len(found)))
+
+
+def test_arrow_tables_of_text_without_keys_are_taken_and_others_refused() -> None:
+    pa = pytest.importorskip("pyarrow", reason="the arrow extra is not installed")
+    table = pa.concat_tables([pa.table({"value": ["a", None]}), pa.table({"value": ["é"]})])
+    found = Chunk.from_arrow("t", table)
+    assert (found.keys(), found.values()) == ([None] * 3, [b"a", None, "é".encode()])
+    assert found.timestamps_ms.min() > 1_600_000_000_000
+    with pytest.raises(InvalidInput, match="expected a column 'value'"):
+        Chunk.from_arrow("t", pa.table({"v": ["a"]}))
+    with pytest.raises(InvalidInput, match="column 'value': expected binary or string, found double"):
+        Chunk.from_arrow("t", pa.table({"value": [1.5]}))
+    with pytest.raises(InvalidInput, match="column 'timestamp_ms' has nulls"):
+        Chunk.from_arrow("t", pa.table({"value": ["a", "b"], "timestamp_ms": [1, None]}))
+
+
 def test_arrow_of_rows_in_another_order_than_their_bytes() -> None:
     pytest.importorskip("pyarrow", reason="the arrow extra is not installed")
     chunk = Chunk.from_columns("t", [b"a", b"bb", None], [b"1", b"22", b"333"], [1, 2, 3])

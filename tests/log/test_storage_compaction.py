@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import random
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from logflume.log import StorageError
 from logflume.log.batch import Codec, RecordData, decode_records, encode_batch, iter_batches, visible_batches
-from logflume.log.storage import LogConfig, PartitionLog, run_compaction
+from logflume.log.storage import Cleaner, LogConfig, OsDisk, PartitionLog, run_compaction
 from logflume.log.storage.checkpoint import FILE_NAME
 from logflume.log.storage.testing import PowerCut, SimulatedDisk
 
@@ -312,3 +314,29 @@ def test_the_checkpoint_of_an_older_log_has_no_cleaned_offset() -> None:
     log.close()
     assert open_log(disk).compaction_plan(0) is None
     assert FILE_NAME in disk.list(DIRECTORY)
+
+
+def test_the_cleaner_compacts_in_a_process_and_reports_damage(tmp_path: Path) -> None:
+    async def main() -> None:
+        def make(name: str) -> PartitionLog:
+            log = PartitionLog.open(str(tmp_path / name), disk=OsDisk(), config=CONFIG, now_ms=0)
+            for i in range(5):
+                Writer(log).put(1, b"value %d" % i)
+                log.roll()
+            return log
+
+        log, damaged = make("good-0"), make("bad-0")
+        cleaner = Cleaner()
+        freed = await cleaner.clean([log], now_ms=0)
+        assert freed[log.directory] > 0
+        assert [r.value for r in committed(log)] == [b"value 4"] * 2
+        path = tmp_path / "bad-0" / f"{0:020d}.log"
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+        with pytest.raises(StorageError, match=r"cannot compact .*bad-0: .*expected a batch at position 0"):
+            await cleaner.clean([damaged], now_ms=0)
+        await cleaner.close()
+        assert await cleaner.clean([damaged], now_ms=0) == {}
+        log.close()
+        damaged.close()
+
+    asyncio.run(main())

@@ -13,6 +13,7 @@ import pytest
 import logflume as lf
 from logflume import col
 from logflume.log import UnknownName
+from logflume.log.records import Chunk
 from logflume.streams.testing import TestRecord, TopologyTestDriver, WindowedKey
 
 
@@ -376,3 +377,35 @@ def test_the_driver_names_near_topics_and_stores() -> None:
         driver.input("click")
     with pytest.raises(UnknownName, match="unknown store"):
         driver.store("counts")
+
+
+def test_names_that_differ_only_in_punctuation_stay_apart() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().count(name="a-b").to("out-1")
+    clicks.filter(col.ms > 5).group_by_key().count(name="a_b").to("out_1")
+    driver = drive(app, [Click("a", 1), Click("b", 9)])
+    assert [v["count"] for v in values(driver, "out-1")] == [1, 2]
+    assert [v["count"] for v in values(driver, "out_1")] == [1]
+
+
+def test_headers_pass_on_to_what_a_record_causes() -> None:
+    app, clicks = click_app()
+    clicks.filter(col.ms > 1).to("out")
+    program = app.plan().subtopologies[0].program
+    seen: list[Any] = []
+
+    class Outputs:
+        def send(self, node: str, keys: Any, values: Any, timestamps_ms: Any, **more: Any) -> None:
+            seen.append(more["headers"])
+
+    records = [b'{"user":"a","ms":1}', b'{"user":"b","ms":2}']
+    headers = [(), (("trace", b"7"),)]
+    chunk = Chunk.from_columns("clicks", [None, None], list(records), [1, 2], partition=0, headers=headers)
+    program.bind({}, Outputs(), TopologyTestDriver(app)).process("clicks", chunk, 0, 2)
+    assert seen == [[(("trace", b"7"),)]]
+
+
+def test_a_repartition_that_nobody_reads_is_still_written() -> None:
+    app, clicks = click_app()
+    clicks.repartition("again")
+    assert [list(part.outputs) for part in app.plan().subtopologies] == [["again-repartition"]]

@@ -161,7 +161,7 @@ def test_history_over_several_partitions_is_counted_as_if_read_by_time(log: Log,
 
     until(lambda: results() == expected, engine)
     assert engine.status().dropped == {}
-    newest = engine.store("per_second").windows(b"w1")[-1]
+    newest = until(lambda: engine.store("per_second").windows(b"w1"), engine)[-1]
     assert newest[0] == (1000 + 2999 * 7) // WINDOW.size_ms * WINDOW.size_ms
 
 
@@ -231,6 +231,42 @@ def test_a_second_instance_takes_over_half_and_gives_it_back(log: Log, run: Call
     assert sequences(read(log, "counts-out")) == expected_counts(rows)
 
 
+def test_what_is_processed_is_deleted_from_repartition_topics(log: Log, run: Callable[..., Engine]) -> None:
+    feed(log, 500)
+    engine = run(counting_plan(), purge_interval_ms=10)
+    until(lambda: len(read(log, "counts-out")) == 500, engine)
+    partitions = [TopicPartition("counting-words-repartition", p) for p in range(3)]
+    until(lambda: log.admin().start_offsets(partitions) == log.admin().end_offsets(partitions), engine)
+    feed(log, 100, seed=2)
+    until(lambda: len(read(log, "counts-out")) == 600, engine)
+
+
+def test_state_that_is_too_old_for_the_changelogs_tombstones_is_rebuilt(
+    log: Log, run: Callable[..., Engine], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = feed(log, 200)
+    engine = run(counting_plan())
+    until(lambda: len(read(log, "counts-out")) == 200, engine)
+    engine.stop()
+    shutil.copytree(tmp_path / "state", tmp_path / "old")
+    rows += feed(log, 200, seed=2)
+    engine = run(counting_plan())
+    until(lambda: len(read(log, "counts-out")) == 400, engine)
+    engine.stop()
+    later = Engine(
+        counting_plan(),
+        log,
+        EngineOptions(state_dir=tmp_path / "old", commit_interval_ms=30),
+        wall_s=lambda: time.time() + 86_400,
+    )
+    later.start()
+    rows += feed(log, 100, seed=3)
+    until(lambda: len(read(log, "counts-out")) == 500, later)
+    later.stop()
+    assert "does not fit the log" in caplog.text
+    assert sequences(read(log, "counts-out")) == expected_counts(rows)
+
+
 def test_errors_of_the_log_end_a_session_and_nothing_is_counted_twice(log: Log, run: Callable[..., Engine]) -> None:
     rng, hits = random.Random(3), Counter[str]()
 
@@ -258,7 +294,6 @@ def replace_error(name: str) -> Exception:
 
 def test_bad_records_go_to_the_dead_letter_topic(log: Log, run: Callable[..., Engine]) -> None:
     log.admin().ensure_topic("lines", partitions=1)
-    log.admin().ensure_topic("dead", partitions=1)
     producer = log.producer()
     for word in (b"a", b"poison", b"b"):
         producer.send("lines", word, key=b"k", timestamp_ms=5)

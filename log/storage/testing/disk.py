@@ -2,7 +2,7 @@
 
 Faults it knows: content that was not synced is lost from some write on, that write torn or filled with zeros; names that were
 not synced (created, renamed, removed) each keep the old or the new state; a power cut at the n-th operation; errors and a full
-disk on demand. Within one file, writes reach the disk in order.
+disk on demand. Writes that were not synced may reach the disk in any order; truncations keep theirs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from logflume.log.batch.header import Buffer
 from logflume.log.errors import StorageError
 from logflume.log.storage.disk import storage_error
+
+_REORDERED = 0.3
 
 
 class PowerCut(BaseException):
@@ -39,8 +41,10 @@ class _Inode:
         self.pending.clear()
 
     def survive(self, rng: random.Random) -> None:
-        """Become what a crash leaves: the synced content and some of the pending writes, the last of them torn."""
+        """Become what a crash leaves: the synced content and some of the pending writes, in order or not, one of them torn."""
         content = bytearray(self.synced)
+        if len(self.pending) > 1 and rng.random() < _REORDERED and all(data is not None for _, data in self.pending):
+            rng.shuffle(self.pending)
         count = rng.randint(0, len(self.pending))
         for position, data in self.pending[:count]:
             _apply(content, position, data)
@@ -108,6 +112,7 @@ class SimulatedDisk:
     Attributes:
         steps: how many changing operations were done.
         cut_at_step: raise PowerCut instead of doing that operation; -1 never.
+        boots: how often it lost power.
         capacity_bytes: writes beyond it fail with "no space left".
     """
 
@@ -115,6 +120,7 @@ class SimulatedDisk:
         self.steps = 0
         self.cut_at_step = -1
         self.capacity_bytes = 1 << 40
+        self.boots = 0
         self._failures: dict[str, int] = {}
         self._names: dict[str, _Inode | None] = {"/": None}
         self._synced_names: dict[str, _Inode | None] = {"/": None}
@@ -137,6 +143,7 @@ class SimulatedDisk:
     def crash(self, rng: random.Random) -> None:
         """Lose power: what was not synced is lost or kept by chance."""
         self.cut_at_step = -1
+        self.boots += 1
         self._failures.clear()
         survivors: dict[str, _Inode | None] = {}
         for path in {**self._synced_names, **self._names}:
@@ -185,6 +192,9 @@ class SimulatedDisk:
         inode.sync()
 
     # -- Disk
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
 
     def _inode(self, path: str) -> _Inode:
         inode = self._names.get(path)

@@ -1,0 +1,194 @@
+"""`logflume backfill`: compute the history of a query or an application on Spark and hand it to the live one."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
+from logflume.log import InvalidInput, connect
+
+if TYPE_CHECKING:
+    from logflume.streams.seams import Plan
+    from logflume.streams.spark import BackfillPlan, BackfillReport, Progress
+
+app = make_app("")
+
+
+class Where(StrEnum):
+    """Where the history is computed."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+@app.command()
+def backfill(
+    file: Annotated[Path | None, typer.Argument(help="A Python file that makes an lf.App and ends with app.run().")] = None,
+    execute: Annotated[str | None, typer.Option("--execute", "-e", metavar="SQL", help="A CREATE ... AS SELECT.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the cut; change nothing.")] = False,
+    engine: Annotated[Where, typer.Option(help="spark, or local for a history that one core can take.")] = Where.SPARK,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Run continuously on Structured Streaming instead of handing over.")
+    ] = False,
+    until_end: Annotated[bool, typer.Option("--until-end", help="With --follow: stop at the end of what is there now.")] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --follow: where Spark keeps its place and the state.")
+    ] = None,
+    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[*]",
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Freeze a cut, compute [start, cut) as a batch job, install the result in one transaction; the live query goes on at the cut.
+
+    Example: logflume backfill -e "CREATE TABLE n AS SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier;" --dry-run
+    """
+    if (file is None) == (execute is None):
+        raise InvalidInput("give either a Python file or -e SQL")
+    address = where(data, bootstrap)
+    with connect(address) as log, opened(log, file, execute) as (load_plan, start):
+        if follow:
+            run_on_spark(load_plan, address, master, checkpoint, until_end)
+            return
+        from logflume.streams.spark import plan_backfill
+
+        planned = plan_backfill(load_plan, address)
+        show_plan(planned, as_json)
+        if dry_run:
+            return
+        report = run(planned, engine, master)
+        message = start()
+    show_report(report, message, as_json)
+
+
+@contextmanager
+def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[tuple[Callable[[], Plan], Callable[[], str]]]:
+    """Give (what makes the plan, what starts the live query and says so)."""
+    if file is not None:
+        application = app_of(file)
+        yield application.plan, lambda: f"hand-over done: logflume run {file} goes on at the cut"
+        return
+    from logflume.sql import SqlEngine
+
+    assert execute is not None
+    with tempfile.TemporaryDirectory() as scratch, SqlEngine(log, Path(scratch), runs_queries=False) as engine:
+        prepared = engine.prepare(execute)
+        yield prepared.compile, lambda: engine.start(prepared).text
+
+
+def app_of(file: Path) -> Any:
+    """Return the lf.App that a Python file runs, without running it."""
+    from logflume.streams import App
+
+    if not file.is_file():
+        raise InvalidInput(f"no file {file}; expected a Python file such as examples/delays.py")
+    found: list[App] = []
+    original = App.run
+    sys.path.insert(0, str(file.resolve().parent))
+    App.run = lambda self, **_: found.append(self)  # type: ignore[method-assign, assignment]
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    finally:
+        App.run = original  # type: ignore[method-assign]
+    if len(found) != 1:
+        raise InvalidInput(f"{file} runs {len(found)} applications; expected one app.run()")
+    return found[0]
+
+
+def run(planned: BackfillPlan, engine: Where, master: str) -> BackfillReport:
+    """Run the job with a progress line on a terminal."""
+    from logflume.streams.spark import LocalRunner, SparkRunner, open_session, run_backfill
+
+    if engine is Where.LOCAL:
+        with progress_line() as show:
+            return run_backfill(planned, LocalRunner(), on_progress=show)
+    spark = open_session(f"backfill {planned.application}", master=master)
+    try:
+        with progress_line() as show:
+            return run_backfill(planned, SparkRunner(spark), on_progress=show)
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def progress_line() -> Iterator[Callable[[Progress], None]]:
+    """Show where the job is on a terminal; nothing when piped."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda at: bar.update(task, description=at.step, completed=at.done, total=at.total or None)
+
+
+def run_on_spark(load_plan: Callable[[], Plan], address: str, master: str, checkpoint: Path | None, until_end: bool) -> None:
+    """Run on Structured Streaming until Ctrl-C, or to the end of what is there now."""
+    from logflume.streams.spark import open_session, run_continuously
+
+    if checkpoint is None:
+        raise InvalidInput("--follow needs --checkpoint DIR, where Spark keeps its place and the state between runs")
+    folder = checkpoint.resolve()
+    spark = open_session("logflume follow", master=master)
+    try:
+        query = run_continuously(
+            load_plan,
+            address,
+            spark,
+            checkpoint_dir=str(folder / "offsets"),
+            state_root=str(folder / "state"),
+            available_now=until_end,
+        )
+        query.awaitTermination()
+    finally:
+        spark.stop()
+
+
+def show_plan(planned: BackfillPlan, as_json: bool) -> None:
+    """Print what will be read and written."""
+    rows = [(tp.topic, tp.partition, each.start, each.end, len(each)) for tp, each in sorted(planned.ranges.items())]
+    if as_json:
+        fields = {
+            "application": planned.application,
+            "stores": planned.stores,
+            "results": planned.result_topics,
+            "cut": [{"topic": t, "partition": p, "start": a, "cut": b} for t, p, a, b, _ in rows],
+        }
+        print(json.dumps(fields))
+        return
+    print(f"application  {planned.application}")
+    print(f"stores       {', '.join(planned.stores) or 'none'}")
+    print(f"results      {', '.join(planned.result_topics) or 'none'}")
+    print(f"history      {planned.records:,} offsets")
+    print_rows(("topic", "partition", "start", "cut", "offsets"), rows, as_json=False)
+
+
+def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
+    """Print what was done."""
+    fields = {
+        "records": report.records,
+        "results": report.results,
+        "entries": report.entries,
+        "left_out": report.problems,
+        "message": message,
+    }
+    if as_json:
+        print(json.dumps(fields))
+        return
+    left_out = ", ".join(f"{count:,} {reason}" for reason, count in sorted(report.problems.items())) or "none"
+    print(f"computed     {report.records:,} records; left out: {left_out}")
+    print(f"installed    {report.entries:,} store entries, {report.results:,} results, offsets = the cut, in one transaction")
+    print(message)

@@ -1,0 +1,138 @@
+"""Runs SQL text or files without a prompt: `logflume sql -e` and `-f`. Results go out as they come, errors to stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from logflume.log import InvalidInput, LogflumeError, connect
+
+from . import ast
+from .engine import Session, SqlEngine
+from .errors import StatementError
+from .parser import parse_statement
+from .render import RowLines, error_text, print_message, print_rows, row_json
+from .results import PushQuery, PushRow, Rows
+from .scripts import split_script
+
+# Scripts that run scripts: deeper is a loop.
+SCRIPT_DEPTH_MAX = 10
+_FIRST_ROWS = 50
+_FIRST_WAIT_S = 0.3
+
+
+def default_state_dir(where: str) -> Path:
+    """Return where queries started from here keep their state: in the data directory, or per server below the home directory."""
+    if "/" in where or where.startswith((".", "~")):
+        return Path(where).expanduser() / "engine" / "sql"
+    name = "".join(ch if ch.isalnum() or ch in ".-" else "_" for ch in where)
+    return Path.home() / ".local" / "share" / "logflume" / name / "sql"
+
+
+@contextmanager
+def open_engine(where: str, *, state_dir: Path | None = None, runs_queries: bool = True) -> Iterator[SqlEngine]:
+    """Open the log and an engine on it; close both at the end."""
+    with connect(where) as log, SqlEngine(log, state_dir or default_state_dir(where), runs_queries=runs_queries) as engine:
+        yield engine
+
+
+class Runner:
+    """Executes statements and prints what they give."""
+
+    def __init__(self, engine: SqlEngine, console: Console, *, is_json: bool = False) -> None:
+        self.engine, self.console, self.is_json = engine, console, is_json
+        self.session = Session()
+
+    def run_text(self, text: str, *, depth: int = 0) -> None:
+        """Execute a script. Raises LogflumeError at the first statement that fails; those before it stay done."""
+        for source in split_script(text):
+            statement = parse_statement(source, variables=self.session.variables)
+            if isinstance(statement, ast.RunScript):
+                self.run_file(Path(statement.path), depth=depth + 1)
+                continue
+            for result in self.engine.execute_one(source, session=self.session):
+                if isinstance(result, PushQuery):
+                    self.follow(result)
+                elif isinstance(result, Rows):
+                    print_rows(self.console, result, is_json=self.is_json)
+                else:
+                    print_message(self.console, result, is_json=self.is_json)
+
+    def run_file(self, path: Path, *, depth: int = 0) -> None:
+        """Execute the script in a file."""
+        if depth > SCRIPT_DEPTH_MAX:
+            raise StatementError(f"{path}: scripts run each other {depth} deep; at most {SCRIPT_DEPTH_MAX} are allowed")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise InvalidInput(f"cannot read the script {path}: {e}") from None
+        self.run_text(text, depth=depth)
+
+    def follow(self, query: PushQuery) -> None:
+        """Print the rows of a running query until its limit, or until Ctrl-C, which ends the query only."""
+        try:
+            for line in self._lines(query):
+                self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        except KeyboardInterrupt:
+            if not self.is_json:
+                self.console.print("\nquery stopped", style="dim")
+        finally:
+            query.close()
+
+    def _lines(self, query: PushQuery) -> Iterator[str]:
+        if self.is_json:
+            for row in query:
+                yield row_json(query.columns, row.values)
+            return
+        lines = RowLines(query.columns, self.console.width)
+        if query.limit is None and self.console.is_terminal:
+            yield "following from the beginning; Ctrl-C stops the query"
+        first: list[PushRow] = []
+        wanted = _FIRST_ROWS if query.limit is None else min(query.limit, _FIRST_ROWS)
+        while len(first) < wanted:
+            early = query.poll(timeout_s=_FIRST_WAIT_S)
+            if early is not None:
+                first.append(early)
+            elif first:
+                break
+        yield from lines.start(first)
+        for row in first:
+            yield lines.line(row)
+        query.limit = None if query.limit is None else query.limit - len(first)
+        for row in query:
+            yield lines.line(row)
+
+
+def run_batch(
+    where: str,
+    *,
+    text: str | None = None,
+    path: Path | None = None,
+    is_json: bool = False,
+    state_dir: Path | None = None,
+    console: Console | None = None,
+    errors: Console | None = None,
+) -> int:
+    """Run a text or a file; return the exit code: 0, or 1 when a statement failed (its error goes to stderr).
+
+    Queries that the script starts run while this process does, and go on with the next one that opens the log.
+    """
+    out = console or Console(file=sys.stdout)
+    err = errors or Console(file=sys.stderr)
+    with open_engine(where, state_dir=state_dir) as engine:
+        runner = Runner(engine, out, is_json=is_json)
+        try:
+            if text is not None:
+                runner.run_text(text)
+            if path is not None:
+                runner.run_file(path)
+        except LogflumeError as e:
+            err.print(error_text(e), markup=False, highlight=False, soft_wrap=True)
+            return 1
+        except KeyboardInterrupt:
+            return 130
+    return 0

@@ -1,0 +1,86 @@
+"""The commands that made the catalog, in a topic of one partition: replayed at start, and the order that all instances agree on.
+
+A command is one JSON object {v, statement, query_id, properties}. A record that cannot be read stops the start: going on without
+it would change what later ones mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from logflume.log import TopicPartition
+from logflume.log.interfaces import Log
+
+from .errors import SqlError
+
+VERSION = 1
+_READ_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A statement that changed the catalog. `query_id`: given to the query that it made."""
+
+    statement: str
+    query_id: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        fields = {"v": VERSION, "statement": self.statement, "query_id": self.query_id, "properties": dict(self.properties)}
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def decode(cls, data: bytes | None, where: str) -> Command:
+        """Raises SqlError for what is not a command of this version or older."""
+        try:
+            fields = json.loads(data or b"")
+            version = fields["v"]
+            command = cls(fields["statement"], fields["query_id"], fields["properties"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise SqlError(f"{where} is not a SQL command ({e}); the topic belongs to something else, or is damaged") from None
+        if version > VERSION:
+            raise SqlError(f"{where} was written by a newer logflume (command version {version}); use that one")
+        return command
+
+
+class CommandLog:
+    """See the module. Used under its owner's lock."""
+
+    def __init__(self, log: Log, topic: str) -> None:
+        self.topic = topic
+        self._partition = TopicPartition(topic, 0)
+        self._admin = log.admin()
+        configs = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+        self._admin.ensure_topic(topic, partitions=1, configs=configs)
+        self._producer = log.producer(linger_ms=0)
+        self._consumer = log.consumer(read_committed=False)
+        self._consumer.assign([self._partition])
+        self._consumer.seek(self._partition, 0)
+        self.next_offset = 0
+
+    def append(self, command: Command) -> int:
+        """Write a command; on return it is on disk. Return its offset."""
+        future = self._producer.send(self.topic, command.encode(), partition=0)
+        self._producer.flush()
+        return future.result().offset
+
+    def read_new(self) -> Iterator[tuple[int, Command]]:
+        """Yield the commands that were not read yet, up to the end of the topic as it is now."""
+        end = self._admin.end_offsets([self._partition])[self._partition]
+        idle_s = 0.0
+        while self.next_offset < end:
+            chunks = self._consumer.poll(timeout_s=1.0)
+            idle_s = 0.0 if chunks else idle_s + 1.0
+            if idle_s >= _READ_TIMEOUT_S:
+                raise SqlError(f"{self.topic} has commands up to offset {end}, but nothing came from {self.next_offset} on")
+            for chunk in chunks:
+                for record in chunk.records():
+                    self.next_offset = record.offset + 1
+                    yield record.offset, Command.decode(record.value, f"{self.topic} offset {record.offset}")
+                self.next_offset = max(self.next_offset, chunk.next_offset)
+
+    def close(self) -> None:
+        self._consumer.close()
+        self._producer.close()

@@ -1,0 +1,168 @@
+"""SHOW, DESCRIBE and EXPLAIN: what exists, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logflume.log import near_matches
+from logflume.log.interfaces import Log
+from logflume.log.schemas import BIGINT, BOOLEAN, STRING, Column
+from logflume.streams.runtime import EngineStatus
+
+from . import ast
+from .binding.context import Context
+from .catalog import SourceInfo
+from .errors import NotSupported, StatementError
+from .functions.library import Library
+from .parser import parse_statement
+from .planner import plan_create_as, plan_insert, plan_push
+from .results import Rows
+from .show import plan_text
+from .topology import build_topology
+from .types import show_type
+
+
+def _columns(*names: str) -> tuple[Column, ...]:
+    return tuple(Column(n, STRING) for n in names)
+
+
+def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineStatus], variables: Mapping[str, str]) -> Rows:
+    """Answer SHOW or LIST."""
+    catalog = context.catalog
+    match s.what:
+        case "STREAMS" | "TABLES":
+            wanted = [x for x in catalog.sources.values() if x.is_table == (s.what == "TABLES")]
+            rows = [_source_row(x) for x in sorted(wanted, key=lambda x: x.name)]
+            return Rows(
+                s.what, (*_columns("NAME", "TOPIC", "KEY FORMAT", "VALUE FORMAT"), Column("WINDOWED", BOOLEAN)), tuple(rows)
+            )
+        case "TOPICS":
+            admin = log.admin()
+            found = admin.describe_topics(
+                [t for t in admin.list_topics(include_internal=True) if s.is_all or not _is_internal(t)]
+            )
+            rows = [(d.name, d.partitions) for d in sorted(found.values(), key=lambda d: d.name)]
+            return Rows("TOPICS", (Column("TOPIC", STRING), Column("PARTITIONS", BIGINT)), tuple(rows))
+        case "QUERIES":
+            return _queries(context, status)
+        case "FUNCTIONS":
+            library = context.library
+            rows = [(name, str(library.kind_of(name)).upper(), _doc(library, name)) for name in library.names()]
+            return Rows("FUNCTIONS", _columns("NAME", "KIND", "WHAT IT DOES"), tuple(rows))
+        case "TYPES":
+            return Rows("TYPES", _columns("NAME", "TYPE"), tuple((n, show_type(t)) for n, t in sorted(catalog.types.items())))
+        case "PROPERTIES":
+            return Rows("PROPERTIES", _columns("NAME", "VALUE"), tuple(sorted(context.properties.items())))
+        case "VARIABLES":
+            return Rows("VARIABLES", _columns("NAME", "VALUE"), tuple(sorted(variables.items())))
+    raise NotSupported(f"SHOW {s.what}", s.span)
+
+
+def _is_internal(topic: str) -> bool:
+    return topic.startswith("_") or topic.endswith(("-changelog", "-repartition"))
+
+
+def _source_row(source: SourceInfo) -> tuple[Any, ...]:
+    return (source.name, source.topic, source.key_format.name, source.value_format.name, source.window is not None)
+
+
+def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
+    rows = []
+    for query in sorted(context.catalog.queries.values(), key=lambda q: q.id):
+        found = status.get(query.id)
+        state = "NOT HERE" if found is None else str(found.state).upper()
+        shown = (found.records_in, found.records_out, found.lag_records) if found else (None, None, None)
+        rows.append((query.id, state, query.sink, *shown, query.statement))
+    columns = (
+        *_columns("QUERY", "STATE", "SINK"),
+        Column("RECORDS IN", BIGINT),
+        Column("RECORDS OUT", BIGINT),
+        Column("LAG", BIGINT),
+        Column("STATEMENT", STRING),
+    )
+    return Rows("QUERIES", columns, tuple(rows))
+
+
+def _doc(library: Library, name: str) -> str:
+    for each in (library.scalars, library.tables, library.aggregates):
+        found: Sequence[Any] = each.get(name, ())
+        if found:
+            return str(found[0].doc)
+    return ""
+
+
+def describe(s: ast.Describe, context: Context, status: Mapping[str, EngineStatus]) -> list[Rows]:
+    """Answer DESCRIBE."""
+    if s.what == "FUNCTION":
+        return [_describe_function(s, context.library)]
+    if s.what in ("STREAMS", "TABLES"):
+        wanted = [x for x in context.catalog.sources.values() if x.is_table == (s.what == "TABLES")]
+        return [_describe_source(x) for x in sorted(wanted, key=lambda x: x.name)]
+    if s.what == "CONNECTOR":
+        raise NotSupported("DESCRIBE CONNECTOR", s.span)
+    source = context.catalog.source(s.name, s.span)
+    found = [_describe_source(source)]
+    if s.is_extended:
+        facts = [
+            ("kind", source.kind),
+            ("topic", source.topic),
+            ("key format", source.key_format.name),
+            ("value format", source.value_format.name),
+            ("read by", ", ".join(context.catalog.readers_of(source.name)) or "nothing"),
+            ("written by", ", ".join(context.catalog.writers_to(source.name)) or "others"),
+            ("statement", source.statement),
+        ]
+        found.append(Rows(f"{source.name}: facts", _columns("WHAT", "VALUE"), tuple(facts)))
+        queries = _queries(context, status)
+        names = {*context.catalog.readers_of(source.name), *context.catalog.writers_to(source.name)}
+        found.append(Rows(f"{source.name}: queries", queries.columns, tuple(r for r in queries.rows if r[0] in names)))
+    return found
+
+
+def _describe_source(source: SourceInfo) -> Rows:
+    key = "PRIMARY KEY" if source.is_table else "KEY"
+    rows = [(c.name, show_type(c.type), key) for c in source.key]
+    rows += [(c.name, show_type(c.type), "") for c in source.value]
+    rows += [(h.name, "BYTES" if h.key else "ARRAY<STRUCT<KEY STRING, VALUE BYTES>>", "HEADERS") for h in source.headers]
+    window = "" if source.window is None else f", {source.window.kind} windows"
+    return Rows(f"{source.kind} {source.name} over topic {source.topic}{window}", _columns("COLUMN", "TYPE", "ROLE"), tuple(rows))
+
+
+def _describe_function(s: ast.Describe, library: Library) -> Rows:
+    kind = library.kind_of(s.name)
+    if kind is None:
+        error = library.unknown(s.name)
+        error.span = s.span
+        raise error
+    variations: Sequence[Any] = (
+        *library.scalars.get(s.name, ()),
+        *library.tables.get(s.name, ()),
+        *library.aggregates.get(s.name, ()),
+    )
+    rows = tuple((f"{s.name}{v.signature}", v.doc) for v in variations)
+    return Rows(f"{s.name}, {kind} function", _columns("VARIATION", "WHAT IT DOES"), rows)
+
+
+def explain(s: ast.Explain, context: Context) -> Rows:
+    """Answer EXPLAIN: the logical plan and the topology, as lines of text."""
+    statement = s.statement
+    if s.query_id is not None:
+        query = context.catalog.queries.get(s.query_id)
+        if query is None:
+            near = near_matches(s.query_id, context.catalog.queries)
+            hint = f" Did you mean {' or '.join(near)}?" if near else " SHOW QUERIES lists what runs."
+            raise StatementError(f"Query with id:{s.query_id} does not exist.{hint}", s.span)
+        statement = parse_statement(query.statement)
+    match statement:
+        case ast.QueryStatement(query_ast):
+            plan = plan_push(query_ast, context, query_id="QUERY")
+        case ast.CreateAs():
+            plan = plan_create_as(statement, context, query_id="QUERY").plan
+        case ast.InsertQuery():
+            plan = plan_insert(statement, context, query_id="QUERY").plan
+        case _:
+            raise StatementError("EXPLAIN takes a query: SELECT, CREATE ... AS SELECT or INSERT INTO ... SELECT", s.span)
+    topology = build_topology(plan)
+    text = ["Logical plan", *plan_text(plan.root).splitlines(), "", "Topology", *str(topology.describe()).splitlines()]
+    return Rows("EXPLAIN", _columns("PLAN"), tuple((line,) for line in text))

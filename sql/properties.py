@@ -1,0 +1,36 @@
+"""Session properties: which SET knows, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from logflume.log import near_matches
+
+from .ast import Span
+from .errors import StatementError
+
+# name -> what it does. Names of ksqlDB, where it has one.
+PROPERTIES: Mapping[str, str] = {
+    "auto.offset.reset": "where SELECT ... EMIT CHANGES starts: earliest (the default) or latest",
+    "ksql.streams.auto.offset.reset": "the same",
+    "ksql.persistence.default.format.key": "key format where none is given, KAFKA by default",
+    "ksql.persistence.default.format.value": "value format where none is given",
+    "ksql.persistence.wrap.single.values": "whether a single value column is written as a record with one field, true by default",
+    "ksql.output.topic.name.prefix": "put before the names of topics that CREATE ... AS makes",
+    "ksql.functions.collect_list.limit": "most items that COLLECT_LIST keeps",
+    "ksql.functions.collect_set.limit": "most items that COLLECT_SET keeps",
+}
+
+
+def check_property(name: str, value: str | None, span: Span) -> None:
+    """Refuse a property that nothing reads, or a value that cannot be.
+
+    Raises:
+        StatementError: with near matches.
+    """
+    if name not in PROPERTIES:
+        near = near_matches(name, PROPERTIES)
+        hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else f"; known are {', '.join(PROPERTIES)}"
+        raise StatementError(f"Unknown property: {name}{hint}", span)
+    if value is not None and name.endswith("auto.offset.reset") and value.lower() not in ("earliest", "latest"):
+        raise StatementError(f"'{name}' is 'earliest' or 'latest', found '{value}'", span)

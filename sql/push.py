@@ -1,0 +1,76 @@
+"""Push queries: a topology of its own that runs while someone watches, from the beginning of its topics."""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from logflume.log.interfaces import Log
+from logflume.streams.runtime import Engine, EngineOptions, Guarantee
+
+from . import plan as p
+from .results import PushQuery, PushRow
+from .running import compile_topology, forget_application
+from .topology import build_topology
+
+# Rows that wait for a reader; beyond it the query waits.
+BUFFERED_ROWS_MAX = 10_000
+_PUT_WAIT_S = 0.5
+
+
+def watch_function(rows: queue.Queue[PushRow], is_over: Callable[[], bool]) -> Callable[[Any, Any, int], None]:
+    """Return what the topology calls for each row: it queues the row, and waits while the reader is slow."""
+
+    def watch(key: Any, value: Any, timestamp_ms: int) -> None:
+        row = PushRow((), timestamp_ms, True) if value is None else PushRow(tuple(value), timestamp_ms)
+        while not is_over():
+            try:
+                rows.put(row, timeout=_PUT_WAIT_S)
+            except queue.Full:
+                continue
+            return
+
+    return watch
+
+
+def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str = "earliest") -> PushQuery:
+    """Start a push query.
+
+    Raises:
+        NotSupported: it cannot run yet. LogflumeError: its topics are missing.
+    """
+    rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
+    over = [False]
+    watch = watch_function(rows, lambda: over[0])
+    application = f"{service}-push-{uuid.uuid4().hex[:12]}"
+    compiled = compile_topology(build_topology(plan, watch=watch), application)
+    folder = tempfile.TemporaryDirectory(prefix="logflume-push-", ignore_cleanup_errors=True)
+    options = EngineOptions(
+        state_dir=Path(folder.name), guarantee=Guarantee.AT_LEAST_ONCE, offset_reset=offset_reset, commit_interval_ms=200
+    )
+    engine = Engine(compiled, log, options)
+
+    def stop() -> None:
+        over[0] = True
+        try:
+            engine.stop()
+        finally:
+            forget_application(log, options.state_dir, application)
+            folder.cleanup()
+
+    def check() -> BaseException | None:
+        if not engine.has_ended:
+            return None
+        status = engine.status()
+        return RuntimeError(status.error or "it has ended")
+
+    try:
+        engine.start()
+    except BaseException:
+        folder.cleanup()
+        raise
+    return PushQuery(plan.id, plan.value, rows, limit=plan.limit, check=check, stop=stop)

@@ -1,0 +1,149 @@
+"""Results as text: boxes that fit the terminal, lines of a running query, JSON, and errors with their place."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from rich.box import ROUNDED
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from logflume.log import LogflumeError
+from logflume.log.schemas import Column, DataType, Kind
+
+from .errors import StatementError
+from .functions.casts import to_text
+from .results import Message, PushRow, Rows
+
+_NUMERIC = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
+_COLUMN_MIN_CHARS = 4
+_COLUMN_MAX_CHARS = 60
+
+
+def cell_text(value: Any, type: DataType) -> str:
+    """Write a value as people read it; null stands out as `null`."""
+    return "null" if value is None else to_text(value, type)
+
+
+def json_value(value: Any, type: DataType) -> Any:
+    """Return a value as JSON has it: decimals as text, bytes as base64, times as ISO text."""
+    if value is None:
+        return None
+    match type.kind:
+        case Kind.DECIMAL | Kind.DATE | Kind.TIME | Kind.TIMESTAMP:
+            return to_text(value, type)
+        case Kind.BYTES:
+            return base64.b64encode(value).decode()
+        case Kind.ARRAY if type.element is not None:
+            return [json_value(v, type.element) for v in value]
+        case Kind.MAP if type.element is not None:
+            return {str(k): json_value(v, type.element) for k, v in value.items()}
+        case Kind.STRUCT:
+            return {f.name: json_value(value[f.name], f.type) for f in type.fields}
+        case Kind.DOUBLE if value != value or value in (float("inf"), float("-inf")):
+            return to_text(value, type)
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def row_json(columns: Sequence[Column], values: Sequence[Any]) -> str:
+    """Write one row as a JSON object on one line."""
+    if not values:
+        return json.dumps({"tombstone": True})
+    return json.dumps({c.name: json_value(v, c.type) for c, v in zip(columns, values, strict=True)}, ensure_ascii=False)
+
+
+def print_rows(console: Console, result: Rows, *, is_json: bool) -> None:
+    """Print a finished result; a plan as plain lines."""
+    if is_json:
+        for row in result.rows:
+            console.print(row_json(result.columns, row), markup=False, highlight=False, soft_wrap=True)
+        return
+    if result.title == "EXPLAIN":
+        for (line,) in result.rows:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        return
+    table = Table(title=Text(result.title), box=ROUNDED, title_justify="left", header_style="bold")
+    for column in result.columns:
+        justify = "right" if column.type.kind in _NUMERIC else "left"
+        table.add_column(Text(column.name), justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for row in result.rows:
+        table.add_row(*(_cell(v, c.type) for v, c in zip(row, result.columns, strict=True)))
+    console.print(table)
+    count = len(result.rows)
+    note = f"; {result.note}" if result.note else ""
+    console.print(Text(f"{count} row{'' if count == 1 else 's'}{note}", style="dim"))
+
+
+def _cell(value: Any, type: DataType) -> Text:
+    return Text("null", style="dim italic") if value is None else Text(cell_text(value, type))
+
+
+def print_message(console: Console, message: Message, *, is_json: bool) -> None:
+    """Print what was done."""
+    if is_json:
+        fields = {"message": message.text} | ({"query_id": message.query_id} if message.query_id else {})
+        console.print(json.dumps(fields, ensure_ascii=False), markup=False, highlight=False, soft_wrap=True)
+    else:
+        console.print(Text(message.text))
+
+
+class RowLines:
+    """Lays out the rows of a running query in columns that fit the terminal; widths come from the first rows."""
+
+    def __init__(self, columns: Sequence[Column], width: int) -> None:
+        self._columns = columns
+        self._width = max(width, 20)
+        self._widths: list[int] = []
+
+    def start(self, first: Sequence[PushRow]) -> Iterator[str]:
+        """Fix the widths; yield the header lines."""
+        wanted = [len(c.name) for c in self._columns]
+        for row in first:
+            for i, value in enumerate(row.values):
+                wanted[i] = max(wanted[i], len(cell_text(value, self._columns[i].type)))
+        self._widths = fit_widths(wanted, self._width)
+        yield self._line([c.name for c in self._columns])
+        yield "-+-".join("-" * w for w in self._widths)
+
+    def line(self, row: PushRow) -> str:
+        """Return one row; a removed one as `(removed)`."""
+        if row.is_tombstone:
+            return "(removed)"
+        return self._line([cell_text(v, c.type) for v, c in zip(row.values, self._columns, strict=True)])
+
+    def _line(self, cells: Sequence[str]) -> str:
+        parts = []
+        for cell, width, column in zip(cells, self._widths, self._columns, strict=True):
+            flat = cell.replace("\n", " ")
+            shown = flat if len(flat) <= width else flat[: width - 1] + "…"
+            parts.append(shown.rjust(width) if column.type.kind in _NUMERIC else shown.ljust(width))
+        return " | ".join(parts).rstrip()
+
+
+def fit_widths(wanted: Sequence[int], total: int) -> list[int]:
+    """Return column widths that fit `total` characters: the widest give way first.
+
+    >>> fit_widths([5, 40, 10], 40)
+    [5, 19, 10]
+    """
+    widths = [min(max(w, _COLUMN_MIN_CHARS), _COLUMN_MAX_CHARS) for w in wanted]
+    room = total - 3 * (len(widths) - 1)
+    while sum(widths) > room and max(widths) > _COLUMN_MIN_CHARS:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def error_text(error: LogflumeError) -> str:
+    """Return an error as a user sees it: where, why, and the line at fault with a marker under it."""
+    if isinstance(error, StatementError) and error.pointer():
+        return f"{error}\n\n{_indented(error.pointer())}"
+    return str(error)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

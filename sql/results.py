@@ -1,0 +1,104 @@
+"""What statements give: rows, messages, and running queries that can be read and stopped."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from logflume.log.schemas import Column
+
+from .errors import QueryFailed
+
+_WAIT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A statement was done. `query_id`: of a persistent query that it started."""
+
+    text: str
+    query_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A finished table of rows, aligned with `columns`. `note`: where it was read from, or what was left out."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PushRow:
+    """One row of a push query. `is_tombstone`: the row of that key is gone (a table's change)."""
+
+    values: tuple[Any, ...]
+    timestamp_ms: int
+    is_tombstone: bool = False
+
+
+class PushQuery:
+    """A running query: iterate over its rows, `cancel` it from any thread. Iteration ends at LIMIT, on cancel or on failure.
+
+    Its engine is stopped, and what it kept is removed, exactly once.
+    """
+
+    def __init__(
+        self,
+        query_id: str,
+        columns: tuple[Column, ...],
+        rows: queue.Queue[PushRow],
+        *,
+        limit: int | None,
+        check: Callable[[], BaseException | None],
+        stop: Callable[[], None],
+    ) -> None:
+        self.query_id, self.columns, self.limit = query_id, columns, limit
+        self._rows, self._check, self._stop = rows, check, stop
+        self._is_cancelled = False
+        self._is_stopped = False
+
+    def cancel(self) -> None:
+        """End the iteration soon; returns at once."""
+        self._is_cancelled = True
+
+    def poll(self, *, timeout_s: float = _WAIT_S) -> PushRow | None:
+        """Return the next row, None when none came in time. Raises QueryFailed when the query has stopped."""
+        try:
+            return self._rows.get(timeout=timeout_s)
+        except queue.Empty:
+            error = self._check()
+            if error is not None:
+                raise QueryFailed(f"query {self.query_id} stopped: {error}") from error
+            return None
+
+    def __iter__(self) -> Iterator[PushRow]:
+        left = self.limit
+        try:
+            while not self._is_cancelled and left != 0:
+                row = self.poll()
+                if row is not None:
+                    left = None if left is None else left - 1
+                    yield row
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop the query and wait until it has ended. Idempotent."""
+        self._is_cancelled = True
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._stop()
+
+    def __enter__(self) -> PushQuery:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+Result = Message | Rows | PushQuery

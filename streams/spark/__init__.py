@@ -1,0 +1,55 @@
+"""Spark: the data source `format("logflume")`, and backfills that run a topology's history as a Spark job (architecture, D11)."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .backfill import BackfillPlan, BackfillReport, plan_backfill, run_backfill
+    from .continuous import run_continuously
+    from .local import LocalRunner
+    from .ranges import OffsetRange, RangeLost
+    from .runner import SparkRunner
+    from .session import SparkUnavailable, check_spark, open_session
+    from .source import LogflumeDataSource
+    from .steps import Progress
+
+_HOME = {
+    "BackfillPlan": "backfill",
+    "BackfillReport": "backfill",
+    "LocalRunner": "local",
+    "LogflumeDataSource": "source",
+    "OffsetRange": "ranges",
+    "Progress": "steps",
+    "RangeLost": "ranges",
+    "SparkRunner": "runner",
+    "SparkUnavailable": "session",
+    "check_spark": "session",
+    "open_session": "session",
+    "plan_backfill": "backfill",
+    "run_backfill": "backfill",
+    "run_continuously": "continuous",
+}
+
+__all__ = [
+    "BackfillPlan",
+    "BackfillReport",
+    "LocalRunner",
+    "LogflumeDataSource",
+    "OffsetRange",
+    "Progress",
+    "RangeLost",
+    "SparkRunner",
+    "SparkUnavailable",
+    "check_spark",
+    "open_session",
+    "plan_backfill",
+    "run_backfill",
+    "run_continuously",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: pyspark only for what needs it."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -1,0 +1,220 @@
+"""Runs one task over a bounded piece of its inputs, exactly as the engine would. No Spark, no log, no clock here.
+
+The same `Task` that the engine runs takes the same chunks in the same order (merged by timestamp, topic, partition), with
+the same stores over RocksDB, so what comes out equals a live run that commits every `flush_records` records. One step starts
+from a checkpoint (the beginning, or the end of the step before) and ends with one; in between nothing goes to the log.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from logflume.log import Chunk, Headers, TopicPartition
+from logflume.streams.runtime.options import OnProblem
+from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.task import Task, task_name
+from logflume.streams.seams import SubTopology
+from logflume.streams.state import Checkpoint, TaskState
+
+FLUSH_RECORDS = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRows:
+    """Records for one output node, in order: aligned keys, values, timestamps in ms, headers (None: none) and causes.
+
+    `times_ms`: for a repartition topic, the task's running maximum of time at the cause of each record; else None.
+    """
+
+    node: str
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps_ms: list[int]
+    headers: list[Headers] | None
+    times_ms: list[int] | None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogRows:
+    """Changed entries of one store as they go to its changelog: aligned keys, values (None: deleted) and timestamps in ms."""
+
+    store: str
+    keys: list[bytes]
+    values: list[bytes | None]
+    timestamps_ms: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """The end of a step: positions and times of the task, and how many records were left out by reason."""
+
+    checkpoint: Checkpoint
+    records: int
+    problems: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class ReplayInput:
+    """One input of a task: chunks in offset order, and `end`, its position afterwards.
+
+    For a range of the log that is the cut. The records of a repartition topic never are in that topic: it stays as it is.
+    """
+
+    partition: TopicPartition
+    chunks: Iterator[Chunk]
+    end: int
+    is_exhausted: bool = False
+
+
+@dataclass(slots=True)
+class Replay:
+    """One step of one task. Iterate over it once: output rows as they come, then changelog rows, then the `TaskEnd`.
+
+    `state_dir`: where the task's stores are. A directory that stands at `start` is continued; any other (an executor that has not
+    run this task before, or a step that was tried and not committed) is emptied and rebuilt from what `stored` yields for each
+    store: the records of its changelog, or of its table source up to `start`.
+    """
+
+    subtopology: SubTopology
+    partition: int
+    inputs: list[ReplayInput]
+    application: str
+    state_dir: Path
+    start: Checkpoint = field(default_factory=Checkpoint)
+    stored: Callable[[str], Iterable[Chunk]] = lambda _: ()
+    flush_records: int = FLUSH_RECORDS
+    memory_bytes: int = 512 << 20
+
+    def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
+        name = task_name(self.subtopology, self.partition)
+        state = self._open(name)
+        try:
+            if state.checkpoint.inputs != self.start.inputs:
+                state.close()
+                shutil.rmtree(self.state_dir)
+                state = self._open(name)
+                is_new = True
+            else:
+                is_new = False
+            for store_name, time_ms in self.start.store_times_ms.items():
+                state.stores[store_name].stream_time_ms = time_ms
+            yield from self._run(name, state, is_new)
+        finally:
+            state.close()
+
+    def _open(self, name: str) -> TaskState:
+        specs = self.subtopology.program.stores
+        return TaskState(self.state_dir, application=self.application, task=name, specs=specs, memory_bytes=self.memory_bytes)
+
+    def _rebuild(self, task: Task, state: TaskState) -> None:
+        """Fill the stores of an empty directory as of `start`."""
+        for store_name, store in state.stores.items():
+            node = self.subtopology.table_sources.get(store_name)
+            for chunk in self.stored(store_name):
+                if node is None:
+                    state.restore(store, chunk.keys(), chunk.values(), state.checkpoint)
+                else:
+                    task.function.restore(node, chunk, 0, len(chunk))
+                    state.commit(state.encode_dirty(), state.checkpoint)
+
+    def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
+        problems = TaskProblems(name, on_problem=OnProblem.SKIP, keeps_letters=False)
+        sources = self.subtopology.program.sources
+        by_topic = {each.partition.topic: each for each in self.inputs}
+        task = Task(
+            self.subtopology,
+            self.partition,
+            inputs={node: by_topic[topic].partition for node, topic in sources.items()},
+            state=state,
+            problems=problems,
+            checkpoint=self.start,
+        )
+        if is_new:
+            self._rebuild(task, state)
+        changed: dict[str, dict[bytes, None]] = {store: {} for store in state.stores}
+        records = since_flush = 0
+        while self._fetch(task):
+            task.plan(self._is_caught_up)
+            while task.has_work:
+                done = task.process((1 << 62, 1 << 30), self.flush_records - since_flush)
+                records, since_flush = records + done, since_flush + done
+                if since_flush >= self.flush_records:
+                    since_flush = 0
+                    yield from self._commit(task, state, changed)
+        yield from self._commit(task, state, changed)
+        end = self._end_checkpoint(task)
+        state.commit({}, end)
+        for store in sorted(set(changed) - set(self.subtopology.table_sources)):
+            yield from changelog_of(state, store, list(changed[store]))
+        yield TaskEnd(end, records, dict(problems.counts))
+
+    def _fetch(self, task: Task) -> bool:
+        """Give the task a chunk of each input that it has run out of; False when all inputs are exhausted and processed."""
+        is_open = False
+        for each in self.inputs:
+            if each.is_exhausted or not task.inputs[each.partition].is_empty:
+                is_open = is_open or not task.inputs[each.partition].is_empty
+                continue
+            chunk = next(each.chunks, None)
+            if chunk is None:
+                each.is_exhausted = True
+            else:
+                task.add(chunk)
+            is_open = True
+        return is_open
+
+    def _is_caught_up(self, partition: TopicPartition) -> bool:
+        return next(each.is_exhausted for each in self.inputs if each.partition == partition)
+
+    def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows]:
+        task.flush()
+        for node, columns in task.take_outputs().items():
+            times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
+            yield OutputRows(node, columns.keys, columns.values, columns.timestamps_ms, columns.headers, times)
+        dirty = state.encode_dirty()
+        for store, entries in dirty.items():
+            changed[store].update(dict.fromkeys(entries.keys))
+        state.commit(dirty, task.checkpoint())
+
+    def _end_checkpoint(self, task: Task) -> Checkpoint:
+        now = task.checkpoint()
+        ends = {each.partition: each.end for each in self.inputs}
+        return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms)
+
+
+def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:
+    """Yield the changelog records of these keys of a store: what is stored now, or a tombstone; nothing for expired windows."""
+    found = state.stores[store]
+    for at in range(0, len(keys), batch_records):
+        part = keys[at : at + batch_records]
+        found.load(part)
+        entries = [found.get(key) for key in part]
+        if found.spec.window is not None:
+            part = [key for key, entry in zip(part, entries, strict=True) if entry is not None]
+            entries = [entry for entry in entries if entry is not None]
+        values = [None if entry is None else found.codec.encode(entry) for entry in entries]
+        times = [0 if entry is None else max(entry.timestamp_ms, 0) for entry in entries]
+        yield ChangelogRows(store, part, values, times)
+
+
+def chunk_of_rows(
+    tp: TopicPartition,
+    offset: int,
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    timestamps_ms: list[int],
+    headers: list[Headers] | None,
+) -> Chunk:
+    """Return rows of a repartition topic as the chunk that would be read back from it, with offsets from `offset` on."""
+    chunk = Chunk.from_columns(tp.topic, keys, values, timestamps_ms, partition=tp.partition, headers=headers)
+    chunk.offsets = chunk.offsets + offset
+    chunk.next_offset = offset + len(keys)
+    return chunk

@@ -1,0 +1,190 @@
+"""The engine over a real embedded log: definitions, queries of all kinds, restart, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log import connect
+from logflume.log.interfaces import Log
+from logflume.sql import Message, PushQuery, Rows, SqlEngine, StatementError
+
+SETUP = """
+CREATE STREAM S (ID INT KEY, V DOUBLE, N STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
+CREATE TABLE T (ID INT PRIMARY KEY, NAME STRING) WITH (KAFKA_TOPIC='t', PARTITIONS=2, VALUE_FORMAT='JSON');
+INSERT INTO T (ROWTIME, ID, NAME) VALUES (1, 1, 'one'); INSERT INTO T (ROWTIME, ID, NAME) VALUES (2, 2, 'two');
+INSERT INTO S (ROWTIME, ID, V, N) VALUES (10, 1, 1.5, 'a');
+INSERT INTO S (ROWTIME, ID, V, N) VALUES (20, 2, 2.5, 'b');
+INSERT INTO S (ROWTIME, ID, V, N) VALUES (3600010, 1, 4, 'a');
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with connect(tmp_path / "log") as opened:
+        yield opened
+
+
+@pytest.fixture
+def engine(log: Log, tmp_path: Path) -> Iterator[SqlEngine]:
+    with SqlEngine(log, tmp_path / "sql") as opened:
+        yield opened
+
+
+def run(engine: SqlEngine, text: str) -> list[Any]:
+    return list(engine.execute(text))
+
+
+def rows(engine: SqlEngine, text: str) -> list[tuple[Any, ...]]:
+    (result,) = run(engine, text)
+    assert isinstance(result, Rows)
+    return sorted(result.rows, key=repr)
+
+
+def eventually(read: Callable[[], Any], expected: Any, *, timeout_s: float = 30.0) -> None:
+    """Wait until `read` gives what is expected."""
+    deadline = time.monotonic() + timeout_s
+    found = read()
+    while found != expected and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+        found = read()
+    assert found == expected
+
+
+def test_streams_and_tables_are_read_from_the_beginning(engine: SqlEngine) -> None:
+    run(engine, SETUP)
+    assert rows(engine, "SELECT ID, N, ROWTIME FROM S WHERE V > 2") == [(1, "a", 3600010), (2, "b", 20)]
+    run(engine, "INSERT INTO T VALUES (2, 'zwei')")
+    assert rows(engine, "SELECT * FROM T") == [(1, "one"), (2, "zwei")]
+    assert rows(engine, "SELECT * FROM S LIMIT 1")[0][0] in (1, 2)
+
+
+def test_pull_queries_answer_from_state_by_key_and_by_scan(engine: SqlEngine) -> None:
+    run(engine, SETUP + "CREATE TABLE C AS SELECT N, COUNT(*) AS CNT, SUM(V) * 2 AS D FROM S GROUP BY N HAVING COUNT(*) > 1;")
+    eventually(lambda: rows(engine, "SELECT * FROM C"), [("a", 2, 11.0)])
+    (by_key,) = run(engine, "SELECT D, CNT + 1 AS MORE FROM C WHERE N IN ('a', 'b', 'x')")
+    assert by_key.rows == ((11.0, 3),)
+    assert by_key.note == "read from 3 key(s) of its state"
+    assert rows(engine, "SELECT * FROM C WHERE N = 'b'") == []
+
+
+def test_windowed_tables_are_pulled_by_key_and_window(engine: SqlEngine) -> None:
+    run(engine, SETUP + "CREATE TABLE W AS SELECT N, COUNT(*) AS CNT FROM S WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY N;")
+    everything = [("a", 0, 3600000, 1), ("a", 3600000, 7200000, 1), ("b", 0, 3600000, 1)]
+    eventually(lambda: rows(engine, "SELECT * FROM W"), everything)
+    assert rows(engine, "SELECT * FROM W WHERE N = 'a'") == everything[:2]
+    assert rows(engine, "SELECT CNT, WINDOWSTART FROM W WHERE N = 'a' AND WINDOWSTART >= '1970-01-01T01'") == [(1, 3600000)]
+
+
+def test_joins_and_inserts_run_as_queries(engine: SqlEngine) -> None:
+    run(
+        engine,
+        SETUP
+        + "CREATE STREAM J AS SELECT S.ID AS ID, UCASE(T.NAME) AS NAME, V FROM S LEFT JOIN T ON S.ID = T.ID;"
+        + "CREATE STREAM ALL_NAMES (ID INT KEY, NAME STRING) WITH (KAFKA_TOPIC='all', PARTITIONS=2, VALUE_FORMAT='JSON');"
+        + "INSERT INTO ALL_NAMES SELECT ID, NAME FROM J;",
+    )
+    eventually(lambda: rows(engine, "SELECT * FROM ALL_NAMES"), [(1, "ONE"), (1, "ONE"), (2, "TWO")])
+
+
+def test_push_queries_follow_until_their_limit_or_cancel(engine: SqlEngine) -> None:
+    run(engine, SETUP)
+    (push,) = run(engine, "SELECT N, V FROM S WHERE V > 1 EMIT CHANGES LIMIT 3")
+    assert isinstance(push, PushQuery)
+    assert sorted(r.values for r in push) == [("a", 1.5), ("a", 4.0), ("b", 2.5)]
+    (endless,) = run(engine, "SELECT N, COUNT(*) AS CNT FROM S GROUP BY N EMIT CHANGES")
+    first = list(itertools.islice(iter(endless), 2))
+    assert {r.values for r in first} == {("a", 2), ("b", 1)}
+    endless.close()
+    run(engine, "INSERT INTO S VALUES (7, 7, 'c')")
+    assert rows(engine, "SELECT ID FROM S WHERE ID = 7") == [(7,)]
+
+
+def test_queries_survive_a_restart(log: Log, tmp_path: Path) -> None:
+    with SqlEngine(log, tmp_path / "sql") as engine:
+        run(engine, SETUP + "CREATE TYPE NAME AS STRING; CREATE TABLE C AS SELECT N, COUNT(*) AS CNT FROM S GROUP BY N;")
+        eventually(lambda: rows(engine, "SELECT * FROM C"), [("a", 2), ("b", 1)])
+    with SqlEngine(log, tmp_path / "sql") as again:
+        assert list(again.catalog.queries) == ["CTAS_C_0"]
+        assert list(again.catalog.types) == ["NAME"]
+        run(again, "INSERT INTO S VALUES (1, 1, 'a')")
+        eventually(lambda: rows(again, "SELECT * FROM C"), [("a", 3), ("b", 1)])
+        (message,) = run(again, "CREATE TABLE E AS SELECT N, MAX(V) AS M FROM S GROUP BY N")
+        assert message.query_id == "CTAS_E_1"
+        run(again, "TERMINATE CTAS_C_0; DROP TABLE C DELETE TOPIC")
+    with SqlEngine(log, tmp_path / "sql") as third:
+        assert set(third.catalog.sources) == {"S", "T", "E"}
+        assert list(third.catalog.queries) == ["CTAS_E_1"]
+        assert not [t for t in log.admin().list_topics(include_internal=True) if "CTAS_C_0" in t]
+
+
+def test_two_engines_of_a_service_agree(log: Log, tmp_path: Path, engine: SqlEngine) -> None:
+    with SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
+        run(engine, SETUP)
+        (message,) = run(other, "CREATE TABLE C AS SELECT N, COUNT(*) AS CNT FROM S GROUP BY N")
+        assert message.query_id == "CTAS_C_0"
+        assert rows(engine, "SHOW QUERIES")[0][0] == "CTAS_C_0"
+        eventually(lambda: rows(other, "SELECT * FROM C"), [("a", 2), ("b", 1)])
+
+
+REFUSED = {
+    "SELECT VV FROM S": "Did you mean V?",
+    "SELECT * FROM SS": "Did you mean S?",
+    "SELECT ABSS(V) FROM S": "did you mean ABS?",
+    "CREATE STREAM X (A STRNG) WITH (KAFKA_TOPIC='x', PARTITIONS=1, VALUE_FORMAT='JSON')": "did you mean STRING?",
+    "CREATE STREAM X (A STRING) WITH (KAFKA_TOPIC='x', PARTITIONS=1, VALUE_FORMAT='JSN')": "did you mean JSON",
+    "CREATE STREAM X (A STRING) WITH (KAFKA_TOPC='x', VALUE_FORMAT='JSON')": "Did you mean KAFKA_TOPIC?",
+    "CREATE STREAM X (A STRING) WITH (KAFKA_TOPIC='nope', VALUE_FORMAT='JSON')": "Kafka topic does not exist: nope",
+    "CREATE STREAM S (A STRING) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON')": "already exists",
+    "CREATE TABLE X AS SELECT ID, V FROM S": "Please use CREATE STREAM AS SELECT",
+    "CREATE TABLE X AS SELECT N, V, COUNT(*) FROM S GROUP BY N": "not part of GROUP BY: V",
+    "CREATE TABLE X AS SELECT COUNT(*) AS C FROM S GROUP BY N": "must include the grouping expression N",
+    "CREATE STREAM X AS SELECT ID, V FROM S WHERE N > 3": "Cannot compare N (STRING) to 3 (INTEGER)",
+    "CREATE STREAM X AS SELECT * FROM S JOIN T ON S.N = T.ID": "types don't match",
+    "SELECT N, COUNT(*) FROM S GROUP BY N": "Add EMIT CHANGES",
+    "INSERT INTO S (ID, VV) VALUES (1, 2)": "Did you mean V?",
+    "INSERT INTO S (ID, V) VALUES (1, 'x')": "`V`: Cannot convert",
+    "INSERT INTO T (NAME) VALUES ('x')": "primary key",
+    "DROP STREAM T": "Incompatible data source type",
+    "TERMINATE CTAS_NOPE_0": "Unknown queryId",
+    "SET 'auto.ofset.reset' = 'latest'": "did you mean 'auto.offset.reset'",
+    "PAUSE ALL": "PAUSE is not supported yet",
+    "CREATE STREAM X (A STRING) WITH (KAFKA_TOPIC='x', PARTITIONS=1, VALUE_FORMAT='AVRO')": "AVRO is not supported yet",
+}
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(engine: SqlEngine) -> None:
+    run(engine, SETUP)
+    catalog, topics = engine.catalog, engine._log.admin().list_topics(include_internal=True)
+    for text, message in REFUSED.items():
+        with pytest.raises(StatementError) as caught:
+            run(engine, f"SHOW TABLES;\n{text};\nSHOW STREAMS;")
+        error = caught.value
+        assert message in error.reason, text
+        assert error.text == text
+        assert error.line == 2
+        assert error.column >= 1
+    assert engine.catalog == catalog
+    assert engine._log.admin().list_topics(include_internal=True) == topics
+
+
+def test_show_describe_and_explain(engine: SqlEngine) -> None:
+    run(engine, SETUP + "DEFINE x = 'S'; SET 'auto.offset.reset' = 'earliest';")
+    assert [r[0] for r in rows(engine, "SHOW STREAMS")] == ["S"]
+    assert [r[0] for r in rows(engine, "SHOW TOPICS")] == ["s", "t"]
+    assert rows(engine, "DESCRIBE ${x}") == [("ID", "INTEGER", "KEY"), ("N", "STRING", ""), ("V", "DOUBLE", "")]
+    assert any("ROUND" in r[0] for r in rows(engine, "DESCRIBE FUNCTION ROUND"))
+    assert ("x", "S") not in rows(engine, "SHOW VARIABLES")
+    assert rows(engine, "SHOW VARIABLES") == [("X", "S")]
+    (plan,) = run(engine, "EXPLAIN SELECT N, COUNT(*) FROM S WHERE V > 1 GROUP BY N EMIT CHANGES")
+    text = "\n".join(r[0] for r in plan.rows)
+    assert "Aggregate COUNT(*)" in text
+    assert "Filter [WHERE] (V > 1.0)" in text
+    assert len(rows(engine, "SHOW FUNCTIONS")) == 149
+    assert isinstance(run(engine, "UNSET 'auto.offset.reset'")[0], Message)

@@ -1,0 +1,141 @@
+"""The shell through a pseudo terminal's input, batch runs, and how results look."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from rich.console import Console
+
+from logflume.log import connect
+from logflume.log.schemas import BIGINT, STRING, Column
+from logflume.sql import SqlEngine
+from logflume.sql.batch import Runner, run_batch
+from logflume.sql.completion import SqlCompleter
+from logflume.sql.render import RowLines, fit_widths
+from logflume.sql.results import PushRow
+from logflume.sql.shell import is_accepted, run_shell
+
+CREATE = "CREATE STREAM s (id INT KEY, v STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
+
+
+def shell(tmp_path: Path, typed: str, *, width: int = 100) -> str:
+    out = io.StringIO()
+    with create_pipe_input() as pipe:
+        pipe.send_text(typed)
+        code = run_shell(
+            str(tmp_path / "data"),
+            history_path=tmp_path / "history",
+            prompt_input=pipe,
+            prompt_output=DummyOutput(),
+            console=Console(file=out, width=width),
+        )
+    assert code == 0
+    return out.getvalue()
+
+
+def test_a_session_over_several_lines(tmp_path: Path) -> None:
+    typed = CREATE + "\rINSERT INTO s\rVALUES (1, 'x;y');\rSELECT *\rFROM s;\r\\q\r"
+    text = shell(tmp_path, typed)
+    assert "Reads start at the beginning" in text
+    assert "Stream S created" in text
+    assert "x;y" in text
+    assert "1 row; read from topic s, start to end" in text
+    assert "FROM s;" in (tmp_path / "history").read_text()
+
+
+def test_a_mistake_shows_its_place_and_the_shell_goes_on(tmp_path: Path) -> None:
+    text = shell(tmp_path, CREATE + "\rSHOW STREAMS; SELECT idd FROM s; SHOW TABLES;\rSELCT 1;\r\\halp\rexit;\r")
+    assert "SELECT column 'IDD' cannot be resolved. Did you mean ID?" in text
+    assert "  SELECT idd FROM s\n         ^^^" in text
+    assert "Unknown statement 'SELCT'; did you mean SELECT" in text
+    assert "did you mean \\help?" in text
+    assert "Traceback" not in text
+
+
+def test_queries_of_an_earlier_session_go_on(tmp_path: Path) -> None:
+    shell(tmp_path, CREATE + "\rCREATE TABLE c AS SELECT id, COUNT(*) AS n FROM s GROUP BY id;\r\\q\r")
+    text = shell(
+        tmp_path, "INSERT INTO s VALUES (5, 'a');\rSELECT * FROM s EMIT CHANGES LIMIT 1;\rSHOW QUERIES;\r\\q\r", width=200
+    )
+    assert "2 streams and tables, 1 queries" in text
+    assert "CTAS_C_0" in text
+    assert "ID | V" in text
+
+
+def test_enter_ends_only_what_is_complete() -> None:
+    assert is_accepted("SHOW TABLES;")
+    assert is_accepted("\\help")
+    assert not is_accepted("SELECT 'a;")
+    assert not is_accepted("SELECT a -- ;")
+
+
+def test_ctrl_c_stops_the_query_only(tmp_path: Path) -> None:
+    out = io.StringIO()
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine:
+        runner = Runner(engine, Console(file=out, width=80))
+        runner.run_text(CREATE + "INSERT INTO s VALUES (1, 'x');")
+        (push,) = engine.execute_one("SELECT * FROM s EMIT CHANGES")
+        original: Callable[..., PushRow | None] = push.poll  # type: ignore[union-attr]
+        calls = iter([1])
+
+        def poll(**options: float) -> PushRow | None:
+            row = original(**options)
+            if row is None and next(calls, None) is None:
+                raise KeyboardInterrupt
+            return row
+
+        push.poll = poll  # type: ignore[union-attr, method-assign]
+        runner.follow(push)  # type: ignore[arg-type]
+        assert "query stopped" in out.getvalue()
+        runner.run_text("SHOW STREAMS;")
+        assert not [t.name for t in threading.enumerate() if "push" in t.name]
+
+
+def test_batch_gives_json_lines_and_exit_codes(tmp_path: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    script = tmp_path / "setup.sql"
+    script.write_text(CREATE + "\nINSERT INTO s VALUES (1, 'ü'); -- done\n")
+    where = str(tmp_path / "data")
+    code = run_batch(
+        where, text=f"RUN SCRIPT '{script}'; SELECT * FROM s;", is_json=True, console=Console(file=out), errors=Console(file=err)
+    )
+    assert code == 0
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert lines == [{"message": "Stream S created"}, {"message": "1 row inserted"}, {"ID": 1, "V": "ü"}]
+    assert run_batch(where, text="SELECT * FROM t;", console=Console(file=out), errors=Console(file=err)) == 1
+    assert "line 1, column 15: T does not exist" in err.getvalue()
+    loop = tmp_path / "loop.sql"
+    loop.write_text(f"RUN SCRIPT '{loop}';")
+    assert run_batch(where, path=loop, console=Console(file=out), errors=Console(file=err)) == 1
+
+
+def test_completion_knows_sources_columns_and_functions(tmp_path: Path) -> None:
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine:
+        list(engine.execute("CREATE STREAM orders (amount INT) WITH (KAFKA_TOPIC='o', PARTITIONS=1, VALUE_FORMAT='JSON');"))
+        completer = SqlCompleter(engine)
+
+        def complete(text: str) -> list[str]:
+            return [c.text for c in completer.get_completions(Document(text), CompleteEvent())]
+
+        assert complete("SELECT * FROM or") == ["ORDERS"]
+        assert complete("SELECT * FROM orders WHERE am") == ["AMOUNT"]
+        assert complete("SELECT substr") == ["SUBSTRING("]
+        assert "EXPLAIN" in complete("exp")
+
+
+def test_rows_fit_the_terminal() -> None:
+    lines = RowLines((Column("ID", BIGINT), Column("TEXT", STRING)), 30)
+    rows = [PushRow((1, "x" * 50), 0), PushRow((12345, None), 0), PushRow((), 0, True)]
+    shown = [*lines.start(rows[:1]), *(lines.line(r) for r in rows)]
+    assert all(len(line) <= 30 for line in shown)
+    assert shown[2].endswith("…")
+    assert shown[4] == "(removed)"
+    assert sum(fit_widths([50, 50, 50], 60)) <= 54

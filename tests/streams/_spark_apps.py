@@ -1,0 +1,99 @@
+"""Topologies and inputs for the Spark tests; importable by Spark's Python workers and by processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import partial
+
+import msgspec
+
+import logflume as lf
+from logflume import col
+from logflume.log import Log, TopicPartition
+from logflume.streams.planner import plan
+from logflume.streams.seams import Plan
+
+PARTITIONS = 3
+WINDOW_MS, GRACE_MS = 600_000, 120_000
+
+
+class Order(msgspec.Struct):
+    shop: str
+    item: str
+    amount: float | None
+
+
+class Item(msgspec.Struct):
+    item: str
+    group: str
+
+
+def topology(name: str, kind: str):  # type: ignore[no-untyped-def]
+    """Return a topology: "direct" aggregates by the input's key, "repartition" joins a table and aggregates by another key."""
+    app = lf.App(name)
+    orders = app.stream("orders", Order)
+    if kind == "direct":
+        stream = orders.filter(col.amount > 10).group_by_key()
+    else:
+        items = app.table("items", Item)
+        stream = orders.join(items, on=col.item).group_by(col.group)
+    windowed = stream.window(lf.tumbling(seconds=WINDOW_MS // 1000, grace=GRACE_MS))
+    windowed.aggregate(orders=lf.count(), total=lf.sum(col.amount), top=lf.max(col.amount)).to(f"{name}-out")
+    return app.topology()
+
+
+def make_plan(name: str, kind: str) -> Plan:
+    return plan(topology(name, kind))
+
+
+def loader(name: str, kind: str):  # type: ignore[no-untyped-def]
+    """Return what `plan_backfill` takes."""
+    return partial(make_plan, name, kind)
+
+
+def create_inputs(log: Log) -> None:
+    """Create the topics and load the table."""
+    admin = log.admin()
+    admin.create_topic("orders", partitions=PARTITIONS)
+    admin.create_topic("items", partitions=PARTITIONS, configs={"cleanup.policy": "compact"})
+    producer = log.producer()
+    for n in range(8):
+        value = json.dumps({"item": f"i{n}", "group": f"g{n % 3}"}).encode()
+        producer.send("items", value, key=f"i{n}".encode(), timestamp_ms=0)
+    producer.flush()
+    producer.close()
+
+
+def send_orders(log: Log, count: int, *, seed: int, start_ms: int) -> int:
+    """Write orders in about the order of time: some out of order, some late, some broken; return the last time."""
+    rng = random.Random(seed)
+    now_ms = start_ms
+    producer = log.producer()
+    for _ in range(count):
+        now_ms += rng.randrange(0, 20_000)
+        shop = f"s{rng.randrange(9)}"
+        back_ms = rng.randrange(0, 3_600_000) if rng.random() < 0.1 else 0
+        amount = rng.choice([None, rng.randrange(100), rng.random() * 100])
+        value = json.dumps({"shop": shop, "item": f"i{rng.randrange(10)}", "amount": amount}).encode()
+        if rng.random() < 0.01:
+            value = b"{broken"
+        producer.send("orders", value, key=shop.encode(), timestamp_ms=max(0, now_ms - back_ms))
+    producer.flush()
+    producer.close()
+    return now_ms
+
+
+def final_results(log: Log, topic: str) -> dict[bytes | None, tuple[bytes | None, int, int]]:
+    """Return the newest (value, timestamp, partition) of each key, committed records only."""
+    partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+    ends = log.admin().end_offsets(partitions, read_committed=True)
+    consumer = log.consumer()
+    consumer.assign(partitions)
+    newest = {}
+    while any(consumer.position(tp) < ends[tp] for tp in partitions):
+        for chunk in consumer.poll(timeout_s=1.0):
+            for record in chunk.records():
+                newest[record.key] = (record.value, record.timestamp_ms, record.partition)
+    consumer.close()
+    return newest

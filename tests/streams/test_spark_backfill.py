@@ -1,0 +1,233 @@
+"""Backfills against a real server: batch-then-live equals live, on Spark and without, through kills at each step of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log import InvalidInput, Log, TopicPartition, connect
+from logflume.streams.runtime import Engine, EngineOptions
+from logflume.streams.spark import LocalRunner, RangeLost, SparkRunner, SparkUnavailable, check_spark, plan_backfill, run_backfill
+from logflume.streams.spark.session import java_version
+
+from ..log._server_process import ServerProcess
+from ._spark_apps import PARTITIONS, create_inputs, final_results, loader, make_plan, send_orders
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDS_JAVA = pytest.mark.skipif(
+    (java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
+)
+ORDERS = [TopicPartition("orders", p) for p in range(PARTITIONS)]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    from logflume.streams.spark import open_session
+
+    os.environ["PYTHONPATH"] = str(ROOT)
+    session = open_session("logflume-tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    process = ServerProcess(str(tmp_path / "log"))
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def log(server: ServerProcess) -> Iterator[Log]:
+    with connect(server.address) as opened:
+        create_inputs(opened)
+        yield opened
+
+
+def run_live(log: Log, name: str, kind: str, state_dir: Path) -> dict[str, int]:
+    """Run an application until it has read everything there is; return what it left out by reason."""
+    plan = make_plan(name, kind)
+    engine = Engine(plan, log, EngineOptions(state_dir=state_dir, commit_interval_ms=50))
+    engine.start()
+    deadline = time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            assert not engine.has_ended
+            if is_done(log, plan.application):
+                return dict(engine.status().dropped)
+    finally:
+        engine.stop()
+    pytest.fail(f"{name} did not read everything within 60 s: {engine.status()}")
+
+
+def is_done(log: Log, application: str) -> bool:
+    """Return whether the application has committed the end of everything it reads, its repartition topics included."""
+    committed = log.admin().group_offsets(application)
+    if not {tp for tp in committed if tp.topic == "orders"} >= set(ORDERS):
+        return False
+    ends = log.admin().end_offsets(committed, read_committed=True)
+    if not all(at.offset >= ends[tp] for tp, at in committed.items()):
+        return False
+    repartition = [
+        topic
+        for topic in log.admin().list_topics(include_internal=True)
+        if topic.startswith(f"{application}-") and topic.endswith("-repartition")
+    ]
+    every = [TopicPartition(topic, p) for topic in repartition for p in range(PARTITIONS)]
+    ends = log.admin().end_offsets(every, read_committed=True)
+    return all(ends[tp] == 0 or (tp in committed and committed[tp].offset >= ends[tp]) for tp in every)
+
+
+def added(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    return {reason: a.get(reason, 0) + b.get(reason, 0) for reason in a.keys() | b.keys()}
+
+
+def check_batch_then_live_equals_live(log: Log, runner: Any, kind: str, tmp_path: Path) -> None:
+    now_ms = send_orders(log, 1500, seed=1, start_ms=5_000_000)
+    plan = plan_backfill(loader("batch", kind), log.where)
+    assert plan.records == 1500 + (8 if kind == "repartition" else 0)
+    report = run_backfill(plan, runner)
+    assert report.results > 0
+    assert report.entries > 0
+    send_orders(log, 500, seed=2, start_ms=now_ms)
+    later = run_live(log, "batch", kind, tmp_path / "batch")
+    live = run_live(log, "live", kind, tmp_path / "live")
+    assert added(report.problems, later) == live
+    assert live["late"] > 0
+    assert live["decode"] > 0
+    results = final_results(log, "batch-out")
+    assert results == final_results(log, "live-out")
+    assert len(results) > 50
+
+
+@pytest.mark.parametrize("kind", ["direct", "repartition"])
+def test_batch_then_live_equals_live_without_spark(log: Log, kind: str, tmp_path: Path) -> None:
+    check_batch_then_live_equals_live(log, LocalRunner(), kind, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+@pytest.mark.parametrize("kind", ["direct", "repartition"])
+def test_spark_then_live_equals_live(log: Log, spark: Any, kind: str, tmp_path: Path) -> None:
+    check_batch_then_live_equals_live(log, SparkRunner(spark), kind, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failpoint", ["after-topics", "after-job", "after-write", "after-send-offsets", "after-commit"])
+def test_a_kill_at_any_step_of_the_hand_over_loses_and_doubles_nothing(log: Log, failpoint: str, tmp_path: Path) -> None:
+    send_orders(log, 600, seed=3, start_ms=5_000_000)
+    command = [sys.executable, "-m", "tests.streams._backfill_process", log.where, "batch", "repartition", failpoint]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    if failpoint == "after-commit":
+        with pytest.raises(InvalidInput, match="has begun already"):
+            plan_backfill(loader("batch", "repartition"), log.where)
+    else:
+        assert final_results(log, "batch-out") == {}
+        assert log.admin().group_offsets("batch") == {}
+        run_backfill(plan_backfill(loader("batch", "repartition"), log.where), LocalRunner())
+    run_live(log, "batch", "repartition", tmp_path / "batch")
+    run_live(log, "live", "repartition", tmp_path / "live")
+    assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+
+
+def test_a_failed_backfill_leaves_nothing_behind(log: Log) -> None:
+    send_orders(log, 50, seed=4, start_ms=5_000_000)
+    before = set(log.admin().list_topics(include_internal=True))
+
+    def fail(reached: str) -> None:
+        if reached == "after-write":
+            raise InvalidInput("stopped here")
+
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(plan_backfill(loader("batch", "direct"), log.where), LocalRunner(), failpoint=fail)
+    assert {topic for topic in log.admin().list_topics(include_internal=True) if not topic.startswith("__")} == {
+        topic for topic in before if not topic.startswith("__")
+    }
+    assert log.admin().group_offsets("batch") == {}
+
+
+def test_a_cut_beyond_retention_is_an_error(log: Log) -> None:
+    send_orders(log, 300, seed=5, start_ms=5_000_000)
+    plan = plan_backfill(loader("batch", "direct"), log.where)
+    log.admin().delete_records({ORDERS[0]: 5})
+    with pytest.raises(RangeLost, match=r"orders-0 starts at offset 5, but the range begins at 0.*retention"):
+        run_backfill(plan, LocalRunner())
+    assert log.admin().group_offsets("batch") == {}
+
+
+def test_a_running_application_is_not_backfilled(log: Log, tmp_path: Path) -> None:
+    send_orders(log, 20, seed=6, start_ms=5_000_000)
+    engine = Engine(make_plan("batch", "direct"), log, EngineOptions(state_dir=tmp_path, commit_interval_ms=50))
+    engine.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not log.admin().group_offsets("batch"):
+            assert time.monotonic() < deadline
+        with pytest.raises(InvalidInput, match="is running"):
+            plan_backfill(loader("batch", "direct"), log.where)
+    finally:
+        engine.stop()
+
+
+def test_without_java_the_error_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SparkUnavailable, match=r"Java 17 or newer, found none.*apt-get install"):
+        check_spark()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_the_data_source_reads_ranges_writes_and_streams(log: Log, spark: Any, tmp_path: Path) -> None:
+    from logflume.streams.spark import LogflumeDataSource
+
+    send_orders(log, 400, seed=7, start_ms=5_000_000)
+    spark.dataSource.register(LogflumeDataSource)
+    reader = spark.read.format("logflume").option("log", log.where).option("topic", "orders")
+    whole = reader.option("max.records.per.partition", "50").load()
+    assert whole.rdd.getNumPartitions() >= 8
+    assert whole.count() == 400
+    ranges = json.dumps({"orders": {"0": [3, 9], "2": [0, 4]}})
+    rows = reader.option("ranges", ranges).load().orderBy("partition", "offset").collect()
+    assert [(row.partition, row.offset) for row in rows] == [(0, n) for n in range(3, 9)] + [(2, n) for n in range(4)]
+    log.admin().create_topic("copy", partitions=PARTITIONS)
+    source = whole.select("key", "value", "timestamp_ms")
+    source.write.format("logflume").option("log", log.where).option("topic", "copy").mode("append").save()
+    copied = final_results(log, "copy")
+    assert copied == final_results(log, "orders")
+    stream = spark.readStream.format("logflume").option("log", log.where).option("topic", "orders").load()
+    writer = stream.select("key", "value", "offset").writeStream.format("memory").queryName("seen").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.awaitTermination(60)
+    assert spark.sql("SELECT count(*) FROM seen").collect()[0][0] == 400
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_structured_streaming_equals_live_also_after_a_restart(log: Log, spark: Any, tmp_path: Path) -> None:
+    from logflume.streams.spark import run_continuously
+
+    now_ms = send_orders(log, 500, seed=8, start_ms=5_000_000)
+    checkpoint, state = str(tmp_path / "checkpoint"), str(tmp_path / "state")
+    for seed in (9, 10):
+        query = run_continuously(
+            loader("batch", "repartition"), log.where, spark, checkpoint_dir=checkpoint, state_root=state, available_now=True
+        )
+        assert query.awaitTermination(90)
+        now_ms = send_orders(log, 200, seed=seed, start_ms=now_ms)
+    run_live(log, "batch", "repartition", tmp_path / "batch")
+    run_live(log, "live", "repartition", tmp_path / "live")
+    assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
