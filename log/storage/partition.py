@@ -29,7 +29,7 @@ from .config import LogConfig
 from .disk import Disk, File, write_atomically
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
-from .producers import ProducerStates
+from .producers import ProducerState, ProducerStates
 from .rules import check_client_batch, check_size
 from .segment import MAX_RELATIVE_OFFSET, Segment, file_name
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
@@ -151,6 +151,10 @@ class PartitionLog:
     def open_transactions(self) -> dict[int, int]:
         """Return producer id -> first offset of each open transaction."""
         return dict(self._producers.open_transactions)
+
+    def producers(self) -> dict[int, ProducerState]:
+        """Return what is remembered of each producer id; not to be changed."""
+        return dict(self._producers.states)
 
     # -- append
 
