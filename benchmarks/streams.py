@@ -167,6 +167,7 @@ def topology(name: str, label: str, budget: float) -> Iterator[Figure]:
     yield Figure(f"{label}: records per CPU second", rate, "records/s", budget)
     yield Figure(f"{label}: wall", cost["records"] / cost["wall_s"], "records/s")
     yield Figure(f"{label}: CPU per million, broker beside it", cost["broker_cpu_s"] / cost["records"] * 1e6, "s")
+    yield Figure(f"{label}: task commit, p50", cost["commit_ms"], "ms")
     peer = PEERS_CPU_S[name]
     yield Figure(f"{label}: Kafka Streams takes this many times the CPU", peer / (1e6 / rate), "times")
 

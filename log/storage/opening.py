@@ -45,7 +45,7 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
     if is_new:
         segments[-1].sync()
         disk.fsync_dir(directory)
-    recovery.producers.expire(now_ms - config.producer_id_expiration_ms)
+    recovery.producers.renew(now_ms)
     log_start = max(checkpoint.log_start_offset if checkpoint else 0, segments[0].base_offset)
     log = PartitionLog(
         directory,

@@ -31,7 +31,7 @@ from .config import LogConfig
 from .disk import Disk, File, write_atomically, write_plainly
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
-from .producers import ProducerStates
+from .producers import ProducerState, ProducerStates
 from .rules import check_client_batch, check_size
 from .segment import MAX_RELATIVE_OFFSET, Segment, file_name
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
@@ -155,6 +155,10 @@ class PartitionLog:
         """Return producer id -> first offset of each open transaction."""
         return dict(self._producers.open_transactions)
 
+    def producers(self) -> dict[int, ProducerState]:
+        """Return what is remembered of each producer id; not to be changed."""
+        return dict(self._producers.states)
+
     # -- append
 
     def append(self, data: Buffer, *, leader_epoch: int, now_ms: int, is_client: bool = True) -> AppendInfo:
@@ -195,13 +199,11 @@ class PartitionLog:
         header, buffers = self._stamped(data, header, leader_epoch, now_ms)
         self._write(header, buffers)
         if marker is not None:
-            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=header.max_timestamp)
+            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=now_ms)
             if aborted is not None:
                 self._active.aborted.append(aborted)
         else:
-            self._producers.apply(
-                header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=header.max_timestamp
-            )
+            self._producers.apply(header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=now_ms)
         self._epochs.add(leader_epoch, header.base_offset)
         append_time_ms = header.max_timestamp if header.is_append_time else -1
         return AppendInfo(header.base_offset, header.last_offset, append_time_ms)

@@ -252,6 +252,14 @@ class Stream:
         )  # fmt: skip
         return Stream(self.graph, self.graph.add(node, fix=_FIX), name or base)
 
+    def to_table(self, *, name: str | None = None, store: str | None = None) -> Table:
+        """Read the stream as a table: the latest value of each key; a null value deletes it. `store` keeps the rows readable."""
+        from .table import Table
+
+        base = name or f"{self.base}-table"
+        node = g.ToTable(name=base, schema=self.schema, kind=g.EdgeKind.TABLE, inputs=(self.node.name,), store=store)
+        return Table(self.graph, self.graph.add(node, fix=_FIX), base)
+
     def merge(self, *others: Stream) -> Stream:
         """Interleave with other streams of the same columns; each keeps its own order."""
         name = self.graph.free("-".join([self.base, *(other.base for other in others), "merge"]))

@@ -41,7 +41,7 @@ class EngineOptions:
 
     Attributes:
         state_dir: where state lives; each running instance of an application takes a numbered directory of its own in it.
-        commit_interval_ms: longest time between the first change and its task commit.
+        commit_interval_ms: time between task commits while there is something to commit; after a pause the first comes at once.
         commit_bytes: input that makes a task commit due earlier.
         memory_bytes: for entries in memory, all stores of the application together.
         buffered_records_max: per input partition; beyond it fetching that partition pauses.

@@ -30,6 +30,7 @@ _RECORDS_PER_ROUND = 50_000
 _IDLE_POLL_S = 0.2
 _RESTORE_STEP_S = 0.05
 _LAGS_EVERY_S = 0.1
+_LONG_AGO_S = 1e6
 _EVERYTHING = (1 << 62, 1 << 30)
 
 
@@ -65,7 +66,8 @@ class Session:
         self._progress = 0
         self._running: set[Task] = set()
         self._paused: set[TopicPartition] = set()
-        self._changed_since_s: float | None = None
+        self._has_changes = False
+        self._commit_ended_s = monotonic_s() - _LONG_AGO_S
         self._uncommitted_bytes = 0
         self._purged_s = monotonic_s()
         self._purgeable: dict[TopicPartition, int] = {}
@@ -145,9 +147,9 @@ class Session:
     def _poll_timeout_s(self) -> float:
         if self._progress or not self.restorer.is_idle:
             return 0.0
-        if self._changed_since_s is None:
+        if not self._has_changes:
             return _IDLE_POLL_S
-        due_s = self._changed_since_s + self._options.commit_interval_ms / 1000
+        due_s = self._commit_ended_s + self._options.commit_interval_ms / 1000
         return min(max(due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
 
     def _process(self) -> None:
@@ -174,8 +176,7 @@ class Session:
 
     def _note_change(self, task: Task, size_bytes: int) -> None:
         self._uncommitted_bytes += size_bytes
-        if task.has_changes and self._changed_since_s is None:
-            self._changed_since_s = self._monotonic_s()
+        self._has_changes = self._has_changes or task.has_changes
 
     def _send_outputs(self, sub: SubTopology, tasks: Sequence[Task]) -> None:
         """Send what the tasks have put out; for repartition topics merged by time between tasks."""
@@ -215,15 +216,16 @@ class Session:
     # -- task commit -----------------------------------------------------------------------------------------------------
 
     def _is_commit_due(self) -> bool:
-        if self._changed_since_s is None:
+        """Return whether to commit: what comes after a pause at once, what follows it once per interval."""
+        if not self._has_changes:
             return False
-        waited_ms = (self._monotonic_s() - self._changed_since_s) * 1000
+        waited_ms = (self._monotonic_s() - self._commit_ended_s) * 1000
         return waited_ms >= self._options.commit_interval_ms or self._uncommitted_bytes >= self._options.commit_bytes
 
     def commit(self) -> None:
         """Commit all tasks with changes: results due, one log transaction, then one write batch of each task's state."""
         changed = [task for task in self.tasks.values() if task.has_changes]
-        self._changed_since_s, self._uncommitted_bytes = None, 0
+        self._has_changes, self._uncommitted_bytes = False, 0
         if not changed:
             return
         started_s, failpoint = self._monotonic_s(), self._options.failpoint
@@ -250,7 +252,8 @@ class Session:
         self._committed.update(offsets)
         repartitions = self._around.topics.repartition_topics
         self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})
-        self._commit_times.add(self._monotonic_s() - started_s)
+        self._commit_ended_s = self._monotonic_s()
+        self._commit_times.add(self._commit_ended_s - started_s)
 
     def _send_changes(self, task: Task) -> dict[str, DirtyEntries]:
         """Send changed entries to the changelogs and dead letters to their topic; return the entries for the write batch."""

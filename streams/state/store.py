@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from typing import Any
 
 from logflume.streams.seams import Entry, State, StoreSpec
@@ -23,6 +24,7 @@ from .windows import WINDOW_START_BYTES, SegmentLayout, window_start
 _ENTRY_OVERHEAD_BYTES = 260
 _PRELOAD_MAX_ENTRIES = 100_000
 _PREFIXES_KEPT = 10_000
+_SCAN_FROM_ENTRIES = 10_000
 _NEVER = 1 << 62
 
 
@@ -46,6 +48,7 @@ class Store:
         self._segment_prefixes: dict[bytes, bytes] = {}
         self._expired_segment = 0
         self._expired_in_memory = 0
+        self._alive_entries = 0
         self._complete_from = 0 if db is None or db.is_empty(spec.name) else self._first_start_not_on_disk()
 
     @property
@@ -111,12 +114,15 @@ class Store:
 
     def put_into(self, batch: Any, keys: list[bytes], values: list[bytes | None]) -> None:
         """Add changed entries to a write batch, and the range delete of segments that have expired."""
-        disk_key, put, delete = self.disk_key, batch.put, batch.delete
+        disk_key, put, prefixes = self.disk_key, batch.put, self._segment_prefixes
         for key, value in zip(keys, values, strict=True):
+            prefix = prefixes.get(key[-WINDOW_START_BYTES:])
             if value is None:
-                delete(disk_key(key))
-            else:
+                batch.delete(disk_key(key))
+            elif prefix is None:
                 put(disk_key(key), value)
+            else:
+                put(prefix + key, value)
         if self.layout is not None:
             oldest = self.layout.oldest_segment(self.stream_time_ms)
             if oldest > self._expired_segment:
@@ -125,11 +131,13 @@ class Store:
                 )
                 self._expired_segment = oldest
 
-    def committed(self) -> None:
-        """Everything dirty is on disk now: forget deleted entries, and cold ones beyond the memory setting."""
+    def committed(self, *, deleted: Iterable[bytes] | None = None) -> None:
+        """Everything dirty is on disk now: forget deleted entries (found here if not given), and cold ones beyond the setting."""
         resident = self.resident
-        for key in [key for key in self.dirty if (entry := resident.get(key)) is not None and entry.state is None]:
-            del resident[key]
+        if deleted is None:
+            deleted = [key for key in self.dirty if (entry := resident.get(key)) is not None and entry.state is None]
+        for key in deleted:
+            resident.pop(key, None)
         self.dirty.clear()
         if len(self._touched) > 2 * len(resident) + 100_000:
             self._touched.clear()
@@ -165,8 +173,9 @@ class Store:
     def expire(self) -> int:
         """Drop window entries of expired segments from memory (the disk follows with the next commit); return how many.
 
-        Called often, it looks at the entries only when stream time has entered a new segment. What has expired inside a living
-        segment is left out by every read.
+        It looks at entries only when stream time has entered a new segment, and then, because a dict keeps the order
+        of insertion, only at the oldest; at all of them when many have gathered behind one that lives long. What has
+        expired and is still there is left out by every read.
         """
         if self.layout is None or self.stream_time_ms < 0:
             return 0
@@ -175,9 +184,13 @@ class Store:
             return 0
         self._expired_in_memory = oldest
         first = oldest.to_bytes(WINDOW_START_BYTES, "big")
-        gone = [key for key in self.resident if key[-WINDOW_START_BYTES:] < first]
+        resident = self.resident
+        gone = list(takewhile(lambda key: key[-WINDOW_START_BYTES:] < first, resident))
+        if len(resident) - len(gone) > 2 * self._alive_entries + _SCAN_FROM_ENTRIES:
+            gone = [key for key in resident if key[-WINDOW_START_BYTES:] < first]
+            self._alive_entries = len(resident) - len(gone)
         for key in gone:
-            del self.resident[key]
+            del resident[key]
             self.dirty.pop(key, None)
         return len(gone)
 

@@ -23,6 +23,12 @@ class DirtyEntries:
     values: list[bytes | None]
     timestamps_ms: list[int]
 
+    def deleted(self) -> list[bytes]:
+        """Return the keys of deleted entries."""
+        if None not in self.values:
+            return []
+        return [key for key, value in zip(self.keys, self.values, strict=True) if value is None]
+
 
 class TaskState:
     """Stores by name, and the checkpoint they stand at. One thread, except what `reader` returns."""
@@ -60,8 +66,9 @@ class TaskState:
         times = {name: store.stream_time_ms for name, store in self.stores.items()}
         self.checkpoint = replace(checkpoint, store_times_ms=times, written_s=self._wall_s())
         self.db.write(batch, self.checkpoint)
-        for store in self.stores.values():
-            store.committed()
+        for name, store in self.stores.items():
+            dirty = entries.get(name, _NOTHING)
+            store.committed(deleted=dirty.deleted())
             store.expire()
 
     def restore(self, store: Store, keys: Sequence[bytes | None], values: Sequence[bytes | None], checkpoint: Checkpoint) -> None:
