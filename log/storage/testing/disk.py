@@ -152,11 +152,11 @@ class SimulatedDisk:
         self.cut_at_step = -1
         self.boots += 1
         self._failures.clear()
-        for source, target in self._renamed_dirs:
+        for old, new in self._renamed_dirs:
             if rng.random() < 0.5:
-                _move(self._synced_names, source, target)
+                _move(self._synced_names, old, new)
             else:
-                _move(self._names, target, source)
+                _move(self._names, new, old)
         self._renamed_dirs.clear()
         survivors: dict[str, _Inode | None] = {}
         for path in {**self._synced_names, **self._names}:
