@@ -66,6 +66,7 @@ def _look_up(generator: Generator, name: str, key: str, flow: Flow, join: g.Stre
         for ours, theirs in zip(stream_key, node.schema.key, strict=True):
             if (Side.KEY, ours.name) in flow.columns:
                 columns[Side.KEY, theirs.name] = flow.columns[Side.KEY, ours.name]
+        columns[Side.META, "ROWTIME"] = Fragment(f"(None if {gone} else {entry}.timestamp_ms)")
         result = Flow(columns, f"{entry}.timestamp_ms", key, gone)
     elif isinstance(node, g.Project):
         result = _look_up(generator, node.inputs[0], key, flow, join)
