@@ -438,3 +438,16 @@ def test_a_stored_view_holds_the_rows_that_pass() -> None:
         ("c", {"upper": "CID"}),
     ]
     assert [row.key for row in driver.store("germans").rows()] == [row.key for row in driver.store("names").rows()] == ["c"]
+
+
+def test_a_join_on_several_columns() -> None:
+    app = lf.App("test")
+    prices = app.table("prices", Point, key={"left": int, "right": int})
+    app.stream("asks", Pair).join(prices, on=(col.left, col.right)).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("prices").send(Point(7, 8), key={"left": 1, "right": 2}, timestamp_ms=1)
+    driver.input("asks").send({"left": 1, "right": 2}, timestamp_ms=2)
+    driver.input("asks").send({"left": 2, "right": 1}, timestamp_ms=3)
+    assert [(r.key, r.value) for r in driver.output("out").read()] == [
+        ({"left": 1, "right": 2}, {"left": 1, "right": 2, "x": 7, "y": 8})
+    ]
