@@ -32,10 +32,10 @@ from .errors import TargetRefused, TaskFenced
 from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
+from .transaction import TRANSACTION_TIMEOUT_MS, is_fenced, transaction
 
 _POLL_S = 0.25
 _SESSION_TIMEOUT_MS = 10_000
-_FENCED = ("FENCED_INSTANCE_ID", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 class SinkTask:
@@ -97,7 +97,7 @@ class SinkTask:
             return is_complete
         except KafkaError as error:
             self._failure = error
-            if error.code in _FENCED:
+            if is_fenced(error):
                 raise TaskFenced(
                     f"another worker runs task {self._task} of connector {self._connector.name!r} and has its partitions; "
                     "this one has stopped, stop one of the two"
@@ -247,21 +247,18 @@ class SinkTask:
     ) -> None:
         topic = self._connector.dead_letter_topic
         assert topic is not None
-        producer.begin_transaction()
-        try:
+        with transaction(producer, clock_s=self._clock_s):
             for letter in letters:
                 producer.send(topic, letter.value, key=letter.key, timestamp_ms=letter.timestamp_ms, headers=letter.headers)
             producer.send_offsets(offsets, consumer.group_metadata())
-            producer.commit_transaction()
-        except BaseException:
-            _abort(producer)
-            raise
 
     def _dead_letter_producer(self) -> Producer | None:
         if self._connector.dead_letter_topic is None:
             return None
         self._log.admin().ensure_topic(self._connector.dead_letter_topic)
-        producer = self._log.producer(transactional_id=f"{self._group}-{self._task}")
+        producer = self._log.producer(
+            transactional_id=f"{self._group}-{self._task}", transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        )
         producer.init_transactions()
         return producer
 
@@ -301,11 +298,3 @@ def _behind(batch: SinkBatch, offset: int) -> SinkBatch:
         values=batch.values[first:],
         next_offset=batch.next_offset,
     )
-
-
-def _abort(producer: Producer) -> None:
-    """Abort what is open; the error that led here is the one to tell."""
-    try:
-        producer.abort_transaction()
-    except LogflumeError:
-        return

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from logflume.log import Chunk, InvalidInput, KafkaError, Log, LogflumeError, Producer
+from logflume.log import Chunk, InvalidInput, KafkaError, Log, Producer
 
 from .api import Broken, Idle, RowSchema, SourceBatch, SourceConnector, SourceContext
 from .converters import Encode, make_encoder
@@ -21,8 +21,7 @@ from .load import ConnectorConfig
 from .meter import Meter
 from .offsets import OffsetStore
 from .pause import PauseGate
-
-_FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+from .transaction import TRANSACTION_TIMEOUT_MS, is_fenced, transaction
 
 
 class SourceTask:
@@ -44,8 +43,10 @@ class SourceTask:
         """
         plugin = self._connector.plugin
         assert isinstance(plugin, SourceConnector)
-        self._make_topics()
-        producer = self._log.producer(transactional_id=f"connect-{self._connector.name}-{self._task}")
+        make_topics(self._log, self._connector)
+        producer = self._log.producer(
+            transactional_id=f"connect-{self._connector.name}-{self._task}", transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        )
         try:
             producer.init_transactions()
             offsets = OffsetStore(self._log, self._connector.name)
@@ -63,7 +64,7 @@ class SourceTask:
                 getattr(loop, "close", _nothing)()
             return True
         except KafkaError as error:
-            if error.code in _FENCED:
+            if is_fenced(error):
                 raise TaskFenced(
                     f"another worker runs task {self._task} of connector {self._connector.name!r} and goes on from its offset; "
                     "this one has stopped, stop one of the two"
@@ -72,18 +73,10 @@ class SourceTask:
         finally:
             producer.close()
 
-    def _make_topics(self) -> None:
-        config = self._connector.config
-        admin = self._log.admin()
-        admin.ensure_topic(self._topic, partitions=config.integer("topic.partitions"), configs=config.table("topic.config.*"))
-        if self._connector.dead_letter_topic:
-            admin.ensure_topic(self._connector.dead_letter_topic)
-
     def _write(self, producer: Producer, offsets: OffsetStore, batch: SourceBatch) -> None:
         chunk, broken = self._encode(batch)
         letters = self._dead_letters(broken)
-        producer.begin_transaction()
-        try:
+        with transaction(producer, clock_s=self._clock_s):
             if chunk is not None:
                 producer.send_chunk(self._topic, chunk)
             for letter in letters:
@@ -96,10 +89,6 @@ class SourceTask:
                     headers=letter.headers,
                 )
             offsets.send(producer, batch.partition, batch.offset)
-            producer.commit_transaction()
-        except BaseException:
-            _abort(producer)
-            raise
         offsets.keep(batch.partition, batch.offset)
         self._meter.done, self._meter.total = batch.done, batch.total
         self._meter.add(0 if chunk is None else len(chunk), broken=len(letters), now_s=self._clock_s())
@@ -143,6 +132,15 @@ class SourceTask:
         return [from_broken(row, connector=self._connector.name, task=self._task) for row in broken]
 
 
+def make_topics(log: Log, connector: ConnectorConfig) -> None:
+    """Make the topics a source writes to, where they are missing."""
+    config, admin = connector.config, log.admin()
+    partitions = config.integer("topic.partitions")
+    admin.ensure_topic(config.text("topic"), partitions=partitions, configs=config.table("topic.config.*"))
+    if connector.dead_letter_topic:
+        admin.ensure_topic(connector.dead_letter_topic)
+
+
 def _name_of(batch: SourceBatch) -> str:
     return next(iter(batch.partition.values()), "")
 
@@ -153,11 +151,3 @@ def _no_key(row: object) -> None:
 
 def _nothing() -> None:
     return None
-
-
-def _abort(producer: Producer) -> None:
-    """Abort what is open; the error that led here is the one to tell."""
-    try:
-        producer.abort_transaction()
-    except LogflumeError:
-        return

@@ -15,7 +15,7 @@ from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
 from .sink_task import SinkTask
-from .source_task import SourceTask
+from .source_task import SourceTask, make_topics
 from .status import ConnectorStatus, State
 from .supervised_task import SupervisedTask
 
@@ -55,7 +55,14 @@ class Worker:
                 raise ConfigErrors(connector.where, [Problem("name", f"{connector.name!r} is the name of two connectors")])
 
     def start(self) -> None:
-        """Start all connectors. Does not wait for them. Raises InvalidInput when a sink's topic does not exist."""
+        """Start all connectors. Does not wait for them.
+
+        Raises:
+            InvalidInput: a sink's topic does not exist, and no source here writes it.
+        """
+        for connector in self._connectors:
+            if connector.is_source:
+                make_topics(self._log, connector)
         for connector in self._connectors:
             self.add(connector)
 
@@ -150,12 +157,10 @@ class Worker:
         return _Running(connector, tasks, pause)
 
     def _sink_partitions(self, connector: ConnectorConfig) -> list[TopicPartition]:
-        admin = self._log.admin()
-        known = admin.list_topics(include_internal=True)
-        for topic in connector.topics:
-            if topic not in known:
-                raise InvalidInput(f"{connector.where}: topics: {UnknownName('topic', topic, known)}")
-        topics = admin.describe_topics(connector.topics)
+        try:
+            topics = self._log.admin().describe_topics(connector.topics)
+        except UnknownName as error:
+            raise InvalidInput(f"{connector.where}: topics: {error}") from error
         return [TopicPartition(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
 
     def _ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:

@@ -66,9 +66,11 @@ class BrokerShell:
             KafkaError: INVALID_CONFIG.
         """
         loop = asyncio.get_running_loop()
-        config = BrokerConfig({**(configs or {}), "log.dirs": path, "listeners": ",".join(map(str, listen))})
+        listeners = ",".join(map(str, listen))
+        own = {"log.dirs": path, "listeners": listeners, "advertised.listeners": str(advertised) if advertised else listeners}
+        config = BrokerConfig({**(configs or {}), **own})
         disk = OsDisk()
-        data_dir = DataDir.open(path, disk=disk)
+        data_dir = DataDir.open(path, disk=disk, node_id=config.number("node.id"))
         flusher = FlushScheduler(loop)
         addresses: dict[str, Address] = {}
         shell: BrokerShell | None = None

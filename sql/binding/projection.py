@@ -89,7 +89,7 @@ def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leadin
                 columns = [c for c in columns if not c.is_key] + [c for c in columns if c.is_key]
             if item.kind == "all":
                 for e in leading:
-                    taken.append(Item(_leading_name(e, generated), e, False))
+                    taken.append(Item(_leading_name(e, generated), e, True))
                     generated += not isinstance(e, ast.Name)
             for column in columns:
                 e = ast.Name(column.name, column.source, span=item.span)

@@ -266,7 +266,9 @@ class _Shape:
             raise StatementError(
                 "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.clause_span("GROUP BY")
             )
-        aggregates = [bind_aggregate(c, n, self.binder(relation.scope, "SELECT")) for n, c in enumerate(calls)]
+        aggregates = [
+            bind_aggregate(c, n, self.binder(relation.scope, "SELECT"), self.context.properties) for n, c in enumerate(calls)
+        ]
         if relation.is_table:
             without = [a.call.name for a in aggregates if not a.has_undo]
             if without:
