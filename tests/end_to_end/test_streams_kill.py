@@ -296,6 +296,8 @@ def test_the_broker_is_killed_under_a_running_application(tmp_path: Path, broker
     feeder = Feeder(broker.address)
     feeder.start()
     process = apps()
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
     for _ in range(2):
         before = feeder.sent
         wait_for(lambda before=before: feeder.sent > before + 200, "more input")
