@@ -148,6 +148,8 @@ class Source(Node):
 class Filter(Node):
     """Keeps records whose predicate is True. On a TABLE a row that stops passing goes out as a tombstone.
 
+    Where the table (or the filter) is stored, a row that did not pass before and does not now puts out nothing.
+
     A null value passes no predicate, but one with a plain callable over the whole value, which is called with None.
     `store` (TABLE only) keeps the rows that pass.
     """

@@ -10,6 +10,8 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from crc32c import crc32c
+
 from logflume.log.batch.control import build_marker, parse_marker
 from logflume.log.batch.header import (
     APPEND_TIME_BIT,
@@ -26,7 +28,7 @@ from logflume.log.errors import LogflumeError, StorageError
 from .checkpoint import FILE_NAME, VERSION, Checkpoint, pack_checkpoint
 from .compaction import CompactionPlan, CompactionResult, discard_compaction
 from .config import LogConfig
-from .disk import Disk, File, write_atomically
+from .disk import Disk, File, write_atomically, write_plainly
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
 from .producers import ProducerState, ProducerStates
@@ -38,7 +40,6 @@ from .timesearch import find_time
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
 _HEADER_COPY_BYTES = 61
-_KEPT_SNAPSHOTS = 2
 
 
 class FlushTicket:
@@ -79,7 +80,7 @@ class PartitionLog:
         producers: ProducerStates,
         epochs: LeaderEpochs,
         recovery: RecoveryReport,
-        cleaned_offset: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
         """Take over what opening found; everything in `segments` is on disk."""
         self.directory = directory
@@ -94,8 +95,10 @@ class PartitionLog:
         self._active = segments[-1]
         self._producers = producers
         self._epochs = epochs
+        self._saved_epochs = b""
         self._log_start_offset = log_start_offset
-        self._cleaned_offset = cleaned_offset
+        self._cleaned_offset = checkpoint.cleaned_offset if checkpoint else 0
+        self._snapshot = (checkpoint.recovery_point, checkpoint.snapshot_crc) if checkpoint else (-1, 0)
         self._durable_offset = self._active.next_offset
         self._durable_position = self._active.size_bytes
         self._active_since_ms = -1
@@ -196,13 +199,11 @@ class PartitionLog:
         header, buffers = self._stamped(data, header, leader_epoch, now_ms)
         self._write(header, buffers)
         if marker is not None:
-            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=header.max_timestamp)
+            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=now_ms)
             if aborted is not None:
                 self._active.aborted.append(aborted)
         else:
-            self._producers.apply(
-                header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=header.max_timestamp
-            )
+            self._producers.apply(header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=now_ms)
         self._epochs.add(leader_epoch, header.base_offset)
         append_time_ms = header.max_timestamp if header.is_append_time else -1
         return AppendInfo(header.base_offset, header.last_offset, append_time_ms)
@@ -313,7 +314,7 @@ class PartitionLog:
         self._active = new
         self._durable_position = 0
         self._generation += 1
-        self._save_checkpoint()
+        self.save_checkpoint()
 
     def _segment_at(self, offset: int) -> int:
         """Return the index of the segment that holds `offset`, or would."""
@@ -436,7 +437,7 @@ class PartitionLog:
         """Flush, and move the recovery point to the end, so that a restart after a crash scans only what comes after."""
         self._sync_active()
         self._save_state()
-        self._save_checkpoint()
+        self.save_checkpoint()
 
     def _sync_active(self) -> None:
         """Make everything appended durable, whatever `flush` says."""
@@ -445,14 +446,24 @@ class PartitionLog:
             self._active.sync()
 
     def _save_state(self) -> None:
-        """Write indexes, producer snapshot and leader epochs as of the log end."""
+        """Write indexes, producer snapshot and leader epochs as of the log end.
+
+        Indexes are not synced: they have checksums and are made anew from the log if a power loss takes them. Producers cannot
+        be, once their batches are deleted.
+        """
         for segment in self._segments:
             if segment.info is None or segment.info.size_bytes != segment.size_bytes:
                 segment.save_indexes()
-        self._write_file(file_name(self.log_end_offset, ".snapshot"), pack_snapshot(self._producers))
-        self._write_file(EPOCHS_FILE, self._epochs.to_bytes())
+        snapshot = pack_snapshot(self._producers)
+        path = f"{self.directory}/{file_name(self.log_end_offset, '.snapshot')}"
+        write_plainly(self._disk, path, snapshot, is_synced=True)
+        self._snapshot = self.log_end_offset, crc32c(snapshot)
+        epochs = self._epochs.to_bytes()
+        if epochs != self._saved_epochs:
+            self._write_file(EPOCHS_FILE, epochs)
+            self._saved_epochs = epochs
 
-    def _save_checkpoint(self, *, swaps: tuple[int, ...] = ()) -> None:
+    def save_checkpoint(self, *, swaps: tuple[int, ...] = ()) -> None:
         """Write the checkpoint of what the segments' infos hold; the recovery point is where they end."""
         infos = [segment.info for segment in self._segments if segment.info is not None]
         recovery_point = infos[-1].next_offset if infos else self._segments[0].base_offset
@@ -462,14 +473,14 @@ class PartitionLog:
             recovery_point,
             infos,
             cleaned_offset=self._cleaned_offset,
+            snapshot_crc=self._snapshot[1] if self._snapshot[0] == recovery_point else 0,
             boot_id=self._disk.boot_id(),
             swaps=swaps,
         )
         self._write_file(FILE_NAME, pack_checkpoint(checkpoint))
-        snapshots = [name for name in self._disk.list(self.directory) if name.endswith(".snapshot")]
-        current = file_name(recovery_point, ".snapshot")
-        for name in [name for name in snapshots if name <= current][:-_KEPT_SNAPSHOTS]:
-            self._disk.remove(f"{self.directory}/{name}")
+        for name in self._disk.list(self.directory):
+            if name.endswith(".snapshot") and name != file_name(recovery_point, ".snapshot"):
+                self._disk.remove(f"{self.directory}/{name}")
 
     def _write_file(self, name: str, content: bytes) -> None:
         write_atomically(self._disk, f"{self.directory}/{name}", content)
@@ -494,18 +505,15 @@ class PartitionLog:
         self._generation += 1
         self._log_start_offset = min(self._log_start_offset, end_offset)
         self._cleaned_offset = min(self._cleaned_offset, segment.base_offset)
-        self._save_checkpoint()
+        self.save_checkpoint()
         for each in reversed(dropped):
             each.remove()
             self._disk.fsync_dir(self.directory)
         segment.cut(position, end_offset)
         segment.sync()
-        for name in self._disk.list(self.directory):
-            if name.endswith(".snapshot") and name > file_name(end_offset, ".snapshot"):
-                self._disk.remove(f"{self.directory}/{name}")
         self._epochs.cut_end(end_offset)
         self._durable_offset, self._durable_position = end_offset, position
-        self._producers = replayed_producers(self._disk, self.directory, self._segments, end_offset)
+        self._producers = replayed_producers(self._segments)
         self.checkpoint()
 
     def delete_records_before(self, offset: int) -> int:
@@ -533,7 +541,7 @@ class PartitionLog:
         self._segments, self._bases = kept, self._bases[count:]
         self._log_start_offset = offset
         self._epochs.cut_start(offset)
-        self._save_checkpoint()
+        self.save_checkpoint()
         for segment in dropped:
             segment.remove()
         return sum(segment.size_bytes for segment in dropped)
@@ -619,11 +627,11 @@ class PartitionLog:
         self._bases = [segment.base_offset for segment in self._segments]
         self._cleaned_offset = result.end_offset
         try:
-            self._save_checkpoint(swaps=tuple(kept))
+            self.save_checkpoint(swaps=tuple(kept))
             finish_swaps(self._disk, self.directory, kept)
             for segment in dropped:
                 segment.remove()
-            self._save_checkpoint()
+            self.save_checkpoint()
         except StorageError as error:
             self._failure = error
             raise

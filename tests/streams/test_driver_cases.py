@@ -2,8 +2,8 @@
 
 The cases are found through STREAMS_CASES, or in `../shared/streams-cases` beside the repository. Operators that are not built yet
 count as not supported, apart from passed and failed; so do cases that only differ by one rule, chosen on purpose: a filter of a
-table sends no tombstone for a key whose row is known not to have passed before (Kafka Streams does where the table is not stored at the
-moment when the filter is created). Run as a program this prints the numbers per family.
+table sends no tombstone for a key whose row is known not to have passed before (Kafka Streams does where the table is not stored
+at the moment when the filter is created). Run as a program this prints the numbers per family.
 """
 
 from __future__ import annotations
@@ -440,8 +440,7 @@ def test_operators_give_what_kafka_streams_gives(family: str) -> None:
 if __name__ == "__main__":
     for path in sorted(CASES.glob("*.json")):
         counts, failures = run_family(path.stem)
-        print(
-            f"{path.stem:30} {counts['passed']:3} passed {counts['failed']:3} failed {counts['not supported']:3} not supported {counts['fewer tombstones']:3} with fewer tombstones"
-        )
+        kinds = ("passed", "failed", "not supported", "fewer tombstones")
+        print(f"{path.stem:30}", *(f"{counts[kind]:3} {kind}" for kind in kinds))
         for failure in failures[:2]:
             print("   ", failure[:1500])
