@@ -117,7 +117,7 @@ class ConsumerGroups:
         if member.current != current_before or beat.member_epoch == 0:
             records[ConsumerKey(ConsumerKeyKind.CURRENT, group.group_id, member.member_id)] = member.current
         self._restart_timers(member)
-        has_news = beat.is_full or member.current.assigned != current_before.assigned
+        has_news = beat.is_full or member.current.assigned != current_before.assigned or _has_missed(beat, current_before)
         result = HeartbeatResult(
             ErrorCode.NONE,
             member_id=member.member_id,
@@ -357,6 +357,11 @@ def _check_epoch(member: ConsumerMember, beat: ConsumerHeartbeat) -> None:
         f"The consumer group member has a {side} member epoch ({beat.member_epoch}) than the one known by the group "
         f"coordinator ({member.current.epoch}). The member must abandon all its partitions and rejoin.",
     )
+
+
+def _has_missed(beat: ConsumerHeartbeat, current: CurrentValue) -> bool:
+    """Whether a member shows by its epoch or its partitions that it did not hear the last response."""
+    return beat.member_epoch != current.epoch or (beat.owned is not None and beat.owned != current.assigned)
 
 
 def _updated(metadata: MemberValue, beat: ConsumerHeartbeat) -> MemberValue:
