@@ -1,4 +1,4 @@
-"""What the test driver gives, the engine gives: topologies of the DSL on a real log of several partitions, last results compared."""
+"""What the test driver gives, the engine gives: topologies of the DSL on a log of several partitions, last results compared."""
 
 from __future__ import annotations
 
