@@ -91,6 +91,25 @@ def test_positions_seek_pause_and_time(log: Log, topic: str) -> None:
         consumer.seek(TopicPartition(topic, 7), 0)
 
 
+def test_what_was_fetched_of_a_paused_partition_is_kept(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=2)
+    producer = log.producer()
+    for i in range(20):
+        producer.send(topic, b"%d" % i, partition=i % 2)
+    producer.flush()
+    partitions = [TopicPartition(topic, p) for p in range(2)]
+    consumer = log.consumer()
+    consumer.assign(partitions)
+    seen: list[tuple[int, int]] = []
+    for turn in range(40):
+        consumer.pause([partitions[turn % 2]])
+        consumer.resume([partitions[1 - turn % 2]])
+        for chunk in consumer.poll(timeout_s=0.2, max_records=1):
+            assert chunk.partition == 1 - turn % 2
+            seen += [(record.partition, record.offset) for record in chunk.records()]
+    assert sorted(seen) == [(p, offset) for p in range(2) for offset in range(10)]
+
+
 def test_a_poll_returns_no_more_than_was_asked_for(log: Log, topic: str) -> None:
     log.admin().create_topic(topic)
     producer = log.producer()
