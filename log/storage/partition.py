@@ -403,6 +403,9 @@ class PartitionLog:
         Raises:
             PartitionFailed: an earlier write or fsync failed.
         """
+        if self._is_closed:
+            # A topic deleted under its producers: the flush they wait for must fail, and nobody else's.
+            raise PartitionFailed(f"{self.directory} is closed")
         self._check_usable()
         active = self._active
         if self._durable_offset >= active.next_offset:
