@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.bar import Bar
+from rich.columns import Columns
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -255,14 +257,15 @@ def sinks(address: str) -> None:
 
 def chart() -> None:
     """Draw delayed flights per month from the SQLite table."""
-    import plotext
-
-    query = """SELECT strftime('%m', window_start / 1000, 'unixepoch') AS month, sum(flights), sum(flights * mean_delay) / sum(flights)
-               FROM delays GROUP BY month ORDER BY month"""
+    query = """SELECT strftime('%m', window_start) AS month, sum(flights),
+               sum(flights * mean_delay) / sum(flights) FROM delays GROUP BY month ORDER BY month"""
     with sqlite3.connect(DATA / "delays.db") as database:
         rows = database.execute(query).fetchall()
-    plotext.simple_bar([row[0] for row in rows], [row[1] for row in rows], width=80, title="delayed flights per month of 2013")
-    plotext.show()
+    most = max(row[1] for row in rows)
+    console.print("flights that left more than 15 minutes late, per month of 2013, and how late on average")
+    for month, flights, mean_delay in rows:
+        bar = Bar(size=most, begin=0, end=flights, width=50, color="cyan")
+        console.print(Columns([f"  {month}", bar, f"{flights:,}  {mean_delay:.0f} min"]))
 
 
 def picture() -> None:

@@ -59,7 +59,8 @@ def evaluate(e: x.Expr, row: Row, params: Mapping[str, Any] | None = None) -> An
             inner = value(operand)
             return None if inner is None else inner[name]
         case x.Index(operand, index, _):
-            return _index(value(operand), value(index))
+            container = value(operand)
+            return None if container is None else _index(container, value(index))
         case x.MakeArray(items, _):
             return [value(i) for i in items]
         case x.MakeMap(entries, _):
@@ -90,9 +91,11 @@ def _binary(e: x.Binary, value: Callable[[x.Expr], Any]) -> Any:
         return value(e.left) is True and value(e.right) is True
     if e.op is x.BinaryOp.OR:
         return value(e.left) is True or value(e.right) is True
-    left, right = value(e.left), value(e.right)
+    left = value(e.left)
     if e.op is x.BinaryOp.IS_DISTINCT:
+        right = value(e.right)
         return (left is None) != (right is None) or (left is not None and left != right)
+    right = None if left is None else value(e.right)
     if e.op in _COMPARE:
         return left is not None and right is not None and bool(_COMPARE[e.op](left, right))
     if left is None or right is None:
@@ -139,7 +142,7 @@ def _fit(value: Any, type: DataType) -> Any:
 
 
 def _index(container: Any, index: Any) -> Any:
-    if container is None or index is None:
+    if index is None:
         return None
     if isinstance(container, dict):
         return container.get(index)
@@ -155,8 +158,8 @@ def _call(e: x.Call, row: Row, params: Mapping[str, Any] | None) -> Any:
             args.append(_closure(arg, row, params))
         else:
             args.append(evaluate(arg, row, params))
-    if not e.function.handles_null and any(a is None for a in args):
-        return None
+            if args[-1] is None and not e.function.handles_null:
+                return None
     return e.function.impl(*args)
 
 

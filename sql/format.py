@@ -36,7 +36,7 @@ def expression_text(e: ast.Expression) -> str:
     text = expression_text
     match e:
         case ast.Name(name, source):
-            return name_text(name) if source is None else f"{name_text(source)}.{name_text(name)}"
+            return name_text(name) if not source else f"{name_text(source)}.{name_text(name)}"
         case ast.StringLiteral(value):
             return string_text(value)
         case ast.IntegerLiteral(value):

@@ -69,6 +69,11 @@ def _boolean(value: Any) -> bool:
 
 def _delimiter(value: Any) -> str:
     if isinstance(value, str):
+        if not value.strip():
+            raise ValueError(
+                "Delimiter cannot be empty, if you meant to have a tab or space for delimiter, please use the special values "
+                "'TAB' or 'SPACE'\nExample valid value: ';'"
+            )
         if value.upper() in _NAMED_DELIMITERS:
             return _NAMED_DELIMITERS[value.upper()]
         if len(value) == 1 and not value.isspace():

@@ -100,11 +100,11 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
             return SyntaxFault(f"this {found} is never closed", Span(position, len(text)))
         return SyntaxFault(f"unexpected character {found!r}", Span(position, position + 1))
     if not isinstance(error, UnexpectedToken):
-        return SyntaxFault("Syntax error: unexpected end of the statement", Span(len(text), len(text)))
+        return SyntaxFault("Syntax Error: unexpected end of the statement", Span(len(text), len(text)))
     token: Token = error.token
     expected = {str(t) for t in error.accepts or error.expected}
     if token.type == "$END":
-        return SyntaxFault(f"Syntax error: the statement ends too early; expected {_list(expected)}", Span(len(text), len(text)))
+        return SyntaxFault(f"Syntax Error: the statement ends too early; expected {_list(expected)}", Span(len(text), len(text)))
     span = Span(token.start_pos or 0, token.end_pos or 0)
     word = str(token)
     if text[: span.start].strip() == "":
@@ -120,7 +120,7 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
             hint = _near(before.group(1), keywords)
             if hint:
                 word, span = before.group(1), Span(before.start(1), before.end(1))
-    return SyntaxFault(f"Syntax error: unexpected '{word}'; expected {_list(expected)}{hint}", span)
+    return SyntaxFault(f"Syntax Error: unexpected '{word}'; expected {_list(expected)}{hint}", span)
 
 
 def _near(word: str, known: Sequence[str]) -> str:

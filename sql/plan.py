@@ -89,7 +89,18 @@ class JoinTable:
     columns: tuple[NamedExpr, ...]
 
 
-Operator = Scan | Filter | Rekey | Select | Explode | Aggregate | JoinTable
+@dataclass(frozen=True, slots=True)
+class JoinAny:
+    """A join that has no topology yet; `what` names it for people."""
+
+    left: Operator
+    right: Operator
+    kind: str
+    what: str
+    columns: tuple[NamedExpr, ...]
+
+
+Operator = Scan | Filter | Rekey | Select | Explode | Aggregate | JoinTable | JoinAny
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +141,7 @@ class QueryPlan:
 
 def inputs(operator: Operator) -> tuple[Operator, ...]:
     """Return what an operator reads."""
-    return tuple(getattr(operator, name) for name in ("input", "stream", "table") if hasattr(operator, name))
+    return tuple(getattr(operator, name) for name in ("input", "stream", "table", "left", "right") if hasattr(operator, name))
 
 
 def operators(root: Operator) -> Iterator[Operator]:

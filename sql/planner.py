@@ -24,7 +24,7 @@ from .binding.query import BoundQuery, Target, bind_query
 from .binding.scope import RESERVED_COLUMNS
 from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
-from .errors import NotSupported, StatementError
+from .errors import NotSupported, StatementError, SyntaxFault
 from .format import name_text, statement_text
 from .options import Options, format_name, key_format, read_options, value_format
 from .parser import parse_statement
@@ -161,9 +161,9 @@ def _columns(s: ast.CreateSource, catalog: Catalog) -> tuple[tuple[Column, ...],
 
 def _check_constraint(s: ast.CreateSource, element: ast.ColumnElement) -> None:
     if element.constraint == "PRIMARY KEY" and not s.is_table:
-        raise StatementError(f"Column `{element.name}` is a 'PRIMARY KEY' column: please use 'KEY' for streams.", element.span)
+        raise SyntaxFault(f"Column `{element.name}` is a 'PRIMARY KEY' column: please use 'KEY' for streams.", element.span)
     if element.constraint == "KEY" and s.is_table:
-        raise StatementError(
+        raise SyntaxFault(
             f"Column `{element.name}` is a 'KEY' column: please use 'PRIMARY KEY' for tables.\n"
             "Tables have PRIMARY KEYs, which are unique and NON NULL.\nStreams have KEYs, which have no uniqueness or "
             "NON NULL constraints.",
@@ -215,7 +215,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT"))
     _check_kind(bound, s)
     first = bound.relation.first
-    key_name, value_name = _sink_formats(bound, options)
+    key_name, value_name = _sink_formats(bound, options, context)
     at = s.query.span
     key_spec = key_format(format_name(key_name, options.span("KEY_FORMAT")), bound.key, options, span=at)
     value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), bound.value, options, context, at)
@@ -290,11 +290,13 @@ def _check_kind(bound: BoundQuery, s: ast.CreateAs) -> None:
         )
 
 
-def _sink_formats(bound: BoundQuery, options: Options) -> tuple[str, str]:
+def _sink_formats(bound: BoundQuery, options: Options, context: Context) -> tuple[str, str]:
     """Return the names of the sink's formats: given, else those of the first source; NONE where there is no key."""
     first = bound.relation.first
     both = options.get("FORMAT")
-    inherited = "KAFKA" if first.key_format.name == "NONE" and bound.key else first.key_format.name
+    inherited = first.key_format.name
+    if inherited == "NONE" and bound.key:
+        inherited = context.property(DEFAULT_KEY_FORMAT, "KAFKA").upper()
     if not bound.key and bound.has_new_key:
         inherited = "NONE"
     return options.get("KEY_FORMAT") or both or inherited, options.get("VALUE_FORMAT") or both or first.value_format.name

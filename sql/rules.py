@@ -90,6 +90,8 @@ def _everywhere(operator: p.Operator) -> p.Operator:
     match operator:
         case p.Scan():
             rebuilt: p.Operator = operator
+        case p.JoinAny(left, right):
+            rebuilt = replace(operator, left=_everywhere(left), right=_everywhere(right))
         case p.JoinTable(stream, table):
             rebuilt = replace(operator, stream=_everywhere(stream), table=_everywhere(table))
         case _:

@@ -60,6 +60,8 @@ class _Builder:
                     join=kind,
                     columns=columns,
                 )
+            case p.JoinAny():
+                raise NotSupported(operator.what)
         raise AssertionError(operator)
 
     def _scan(self, operator: p.Scan) -> g.Node:
@@ -88,6 +90,8 @@ class _Builder:
 
     def _aggregate(self, operator: p.Aggregate) -> g.Node:
         source = self.build(operator.input)
+        if source.kind is g.EdgeKind.TABLE:
+            raise NotSupported("GROUP BY on a table")
         value = tuple(Column(a.name, a.aggregator.type) for a in operator.aggregations)
         return self.add(
             "AGGREGATE",

@@ -88,6 +88,7 @@ TERMINAL_TEXT = {
     "DECIMAL_VALUE": "a number",
     "FLOAT_VALUE": "a number",
     "LAMBDA_HEAD": "a lambda",
+    "STRING_WORD": "STRING",
     "COMPARISON": "a comparison",
     "NOT_EQUAL": "<>",
     "EQUAL": "=",

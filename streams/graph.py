@@ -148,20 +148,26 @@ class Source(Node):
 class Filter(Node):
     """Keeps records whose predicate is True. On a TABLE a row that stops passing goes out as a tombstone.
 
+    Where the table (or the filter) is stored, a row that did not pass before and does not now puts out nothing.
+
     A null value passes no predicate, but one with a plain callable over the whole value, which is called with None.
+    `store` (TABLE only) keeps the rows that pass.
     """
 
     predicate: Expr
+    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project(Node):
     """New value columns from expressions over key, value and META columns; the key stays. Column types = expression types.
 
-    A null value stays null, unless a plain callable takes the whole value: it is called with None.
+    A null value stays null, unless a plain callable takes the whole value: it is called with None. `store` (TABLE only) keeps
+    the rows.
     """
 
     columns: tuple[tuple[str, Expr], ...]
+    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +229,16 @@ class ToStream(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToTable(Node):
+    """A stream read as a table: the latest value of each key, a null value deletes it. Null keys are dropped and counted.
+
+    Kept in `store` when something needs it.
+    """
+
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(Node):
     """Interleaves streams of one schema, each in its own order."""
 
@@ -270,6 +286,11 @@ class Topology:
 
     def _repr_svg_(self) -> str:
         return self.describe().svg()
+
+
+def store_of(node: Node) -> str | None:
+    """Return the name of the store that a node keeps, if any."""
+    return node.store if isinstance(node, Source | Aggregate | ToTable | Filter | Project) else None
 
 
 def _topology(name: str, nodes: dict[str, Node]) -> Topology:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from logflume.log.errors import InvalidInput, UnknownName
+from logflume.log import InvalidInput, UnknownName
 from logflume.log.schemas import Column, FormatSpec, Kind
 
 from . import graph as g
@@ -53,7 +53,7 @@ def check(topology: g.Topology) -> g.Topology:
         for source in node.inputs:
             if source not in seen:
                 raise UnknownName(f"input of {name!r}:", source, seen)
-        store = getattr(node, "store", None)
+        store = g.store_of(node)
         if store is not None:
             if not _NAME.match(store):
                 raise InvalidInput(f"store name {store!r} of {name!r}: use letters, digits, '.', '_' and '-'")
@@ -73,6 +73,10 @@ def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
         raise InvalidInput(f"{node.name!r} needs {wanted} inputs, found {len(inputs)}")
     if isinstance(node, g.StreamTableJoin):
         _check_join(node, *inputs)
+    elif isinstance(node, g.Filter | g.Project) and node.store is not None and node.kind is not g.EdgeKind.TABLE:
+        raise InvalidInput(f"{node.name!r} is a stream and has no rows to keep in a store")
+    elif isinstance(node, g.ToTable) and not node.schema.key:
+        raise InvalidInput(f"{node.name!r} makes a table of records without a key: select_key something first")
     elif isinstance(node, g.Aggregate):
         if inputs[0].kind is not g.EdgeKind.STREAM:
             raise InvalidInput(f"{node.name!r} aggregates a table, {inputs[0].name!r}; make it a stream first (to_stream)")
@@ -122,13 +126,13 @@ def store_joined_tables(topology: g.Topology) -> g.Topology:
         if not isinstance(node, g.StreamTableJoin):
             continue
         name = node.inputs[1]
-        while not isinstance(nodes[name], g.Source | g.Aggregate):
+        while g.store_of(nodes[name]) is None and not isinstance(nodes[name], g.Source | g.ToTable):
             if not isinstance(nodes[name], g.Filter | g.Project):
                 raise InvalidInput(f"{node.name!r} joins {name!r}, which is neither kept nor a view of a kept table")
             name = nodes[name].inputs[0]
         table = nodes[name]
-        if isinstance(table, g.Source) and table.store is None:
-            taken = {getattr(n, "store", None) for n in nodes.values()}
+        if isinstance(table, g.Source | g.ToTable) and table.store is None:
+            taken = {g.store_of(n) for n in nodes.values()}
             if name in taken:
                 raise InvalidInput(f"table {name!r} needs a store and {name!r} is taken: give the table store='...'")
             nodes[name] = replace(table, store=name)
@@ -143,7 +147,7 @@ def insert_repartitions(topology: g.Topology) -> g.Topology:
     nodes: dict[str, g.Node] = {}
     formats: dict[str, FormatSpec | None] = {}
     for node in topology.nodes.values():
-        if isinstance(node, g.Aggregate | g.StreamTableJoin):
+        if isinstance(node, g.Aggregate | g.StreamTableJoin | g.ToTable):
             source = nodes[node.inputs[0]]
             wanted = formats[node.inputs[1]] if isinstance(node, g.StreamTableJoin) else formats[source.name]
             if formats[source.name] is None or formats[source.name] != wanted:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logflume.log.errors import InvalidInput, UnknownName
-from logflume.log.records import Chunk, Headers
+from logflume.log import Chunk, Headers, InvalidInput, UnknownName
 from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
@@ -158,7 +157,7 @@ class TestStore:
 
     __test__ = False
 
-    def __init__(self, node: g.Source | g.Aggregate, store: StateStore, key_format: FormatSpec) -> None:
+    def __init__(self, node: g.Node, store: StateStore, key_format: FormatSpec) -> None:
         self._store = store
         self._key = key_side(node.schema, key_format)
         self._value = value_side(node.schema, FormatSpec("JSON"))
@@ -246,7 +245,7 @@ class TopologyTestDriver:
 
     def store(self, name: str) -> TestStore:
         """Return a store by name."""
-        kept = {n.store: n for n in self._nodes.values() if isinstance(n, g.Source | g.Aggregate) and n.store is not None}
+        kept = {store: node for node in self._nodes.values() if (store := g.store_of(node)) is not None}
         if name not in kept:
             raise UnknownName("store", name, kept)
         return TestStore(kept[name], self._stores[name], self._key_format(kept[name]))

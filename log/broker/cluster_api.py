@@ -1,4 +1,4 @@
-"""Small questions: ApiVersions, InitProducerId without a transaction, DescribeLogDirs."""
+"""Small questions about the broker: versions, producers, log directories, elections and reassignments (there are none)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from .core import Core
 from .seams import RequestContext
 
 PRODUCE = 0
-FEATURES = {"transaction.version": 2}
-"""Features by name with their level. transaction.version 2: an epoch of its own for each transaction (KIP-890)."""
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+FEATURES = {"group.version": 1, "transaction.version": 2}
+"""Features by name with their level. group.version 1: the consumer protocol (KIP-848); transaction.version 2: an epoch of
+its own for each transaction (KIP-890)."""
 
 
 def api_versions(handled: Iterable[int]) -> Any:
@@ -63,4 +65,68 @@ def describe_log_dirs(core: Core, context: RequestContext, request: Any) -> Any:
             result.topics.append(answer)
     free_bytes = core.free_bytes()
     result.usable_bytes, result.total_bytes = free_bytes, free_bytes + total_bytes
+    return response
+
+
+def describe_producers(core: Core, context: RequestContext, request: Any) -> Any:
+    """List what partitions remember of their producers (KIP-664)."""
+    response = messages.DescribeProducersResponse()
+    for topic in request.topics:
+        out = response.TopicResponse(name=topic.name)
+        response.topics.append(out)
+        for index in topic.partition_indexes:
+            answer = response.PartitionResponse(partition_index=index)
+            out.partitions.append(answer)
+            partition = core.partition(topic.name, index)
+            if partition is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            answer.active_producers = [
+                response.ProducerState(
+                    producer_id=producer_id,
+                    producer_epoch=state.epoch,
+                    last_sequence=state.batches[-1].last_sequence if state.batches else -1,
+                    last_timestamp=state.last_timestamp_ms,
+                    coordinator_epoch=state.coordinator_epoch,
+                    current_txn_start_offset=state.txn_first_offset,
+                )
+                for producer_id, state in partition.log.producers().items()
+            ]
+    return response
+
+
+def elect_leaders(core: Core, context: RequestContext, request: Any) -> Any:
+    """Answer that no election is needed: the one broker leads everything (KIP-183, KIP-460)."""
+    response = messages.ElectLeadersResponse()
+    asked = request.topic_partitions
+    if asked is None:
+        return response
+    for topic in asked:
+        result = response.ReplicaElectionResult(topic=topic.topic)
+        response.replica_election_results.append(result)
+        for index in topic.partitions:
+            is_there = core.partition(topic.topic, index) is not None
+            error = ErrorCode.ELECTION_NOT_NEEDED if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.partition_result.append(
+                response.PartitionResult(partition_id=index, error_code=error, error_message=error.text)
+            )
+    return response
+
+
+def list_partition_reassignments(core: Core, context: RequestContext, request: Any) -> Any:
+    """Answer that nothing is being reassigned (KIP-455)."""
+    return messages.ListPartitionReassignmentsResponse(error_message=None)
+
+
+def list_config_resources(core: Core, context: RequestContext, request: Any) -> Any:
+    """List what has configs: topics and the broker (KIP-1142)."""
+    response = messages.ListConfigResourcesResponse()
+    wanted = request.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE)
+    if context.api_version == 0:
+        return response
+    resource = response.ConfigResource
+    if TOPIC_RESOURCE in wanted:
+        response.config_resources += [resource(resource_name=name, resource_type=TOPIC_RESOURCE) for name in core.cluster.topics]
+    if BROKER_RESOURCE in wanted:
+        response.config_resources.append(resource(resource_name=str(core.node_id), resource_type=BROKER_RESOURCE))
     return response

@@ -57,7 +57,7 @@ class ConfigSpec:
                 return "expected a number"
             return None if self.low <= number <= self.high else f"expected {self.low} to {self.high}"
         if self.choices:
-            given = [part.strip() for part in value.split(",")] if self.type is ConfigType.LIST else [value]
+            given = [value] if self.type is not ConfigType.LIST else [part.strip() for part in value.split(",") if part]
             unknown = [part for part in given if part not in self.choices]
             if unknown:
                 near = near_matches(unknown[0], self.choices)
@@ -182,10 +182,12 @@ TOPIC_SPECS = (
 OWN_BROKER_SPECS = (
     _text("advertised.listeners", "", "Addresses told to clients; default: the listeners.", fixed=True),
     _bool("auto.create.topics.enable", True, "Create a topic when a client asks for one that does not exist."),
-    _int("broker.id", 1, "Id of this broker.", fixed=True),
     _long("connections.max.idle.ms", 600_000, "Close a connection on which nothing happened for so long."),
     _int("default.replication.factor", 1, "Replicas of a topic created without a number.", low=1, high=1),
     _int("fetch.max.bytes", 57_671_680, "Largest fetch response.", low=1024),
+    _int("group.consumer.heartbeat.interval.ms", 5_000, "How often members of the consumer protocol report.", low=1),
+    _int("group.consumer.max.size", I32_MAX, "Most members of a group of the consumer protocol.", low=1),
+    _int("group.consumer.session.timeout.ms", 45_000, "How long a member of the consumer protocol may be silent.", low=1),
     _int("group.initial.rebalance.delay.ms", 50, "Wait for more members before the first rebalance. Kafka's default is 3000."),
     _int("group.max.session.timeout.ms", 1_800_000, "Longest session timeout of a group member."),
     _int("group.max.size", I32_MAX, "Most members of a group.", low=1),
@@ -195,7 +197,7 @@ OWN_BROKER_SPECS = (
     _long("log.retention.check.interval.ms", 300_000, "How often old segments are looked for.", low=1),
     _int("max.connections", I32_MAX, "Most connections at one time."),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Most fetch sessions (KIP-227)."),
-    _int("node.id", 1, "Id of this node.", fixed=True),
+    _int("node.id", 1, "Id of this broker; kept with the data directory.", fixed=True),
     _int("num.partitions", 1, "Partitions of a topic created without a number.", low=1),
     _int("offset.metadata.max.bytes", 4096, "Longest text beside a committed offset."),
     _int("offsets.retention.minutes", 10_080, "How long offsets of an empty group are kept.", low=1),

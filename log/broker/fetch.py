@@ -66,6 +66,12 @@ class FetchHandler:
         for poll in self._waiting.pop(connection_id, {}):
             poll.stop()
 
+    def answer_all(self) -> None:
+        """Answer every long poll with what there is: the broker is stopping."""
+        for polls in list(self._waiting.values()):
+            for poll in list(polls):
+                poll.answer_now()
+
     def forget(self, poll: _LongPoll) -> None:
         polls = self._waiting.get(poll.connection_id)
         if polls is not None:
@@ -146,7 +152,7 @@ class _LongPoll:
             if partition is not None:
                 partition.waiters[self] = None
                 self._waits_on.append(partition)
-        self._timer = core.timers.call_later(max_wait_ms, self._time_is_up)
+        self._timer = core.timers.call_later(max_wait_ms, self.answer_now)
         return self._reply
 
     def wake(self) -> None:
@@ -161,7 +167,8 @@ class _LongPoll:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _time_is_up(self) -> None:
+    def answer_now(self) -> None:
+        """Answer with what there is."""
         self._answer(is_final=True)
 
     def _answer(self, *, is_final: bool) -> None:

@@ -54,6 +54,10 @@ class Handlers:
             "AlterConfigs": configs_api.alter_configs,
             "IncrementalAlterConfigs": configs_api.incremental_alter_configs,
             "DescribeLogDirs": cluster_api.describe_log_dirs,
+            "DescribeProducers": cluster_api.describe_producers,
+            "ElectLeaders": cluster_api.elect_leaders,
+            "ListPartitionReassignments": cluster_api.list_partition_reassignments,
+            "ListConfigResources": cluster_api.list_config_resources,
         }
         by_name |= {name: partial(function, core) for name, function in plain.items()}
         self._init_transactional = (coordinators or {}).get("InitProducerId")

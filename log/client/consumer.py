@@ -90,6 +90,10 @@ class Consumer:
 
         self._channels, self._fetcher, self._member = loop.run(start())
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     # what to read
 
     def subscribe(
@@ -148,7 +152,7 @@ class Consumer:
                 rest = deadline - time.monotonic()
                 if rest <= 0:
                     return []
-                if not self._fetcher.completed and not self._has_group_news():
+                if not self._fetcher.has_news() and not self._has_group_news():
                     self._ready.wait(rest)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -160,10 +164,10 @@ class Consumer:
         self._kick()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`; positions and membership stay."""
+        """Return no records of these partitions until `resume`; positions, membership and what was fetched ahead stay."""
         with self._ready:
             for tp in partitions:
-                self._fetcher.pause(self._state(tp))
+                self._state(tp).is_paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Undo `pause`."""

@@ -53,8 +53,13 @@ class EmbeddedTransport:
             self.finalized = {f.name: f.max_version_level for f in response.finalized_features or ()}
             self.ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
+    def forget(self, channel: EmbeddedChannel) -> None:
+        """Called by a channel that was closed."""
+        if channel in self._channels:
+            self._channels.remove(channel)
+
     async def close(self) -> None:
-        for channel in self._channels:
+        for channel in list(self._channels):
             channel.close()
 
 
@@ -88,6 +93,7 @@ class EmbeddedChannel:
 
     def close(self) -> None:
         self._is_closed = True
+        self._transport.forget(self)
 
 
 class OpenBrokers:

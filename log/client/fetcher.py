@@ -117,14 +117,30 @@ class Fetcher:
         self.completed = deque(f for f in self.completed if self.states.get(f.state.partition) is f.state)
 
     def take(self) -> Fetched | None:
-        """Return the next answer that is still wanted."""
-        while self.completed:
+        """Return the next answer that is wanted now; what belongs to paused partitions stays, what is out of date goes."""
+        kept: list[Fetched] = []
+        found = None
+        while self.completed and found is None:
             fetched = self.completed.popleft()
-            state = fetched.state
-            if fetched.epoch == state.epoch and self.states.get(state.partition) is state:
-                state.buffered_bytes -= fetched.size_bytes
-                return fetched
-        return None
+            if not self._is_current(fetched):
+                continue
+            if fetched.state.is_paused:
+                kept.append(fetched)
+            else:
+                fetched.state.buffered_bytes -= fetched.size_bytes
+                found = fetched
+        self.completed.extendleft(reversed(kept))
+        return found
+
+    def has_news(self) -> bool:
+        """Return whether `take` or `take_error` would return something."""
+        return any(not f.state.is_paused and self._is_current(f) for f in self.completed) or any(
+            state.error is not None for state in self.states.values()
+        )
+
+    def _is_current(self, fetched: Fetched) -> bool:
+        state = fetched.state
+        return fetched.epoch == state.epoch and self.states.get(state.partition) is state
 
     def take_error(self) -> LogflumeError | None:
         """Return an error that no retry mends, once; the partition is tried again afterwards."""
@@ -133,11 +149,6 @@ class Fetcher:
                 error, state.error = state.error, None
                 return error
         return None
-
-    def pause(self, state: PartitionState) -> None:
-        """Fetch no more of it, and drop what was fetched: it is fetched again on resume."""
-        state.is_paused = True
-        state.move(state.position)
 
     # loop side
 

@@ -78,7 +78,7 @@ class Log:
             compression=compression,
             client_id=client_id,
         )
-        self._made.append(made)
+        self._keep(made)
         return made
 
     def consumer(
@@ -117,7 +117,7 @@ class Log:
             client_id=client_id,
             assignment_strategies=assignment_strategies,
         )
-        self._made.append(made)
+        self._keep(made)
         return made
 
     def admin(self) -> Admin:
@@ -143,6 +143,10 @@ class Log:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _keep(self, made: Producer | Consumer) -> None:
+        """Remember what is to be closed with the log, and forget what was closed since."""
+        self._made = [*(each for each in self._made if not each.is_closed), made]
 
     def _check_open(self) -> None:
         if self._is_closed:

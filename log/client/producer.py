@@ -104,6 +104,10 @@ class Producer:
 
         self._identity, self._sender, self._channel = loop.run(start())
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     # records
 
     def send(

@@ -3,7 +3,7 @@
 An empty field is null, decimals are plain, bytes are base64, time types are integers. The quoting of the writer is that of
 Commons CSV's minimal mode, which readers of such topics compare as text: a first field that does not start with a letter or
 digit is quoted, and so is any field that starts at or below '#', ends at or below a blank, or holds the delimiter, a quote or
-a line end.
+a line end. A null is an empty field without quotes; a lone null column is quoted, since an empty line is no row.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
         if row is None:
             return None
         try:
-            texts = ["" if value is None else write(value) for write, value in zip(writers, row, strict=True)]
+            texts = [None if value is None else write(value) for write, value in zip(writers, row, strict=True)]
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"the row cannot be written as delimited text: {error}") from None
-        fields = [_quote(text, delimiter, is_first=i == 0) for i, text in enumerate(texts)]
+        if texts == [None]:
+            return b'""'
+        fields = ["" if text is None else _quote(text, delimiter, is_first=i == 0) for i, text in enumerate(texts)]
         return delimiter.join(fields).encode()
 
     return encode

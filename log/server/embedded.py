@@ -28,6 +28,7 @@ class EmbeddedBroker:
     ) -> None:
         self._loop, self._shell, self._thread, self._stop = loop, shell, thread, stop
         self._is_closed = False
+        self._waiting: dict[Future[Any], None] = {}
 
     @property
     def addresses(self) -> Sequence[Address]:
@@ -47,9 +48,11 @@ class EmbeddedBroker:
         future: Future[Any] = Future()
         if self._is_closed:
             raise TransportError("the embedded broker is closed; open the log again")
+        self._waiting[future] = None
         try:
             self._loop.call_soon_threadsafe(self._handle, context, message, future)
         except RuntimeError as error:
+            self._waiting.pop(future, None)
             raise TransportError("the embedded broker is closed; open the log again") from error
         return future
 
@@ -59,6 +62,7 @@ class EmbeddedBroker:
             self._is_closed = True
             self._loop.call_soon_threadsafe(self._stop)
         self._thread.join()
+        self.fail_waiting()
 
     def __enter__(self) -> EmbeddedBroker:
         return self
@@ -68,24 +72,31 @@ class EmbeddedBroker:
 
     def _handle(self, context: RequestContext, message: Any, future: Future[Any]) -> None:
         outcome = self._shell.handlers.handle(context, message)
-        if isinstance(outcome, Reply):
-            outcome.then(lambda response: _complete(future, context, response))
-        else:
-            _complete(future, context, outcome)
+        if not isinstance(outcome, Reply):
+            self._complete(future, context, outcome)
+            return
+        outcome.then(lambda response: self._complete(future, context, response))
 
+    def _complete(self, future: Future[Any], context: RequestContext, response: Any) -> None:
+        self._waiting.pop(future, None)
+        if not future.set_running_or_notify_cancel():
+            return
+        if response is CLOSE_CONNECTION:
+            future.set_exception(TransportError(f"the broker failed on API key {context.api_key}; its log has the cause"))
+            return
+        if context.api_key == FETCH:
+            for topic in response.responses:
+                for partition in topic.partitions:
+                    if isinstance(partition.records, LogSlice):
+                        partition.records = memoryview(partition.records.read())
+        future.set_result(response)
 
-def _complete(future: Future[Any], context: RequestContext, response: Any) -> None:
-    if future.cancelled() or not future.set_running_or_notify_cancel():
-        return
-    if response is CLOSE_CONNECTION:
-        future.set_exception(TransportError(f"the broker failed on API key {context.api_key}; its log has the cause"))
-        return
-    if context.api_key == FETCH:
-        for topic in response.responses:
-            for partition in topic.partitions:
-                if isinstance(partition.records, LogSlice):
-                    partition.records = memoryview(partition.records.read())
-    future.set_result(response)
+    def fail_waiting(self) -> None:
+        """Fail what the broker did not answer before it stopped, so that nobody waits for ever."""
+        for future in list(self._waiting):
+            self._waiting.pop(future, None)
+            if future.set_running_or_notify_cancel():
+                future.set_exception(TransportError("the embedded broker was closed before it answered; open the log again"))
 
 
 def start_embedded(
@@ -106,6 +117,7 @@ def start_embedded(
             return
         started.set_result(EmbeddedBroker(loop, shell, thread, stopping.set))
         await stopping.wait()
+        shell.handlers.fetch.answer_all()
         await shell.stop()
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="logflume-broker", daemon=True)

@@ -135,11 +135,12 @@ class Listener:
         self._sockets = []
         self._sweep_handle.cancel()
 
-    async def close(self, *, grace_s: float = 5.0) -> None:
+    async def close(self, *, grace_s: float = 2.0) -> None:
         """Stop accepting; let what was asked be answered, at most `grace_s`; close everything."""
         self.stop_accepting()
         drained = self._loop.create_future()
         self._on_drained = lambda: None if drained.done() else drained.set_result(None)
+        self._handlers.fetch.answer_all()
         for connection in list(self._connections.values()):
             connection.drain()
         if self._connections:

@@ -66,9 +66,11 @@ class BrokerShell:
             KafkaError: INVALID_CONFIG.
         """
         loop = asyncio.get_running_loop()
-        config = BrokerConfig({**(configs or {}), "log.dirs": path, "listeners": ",".join(map(str, listen))})
+        listeners = ",".join(map(str, listen))
+        own = {"log.dirs": path, "listeners": listeners, "advertised.listeners": str(advertised) if advertised else listeners}
+        config = BrokerConfig({**(configs or {}), **own})
         disk = OsDisk()
-        data_dir = DataDir.open(path, disk=disk)
+        data_dir = DataDir.open(path, disk=disk, node_id=config.number("node.id"))
         flusher = FlushScheduler(loop)
         addresses: dict[str, Address] = {}
         shell: BrokerShell | None = None
@@ -91,6 +93,8 @@ class BrokerShell:
                 await flusher.close()
                 data_dir.close()
             raise
+        if config.text("logflume.flush") != "fsync":
+            _log.warning("logflume.flush=os: acknowledged records are with the operating system, a power cut can lose them")
         shell._every(CHECKPOINT_INTERVAL_S, shell._checkpoint)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
         shell._every(COMPACTION_INTERVAL_S, shell._compact)

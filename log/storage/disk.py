@@ -96,15 +96,25 @@ class Disk(Protocol):
 def write_atomically(disk: Disk, path: str, content: bytes) -> None:
     """Replace a small file so that a crash leaves the old or the new content: temporary file, fsync, rename, directory fsync."""
     temporary = path + ".tmp"
-    file = disk.open(temporary, create=True)
+    try:
+        write_plainly(disk, temporary, content, is_synced=True)
+    except StorageError:
+        disk.remove(temporary)
+        raise
+    disk.rename(temporary, path)
+    disk.fsync_dir(os.path.dirname(path))
+
+
+def write_plainly(disk: Disk, path: str, content: bytes, *, is_synced: bool = False) -> None:
+    """Write a whole file in place; a crash may leave any part of it, so its reader has to know its checksum."""
+    file = disk.open(path, create=True)
     try:
         file.truncate(0)
         file.write(0, [content])
-        file.sync()
+        if is_synced:
+            file.sync()
     finally:
         file.close()
-    disk.rename(temporary, path)
-    disk.fsync_dir(os.path.dirname(path))
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:

@@ -6,6 +6,8 @@ import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection
 
+from crc32c import crc32c
+
 from logflume.log.batch.control import parse_marker
 from logflume.log.batch.header import BatchHeader, Buffer
 from logflume.log.errors import CorruptLog, StorageError
@@ -15,14 +17,17 @@ from .compaction import CLEANED_SUFFIX
 from .config import LogConfig
 from .disk import Disk, write_atomically
 from .epochs import LeaderEpochs
-from .partition import EPOCHS_FILE, PartitionLog
+from .partition import PartitionLog
 from .producers import ProducerStates
 from .recovery import TakeBatch, keep_aside, scan_batches
 from .segment import INDEX_SUFFIXES, SEGMENT_SUFFIXES, Segment, file_name
 from .slices import AbortedTransaction, RecoveryReport
 from .snapshots import unpack_snapshot
+from .statefiles import EPOCHS_FILE
 
 METADATA_FILE = "partition.metadata"
+_MUCH_SCANNED_BYTES = 64 * 1024 * 1024
+"""Less is scanned again after another crash, which is quicker than checkpointing every log of a broker at its start."""
 
 
 def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topic_id: str | None) -> PartitionLog:
@@ -41,7 +46,7 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
     if is_new:
         segments[-1].sync()
         disk.fsync_dir(directory)
-    recovery.producers.expire(now_ms - config.producer_id_expiration_ms)
+    recovery.producers.renew(now_ms)
     log_start = max(checkpoint.log_start_offset if checkpoint else 0, segments[0].base_offset)
     log = PartitionLog(
         directory,
@@ -53,11 +58,12 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
         producers=recovery.producers,
         epochs=recovery.epochs,
         recovery=report,
-        cleaned_offset=checkpoint.cleaned_offset if checkpoint else 0,
+        checkpoint=checkpoint,
     )
-    is_same_boot = checkpoint is not None and checkpoint.boot_id == disk.boot_id()
-    if checkpoint is None or checkpoint.swaps or is_new or not report.is_clean or not is_same_boot:
+    if checkpoint is None or checkpoint.swaps or is_new or report.scanned_bytes > _MUCH_SCANNED_BYTES:
         log.checkpoint()
+    elif checkpoint.boot_id != disk.boot_id():
+        log.save_checkpoint()
     return log
 
 
@@ -150,7 +156,7 @@ class _Recovery:
         self._may_have_holes = checkpoint is not None and checkpoint.boot_id not in ("", disk.boot_id())
         known = [segment for segment in segments if segment.info is not None]
         recovery_point = checkpoint.recovery_point if checkpoint else 0
-        self.producers = replayed_producers(disk, directory, known, recovery_point)
+        self.producers = known_producers(disk, directory, known, checkpoint)
         epochs = LeaderEpochs.from_bytes(disk.read_file(f"{directory}/{EPOCHS_FILE}"))
         self.epochs = replayed_epochs(known) if epochs is None else epochs
         self.epochs.cut_end(recovery_point)
@@ -230,20 +236,22 @@ def replay_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer) 
     return None
 
 
-def replayed_producers(disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> ProducerStates:
-    """Return the producer state at `end_offset`: the latest good snapshot before it, and the batches from there on."""
-    names = [name for name in disk.list(directory) if name.endswith(".snapshot") and name <= file_name(end_offset, ".snapshot")]
-    producers, from_offset = ProducerStates(), 0
-    for name in reversed(names):
-        found = unpack_snapshot(disk.read_file(f"{directory}/{name}"))
-        if found is not None:
-            producers, from_offset = found, int(name.partition(".")[0])
-            break
+def known_producers(disk: Disk, directory: str, segments: list[Segment], checkpoint: Checkpoint | None) -> ProducerStates:
+    """Return the producer state at the recovery point: the snapshot that the checkpoint knows, else from all batches before."""
+    if checkpoint is not None:
+        content = disk.read_file(f"{directory}/{file_name(checkpoint.recovery_point, '.snapshot')}")
+        if content is not None and crc32c(content) == checkpoint.snapshot_crc:
+            producers = unpack_snapshot(content)
+            if producers is not None:
+                return producers
+    return replayed_producers(segments)
+
+
+def replayed_producers(segments: list[Segment]) -> ProducerStates:
+    """Return the producer state as the batches of the segments say."""
+    producers = ProducerStates()
     for segment in segments:
-        if segment.next_offset <= from_offset:
-            continue
-        for position, header in segment.scan(segment.position_of(from_offset)):
-            if header.last_offset < end_offset:
-                batch = segment.file.read(position, header.size_bytes) if header.is_control else b""
-                replay_batch(producers, header, batch)
+        for position, header in segment.scan(0):
+            batch = segment.file.read(position, header.size_bytes) if header.is_control else b""
+            replay_batch(producers, header, batch)
     return producers

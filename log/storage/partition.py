@@ -6,6 +6,7 @@ the disk. Opening and recovery are in `opening.py`, the rules for a batch in `ru
 
 from __future__ import annotations
 
+import contextlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -23,22 +24,20 @@ from logflume.log.batch.header import (
 )
 from logflume.log.errors import LogflumeError, StorageError
 
-from .checkpoint import FILE_NAME, VERSION, Checkpoint, pack_checkpoint
+from .checkpoint import Checkpoint
 from .compaction import CompactionPlan, CompactionResult, discard_compaction
 from .config import LogConfig
-from .disk import Disk, File, write_atomically
+from .disk import Disk, File
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
-from .producers import ProducerStates
+from .producers import ProducerState, ProducerStates
 from .rules import check_client_batch, check_size
-from .segment import MAX_RELATIVE_OFFSET, Segment, file_name
+from .segment import MAX_RELATIVE_OFFSET, Segment
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
-from .snapshots import pack_snapshot
+from .statefiles import StateFiles
 from .timesearch import find_time
 
-EPOCHS_FILE = "leader-epoch-checkpoint"
 _HEADER_COPY_BYTES = 61
-_KEPT_SNAPSHOTS = 2
 
 
 class FlushTicket:
@@ -79,7 +78,7 @@ class PartitionLog:
         producers: ProducerStates,
         epochs: LeaderEpochs,
         recovery: RecoveryReport,
-        cleaned_offset: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
         """Take over what opening found; everything in `segments` is on disk."""
         self.directory = directory
@@ -95,7 +94,7 @@ class PartitionLog:
         self._producers = producers
         self._epochs = epochs
         self._log_start_offset = log_start_offset
-        self._cleaned_offset = cleaned_offset
+        self._files = StateFiles(disk, directory, checkpoint)
         self._durable_offset = self._active.next_offset
         self._durable_position = self._active.size_bytes
         self._active_since_ms = -1
@@ -152,6 +151,10 @@ class PartitionLog:
         """Return producer id -> first offset of each open transaction."""
         return dict(self._producers.open_transactions)
 
+    def producers(self) -> dict[int, ProducerState]:
+        """Return what is remembered of each producer id; not to be changed."""
+        return dict(self._producers.states)
+
     # -- append
 
     def append(self, data: Buffer, *, leader_epoch: int, now_ms: int, is_client: bool = True) -> AppendInfo:
@@ -192,13 +195,11 @@ class PartitionLog:
         header, buffers = self._stamped(data, header, leader_epoch, now_ms)
         self._write(header, buffers)
         if marker is not None:
-            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=header.max_timestamp)
+            aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=now_ms)
             if aborted is not None:
                 self._active.aborted.append(aborted)
         else:
-            self._producers.apply(
-                header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=header.max_timestamp
-            )
+            self._producers.apply(header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=now_ms)
         self._epochs.add(leader_epoch, header.base_offset)
         append_time_ms = header.max_timestamp if header.is_append_time else -1
         return AppendInfo(header.base_offset, header.last_offset, append_time_ms)
@@ -290,17 +291,16 @@ class PartitionLog:
         self._check_usable()
         if not self._active.size_bytes:
             return
+        new = Segment(self._disk, self.directory, self._active.next_offset, index_interval_bytes=self.config.index_interval_bytes)
         try:
             self._sync_active()
-            new = Segment(
-                self._disk,
-                self.directory,
-                self._active.next_offset,
-                index_interval_bytes=self.config.index_interval_bytes,
-            )
             self._save_state()
             new.sync()
             self._disk.fsync_dir(self.directory)
+        except DiskFull:
+            # An empty file with this name would look like a gap once the active segment has grown beyond it.
+            new.remove()
+            raise
         except StorageError as error:
             self._failure = error
             raise
@@ -309,7 +309,8 @@ class PartitionLog:
         self._active = new
         self._durable_position = 0
         self._generation += 1
-        self._save_checkpoint()
+        with contextlib.suppress(DiskFull):  # the next checkpoint makes up for it; until then an open scans more
+            self.save_checkpoint()
 
     def _segment_at(self, offset: int) -> int:
         """Return the index of the segment that holds `offset`, or would."""
@@ -398,6 +399,9 @@ class PartitionLog:
         Raises:
             PartitionFailed: an earlier write or fsync failed.
         """
+        if self._is_closed:
+            # A topic deleted under its producers: the flush they wait for must fail, and nobody else's.
+            raise PartitionFailed(f"{self.directory} is closed")
         self._check_usable()
         active = self._active
         if self._durable_offset >= active.next_offset:
@@ -432,7 +436,7 @@ class PartitionLog:
         """Flush, and move the recovery point to the end, so that a restart after a crash scans only what comes after."""
         self._sync_active()
         self._save_state()
-        self._save_checkpoint()
+        self.save_checkpoint()
 
     def _sync_active(self) -> None:
         """Make everything appended durable, whatever `flush` says."""
@@ -442,33 +446,11 @@ class PartitionLog:
 
     def _save_state(self) -> None:
         """Write indexes, producer snapshot and leader epochs as of the log end."""
-        for segment in self._segments:
-            if segment.info is None or segment.info.size_bytes != segment.size_bytes:
-                segment.save_indexes()
-        self._write_file(file_name(self.log_end_offset, ".snapshot"), pack_snapshot(self._producers))
-        self._write_file(EPOCHS_FILE, self._epochs.to_bytes())
+        self._files.save_state(self._segments, producers=self._producers, epochs=self._epochs, end_offset=self.log_end_offset)
 
-    def _save_checkpoint(self, *, swaps: tuple[int, ...] = ()) -> None:
-        """Write the checkpoint of what the segments' infos hold; the recovery point is where they end."""
-        infos = [segment.info for segment in self._segments if segment.info is not None]
-        recovery_point = infos[-1].next_offset if infos else self._segments[0].base_offset
-        checkpoint = Checkpoint(
-            VERSION,
-            self._log_start_offset,
-            recovery_point,
-            infos,
-            cleaned_offset=self._cleaned_offset,
-            boot_id=self._disk.boot_id(),
-            swaps=swaps,
-        )
-        self._write_file(FILE_NAME, pack_checkpoint(checkpoint))
-        snapshots = [name for name in self._disk.list(self.directory) if name.endswith(".snapshot")]
-        current = file_name(recovery_point, ".snapshot")
-        for name in [name for name in snapshots if name <= current][:-_KEPT_SNAPSHOTS]:
-            self._disk.remove(f"{self.directory}/{name}")
-
-    def _write_file(self, name: str, content: bytes) -> None:
-        write_atomically(self._disk, f"{self.directory}/{name}", content)
+    def save_checkpoint(self, *, swaps: tuple[int, ...] = ()) -> None:
+        """Write the checkpoint file for a recovery point that does not move."""
+        self._files.save_checkpoint(self._segments, log_start_offset=self._log_start_offset, swaps=swaps)
 
     # -- truncation and retention
 
@@ -489,19 +471,16 @@ class PartitionLog:
         segment.forget_info()
         self._generation += 1
         self._log_start_offset = min(self._log_start_offset, end_offset)
-        self._cleaned_offset = min(self._cleaned_offset, segment.base_offset)
-        self._save_checkpoint()
+        self._files.cleaned_offset = min(self._files.cleaned_offset, segment.base_offset)
+        self.save_checkpoint()
         for each in reversed(dropped):
             each.remove()
             self._disk.fsync_dir(self.directory)
         segment.cut(position, end_offset)
         segment.sync()
-        for name in self._disk.list(self.directory):
-            if name.endswith(".snapshot") and name > file_name(end_offset, ".snapshot"):
-                self._disk.remove(f"{self.directory}/{name}")
         self._epochs.cut_end(end_offset)
         self._durable_offset, self._durable_position = end_offset, position
-        self._producers = replayed_producers(self._disk, self.directory, self._segments, end_offset)
+        self._producers = replayed_producers(self._segments)
         self.checkpoint()
 
     def delete_records_before(self, offset: int) -> int:
@@ -525,14 +504,29 @@ class PartitionLog:
         count = 0
         while count < len(self._segments) - 1 and self._bases[count + 1] <= offset:
             count += 1
-        dropped, kept = self._segments[:count], self._segments[count:]
-        self._segments, self._bases = kept, self._bases[count:]
-        self._log_start_offset = offset
+        before = self._segments, self._bases, self._log_start_offset
+        dropped = self._segments[:count]
+        self._segments, self._bases, self._log_start_offset = self._segments[count:], self._bases[count:], offset
+        try:
+            self._save_checkpoint_on_full_disk(dropped)
+        except StorageError:
+            self._segments, self._bases, self._log_start_offset = before
+            raise
         self._epochs.cut_start(offset)
-        self._save_checkpoint()
         for segment in dropped:
             segment.remove()
         return sum(segment.size_bytes for segment in dropped)
+
+    def _save_checkpoint_on_full_disk(self, dropped: list[Segment]) -> None:
+        """Write the checkpoint; if there is no room for it, the indexes of segments that are about to go make some."""
+        try:
+            self.save_checkpoint()
+        except DiskFull:
+            if not dropped:
+                raise
+            for segment in dropped:
+                segment.remove_indexes()
+            self.save_checkpoint()
 
     def apply_retention(self, now_ms: int) -> int:
         """Drop whole segments older than retention.ms or beyond retention.bytes; return how many bytes that freed.
@@ -569,7 +563,7 @@ class PartitionLog:
             if is_young or segment.next_offset > self.last_stable_offset:
                 break
             cleanable.append(segment)
-        dirty = [segment for segment in cleanable if segment.base_offset >= self._cleaned_offset]
+        dirty = [segment for segment in cleanable if segment.base_offset >= self._files.cleaned_offset]
         dirty_bytes = sum(segment.size_bytes for segment in dirty)
         is_late = bool(dirty) and now_ms - dirty[0].max_timestamp_ms > config.max_compaction_lag_ms
         total_bytes = sum(segment.size_bytes for segment in cleanable)
@@ -578,7 +572,7 @@ class PartitionLog:
         return CompactionPlan(
             self.directory,
             tuple(segment.info for segment in cleanable if segment.info is not None),
-            self._cleaned_offset,
+            self._files.cleaned_offset,
             tuple(each for segment in self._segments for each in segment.aborted),
             frozenset(state.batches[-1].last_offset for state in self._producers.states.values() if state.batches),
             now_ms,
@@ -613,13 +607,13 @@ class PartitionLog:
         dropped = [segment for segment in self._segments[:count] if segment.base_offset not in kept]
         self._segments = compacted + self._segments[count:]
         self._bases = [segment.base_offset for segment in self._segments]
-        self._cleaned_offset = result.end_offset
+        self._files.cleaned_offset = result.end_offset
         try:
-            self._save_checkpoint(swaps=tuple(kept))
+            self.save_checkpoint(swaps=tuple(kept))
             finish_swaps(self._disk, self.directory, kept)
             for segment in dropped:
                 segment.remove()
-            self._save_checkpoint()
+            self.save_checkpoint()
         except StorageError as error:
             self._failure = error
             raise

@@ -158,8 +158,17 @@ class ProducerStates:
         """Return the first offset of the earliest open transaction, `end_offset` without one."""
         return next(iter(self.open_transactions.values()), end_offset)
 
+    def renew(self, now_ms: int) -> None:
+        """Count every producer's silence from `now_ms` on, after its state was read back from disk.
+
+        The time of a batch's append is not in the log, and that of its records may be years ago (history being loaded); a
+        producer forgotten for it would get a batch appended twice when it repeats one after a crash.
+        """
+        for state in self.states.values():
+            state.last_timestamp_ms = now_ms
+
     def expire(self, before_ms: int) -> None:
-        """Forget producers without an open transaction whose last batch is older than `before_ms`."""
+        """Forget producers without an open transaction whose last batch was appended before `before_ms`."""
         stale = [
             producer_id
             for producer_id, state in self.states.items()

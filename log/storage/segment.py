@@ -13,7 +13,7 @@ from logflume.log.batch.header import HEADER_BYTES, BatchHeader, Buffer, parse_h
 from logflume.log.errors import CorruptLog
 
 from .checkpoint import SegmentInfo
-from .disk import Disk, File
+from .disk import Disk, File, write_plainly
 from .indexes import OffsetIndex, TimeIndex
 from .slices import AbortedTransaction
 from .txnindex import pack_aborted, unpack_aborted
@@ -230,7 +230,10 @@ class Segment:
                 self.max_timestamp_ms, self.max_timestamp_offset = header.max_timestamp, header.last_offset
 
     def save_indexes(self) -> SegmentInfo:
-        """Write and sync the index files; return what a checkpoint has to know of this segment."""
+        """Write the index files; return what a checkpoint has to know of this segment.
+
+        Only aborted transactions are synced; the others are rebuilt if their checksums do not match.
+        """
         offset_index, time_index, aborted = self._load_indexes()
         if self.max_timestamp_offset >= 0:
             time_index.add(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
@@ -239,11 +242,7 @@ class Segment:
             if kind == ".txnindex" and not content:
                 self._disk.remove(self._path(kind))
                 continue
-            file = self._disk.open(self._path(kind), create=True)
-            file.truncate(0)
-            file.write(0, [content])
-            file.sync()
-            file.close()
+            write_plainly(self._disk, self._path(kind), content, is_synced=kind == ".txnindex")
         self.info = SegmentInfo(
             self.base_offset,
             self.size_bytes,
@@ -301,6 +300,12 @@ class Segment:
     def sync(self) -> None:
         """fdatasync the `.log` file."""
         self.file.sync()
+
+    def remove_indexes(self) -> None:
+        """Remove the index files that can be rebuilt, once they are in memory."""
+        self._load_indexes()
+        for kind in INDEX_SUFFIXES[:2]:
+            self._disk.remove(self._path(kind))
 
     def remove(self) -> None:
         """Remove the segment's files; slices of it stay readable while they are referred to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from logflume.log.schemas import ANY, DataType, Kind
@@ -60,8 +60,8 @@ def aggregate_calls(expressions: Sequence[ast.Expression], library: Library) -> 
     return list(found)
 
 
-def bind_aggregate(call: ast.Call, index: int, binder: Binder) -> BoundAggregate:
-    """Bind one call over the columns of the aggregation's input."""
+def bind_aggregate(call: ast.Call, index: int, binder: Binder, properties: Mapping[str, str]) -> BoundAggregate:
+    """Bind one call over the columns of the aggregation's input. `properties`: limits that the session sets."""
     overloads = binder.library.aggregates[call.name]
     for arg in call.args:
         for part in walk(arg):
@@ -74,8 +74,11 @@ def bind_aggregate(call: ast.Call, index: int, binder: Binder) -> BoundAggregate
                 )
     bound = [binder.bind(a) for a in call.args]
     chosen, arg_types = _choose(call, overloads, bound)
-    split = len(bound) - chosen.constants
+    split = _columns_of(chosen, len(bound))
     constants = [_constant(call, a, b) for a, b in zip(call.args[split:], bound[split:], strict=True)]
+    limit = properties.get(chosen.limit_property or "")
+    if limit is not None:
+        constants.append(_limit(chosen, limit, call))
     args = tuple(implicit_cast(b, t) if t.kind is not Kind.ANY else b for b, t in zip(bound[:split], arg_types, strict=True))
     try:
         aggregator = chosen.make([a.type for a in args], constants)
@@ -92,7 +95,7 @@ def _choose(
     chosen = overloads[index]
     patterns = chosen.signature.expand(len(bound))
     assert patterns is not None
-    count = len(bound) - chosen.constants
+    count = _columns_of(chosen, len(bound))
     wanted: list[DataType] = []
     for pattern, type in zip(patterns[:count], types[:count], strict=True):
         if pattern.kind == "decimal" and is_numeric(type):
@@ -100,6 +103,17 @@ def _choose(
         else:
             wanted.append(type if pattern.kind in ("any", "struct") else fill(pattern, variables, [type]))
     return chosen, wanted
+
+
+def _columns_of(overload: AggregateOverload, count: int) -> int:
+    """Return how many of `count` arguments are values, not constants."""
+    return count - overload.constants if overload.constants >= 0 else -overload.constants
+
+
+def _limit(overload: AggregateOverload, text: str, call: ast.Call) -> int:
+    if not text.strip().isdigit():
+        raise StatementError(f"{overload.limit_property} must be a whole number, found {text!r}", call.span)
+    return int(text)
 
 
 def _constant(call: ast.Call, e: ast.Expression, bound: x.Expr) -> object:

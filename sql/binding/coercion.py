@@ -101,7 +101,7 @@ def operator_mismatch(common: DataType, bound: x.Expr, e: ast.Expression) -> Dat
     found = common_type(common, bound.type)
     if found is None:
         raise StatementError(
-            f"operator does not exist: {show_type(common)} = {show_type(bound.type)} ({_shown(e)}). Hint: You might "
+            f"operator does not exist: {show_type(common)} = {show_type(bound.type)} ({_shown(e)})\nHint: You might "
             "need to add explicit type casts.",
             e.span,
         )

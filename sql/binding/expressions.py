@@ -162,7 +162,7 @@ class Binder:
         bound = self.bind(e)
         if bound.type.kind not in (Kind.BOOLEAN, Kind.ANY):
             raise StatementError(
-                f"Type error in {self.clause} expression: Should evaluate to boolean but is {_described(e, bound)} instead.",
+                f"Type error in {self.clause} expression: Should evaluate to boolean but is {self._described(e, bound)} instead.",
                 e.span,
             )
         return bound
@@ -177,9 +177,12 @@ class Binder:
             return x.Unary(x.UnaryOp.IS_NOT_NULL, operand, BOOLEAN)
         if not is_numeric(operand.type):
             raise StatementError(
-                f"{self._context()}expected a number after '{e.op}', found {_described(e.operand, operand)}", e.span
+                f"{self._context()}expected a number after '{e.op}', found {self._described(e.operand, operand)}", e.span
             )
         return operand if e.op == "+" else x.Unary(x.UnaryOp.NEG, operand, operand.type)
+
+    def _described(self, e: ast.Expression, bound: x.Expr) -> str:
+        return f"{expression_text(self.scope.shown(e))} ({show_type(bound.type)})"
 
     def _context(self) -> str:
         return "Invalid Select: " if self.clause == "SELECT" else f"Error in {self.clause} expression: "
@@ -221,7 +224,9 @@ class Binder:
         left, right = self._comparable(e.left, e.right)
         if not _can_compare(left.type, right.type, is_equality=op in (x.BinaryOp.EQ, x.BinaryOp.NE) or is_null_safe):
             raise StatementError(
-                f"{self._context()}Cannot compare {_described(e.left, left)} to {_described(e.right, right)} with {word}.", e.span
+                f"{self._context()}Cannot compare {self._described(e.left, left)} to {self._described(e.right, right)} with "
+                f"{word}.",
+                e.span,
             )
         bound = x.Binary(op, left, right, BOOLEAN)
         return x.Unary(x.UnaryOp.NOT, bound, BOOLEAN) if e.op == "IS NOT DISTINCT FROM" else bound
@@ -271,7 +276,7 @@ class Binder:
         for side, bound in ((e.operand, operand), (e.pattern, pattern)):
             if bound.type.kind not in (Kind.STRING, Kind.ANY):
                 raise StatementError(
-                    f"{self._context()}Like condition must be between strings, found {_described(side, bound)}", side.span
+                    f"{self._context()}Like condition must be between strings, found {self._described(side, bound)}", side.span
                 )
         matched = x.Call(_LIKE, (operand, pattern, x.Literal(e.escape, STRING)), BOOLEAN)
         return x.Unary(x.UnaryOp.NOT, matched, BOOLEAN) if e.is_negated else matched
@@ -369,14 +374,15 @@ class Binder:
         if operand.type.kind is Kind.ARRAY and operand.type.element is not None:
             if index.type.kind not in (Kind.INTEGER, Kind.BIGINT):
                 raise StatementError(
-                    f"{self._context()}an ARRAY is indexed by a whole number, found {_described(e.index, index)}", e.index.span
+                    f"{self._context()}an ARRAY is indexed by a whole number, found {self._described(e.index, index)}",
+                    e.index.span,
                 )
             return x.Index(operand, index, operand.type.element)
         if operand.type.kind is Kind.MAP and operand.type.element is not None and operand.type.key is not None:
             if index.type != operand.type.key:
                 raise StatementError(
                     f"{self._context()}a {show_type(operand.type)} is indexed by {show_type(operand.type.key)}, "
-                    f"found {_described(e.index, index)}",
+                    f"found {self._described(e.index, index)}",
                     e.index.span,
                 )
             return x.Index(operand, index, operand.type.element)
@@ -389,7 +395,7 @@ class Binder:
         operand = self.bind(e.operand)
         if operand.type.kind is not Kind.STRUCT:
             raise StatementError(
-                f"{self._context()}'->' needs a STRUCT on its left, found {_described(e.operand, operand)}", e.operand.span
+                f"{self._context()}'->' needs a STRUCT on its left, found {self._described(e.operand, operand)}", e.operand.span
             )
         fields = {f.name: f.type for f in operand.type.fields}
         if e.name not in fields:
@@ -487,10 +493,6 @@ def widen(e: x.Expr, type: DataType) -> x.Expr:
 def replace_type(e: x.Expr, type: DataType) -> x.Expr:
     """Give a NULL literal a type; leave anything else."""
     return x.Literal(None, type) if isinstance(e, x.Literal) and e.value is None else e
-
-
-def _described(e: ast.Expression, bound: x.Expr) -> str:
-    return f"{expression_text(e)} ({show_type(bound.type)})"
 
 
 def _can_compare(left: DataType, right: DataType, *, is_equality: bool) -> bool:

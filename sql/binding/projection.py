@@ -89,7 +89,7 @@ def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leadin
                 columns = [c for c in columns if not c.is_key] + [c for c in columns if c.is_key]
             if item.kind == "all":
                 for e in leading:
-                    taken.append(Item(_leading_name(e, generated), e, False))
+                    taken.append(Item(_leading_name(e, generated), e, True))
                     generated += not isinstance(e, ast.Name)
             for column in columns:
                 e = ast.Name(column.name, column.source, span=item.span)
@@ -194,9 +194,15 @@ def _missing(missing: Sequence[KeyColumn], keys: Sequence[KeyColumn], *, sink: s
         texts = [shown(k.accepted[0]) for k in missing]
         joined = " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
     plural = "s" if len(texts) > 1 else ""
+    synthetic = ""
+    if missing[0].is_synthetic:
+        synthetic = (
+            f"\n{texts[0]} was added as a synthetic key column because the join criteria did not match any source column. "
+            "This expression must be included in the projection and may be aliased."
+        )
     example = texts[0] if clause == "join expression" else ", ".join(texts)
     return StatementError(
         "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.\n"
         f"The query used to build `{sink}` must include the {clause}{plural} {joined} in its projection (eg, SELECT "
-        f"{example}...)."
+        f"{example}...).{synthetic}"
     )

@@ -20,9 +20,10 @@ from logflume.streams.graph import Emit, TimeWindow
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
 from .context import Context
 from .expressions import Binder
+from .joins import bind_relation
 from .projection import Item, KeyColumn, canonical, check_names, find_keys, spread
 from .scope import WINDOW_COLUMNS, Scope, Visible
-from .sources import Relation, bind_relation, carry
+from .sources import Relation, carry
 
 DAY_MS = 86_400_000
 
@@ -67,12 +68,23 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     _check_clauses(query)
     relation = bind_relation(query, context)
     shape = _Shape(query, context, target, relation)
+    for e in shape.expressions():
+        _check_functions(e, context.library)
     relation = shape.filtered()
     if query.group_by is not None or any(has_aggregate(e, context.library) for e in shape.expressions()):
         return shape.aggregated(relation)
     if query.partition_by is not None:
         return shape.partitioned(relation)
     return shape.projected(relation)
+
+
+def _check_functions(e: ast.Expression, library: Library) -> None:
+    """Refuse unknown functions before anything is concluded from their absence."""
+    for part in walk(e):
+        if isinstance(part, ast.Call) and library.kind_of(part.name) is None:
+            error = library.unknown(part.name)
+            error.span = part.span
+            raise error
 
 
 def _check_clauses(query: ast.Query) -> None:
@@ -137,8 +149,6 @@ class _Shape:
     def _keys(self, keys: Sequence[KeyColumn], items: Sequence[Item], clause: str) -> list[Item]:
         """Return the key items: all that a stored result needs, or those there are for one that is watched."""
         if self.target.is_persistent:
-            if any(k.is_synthetic for k in keys):
-                raise NotSupported("a join on expressions of both sides, with a synthetic key", self.query.span)
             return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
         return []
 
@@ -266,7 +276,9 @@ class _Shape:
             raise StatementError(
                 "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.clause_span("GROUP BY")
             )
-        aggregates = [bind_aggregate(c, n, self.binder(relation.scope, "SELECT")) for n, c in enumerate(calls)]
+        aggregates = [
+            bind_aggregate(c, n, self.binder(relation.scope, "SELECT"), self.context.properties) for n, c in enumerate(calls)
+        ]
         if relation.is_table:
             without = [a.call.name for a in aggregates if not a.has_undo]
             if without:
@@ -275,7 +287,6 @@ class _Shape:
                     "source.",
                     query.clause_span("GROUP BY"),
                 )
-            raise NotSupported("GROUP BY on a table", query.clause_span("GROUP BY"))
         self._check_items(items, having, groups, relation)
         key_items = self._group_keys(groups, items)
         names = _group_names(groups, key_items, items)
@@ -375,6 +386,13 @@ def _window_of(relation: Relation) -> TimeWindow | None:
 def _refuse_calls(e: ast.Expression, library: Library, clause: str, relation: Relation) -> None:
     for part in walk(e):
         if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and relation.scope.find(part) is None:
+            if clause == "GROUP BY":
+                raise StatementError(
+                    f"Window bounds column {part.name} can only be used in the SELECT clause of windowed aggregations and can "
+                    "not be "
+                    "used in the GROUP BY clause; the window is part of the group already",
+                    part.span,
+                )
             raise StatementError(f"Error in {clause} expression: Unknown column {part.name}.", part.span)
         if isinstance(part, ast.Call) and part.name in library.tables:
             raise StatementError(f"Table functions cannot be used in the {clause} clause.", part.span)
@@ -448,7 +466,7 @@ def _grouped(
 ) -> tuple[p.Operator, list[BoundAggregate]]:
     """Return the input keyed by the groups, with the aggregates reading it: as it is if that is its key already."""
     is_same = [k.accepted[0] for k in relation.keys] == list(groups) and [c.name for c in relation.key_columns] == list(names)
-    if is_same and not isinstance(relation.operator, p.JoinTable):
+    if is_same and len(relation.sources) == 1:
         return relation.operator, list(aggregates)
     columns: list[p.NamedExpr] = [(f"KSQL_KEY_{n}", b) for n, b in enumerate(bound)]
     placed: list[BoundAggregate] = []

@@ -10,6 +10,7 @@ from logflume.log.schemas import BIGINT, INTEGER, DataType
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text, name_text
+from logflume.sql.tree import rewrite
 from logflume.streams.expr import ColumnRef, Expr, Meta, Side
 
 PSEUDO_COLUMNS = {Meta.ROWTIME: BIGINT, Meta.ROWPARTITION: INTEGER, Meta.ROWOFFSET: BIGINT}
@@ -44,7 +45,7 @@ class Scope:
 
     @property
     def aliases(self) -> list[str]:
-        return list(dict.fromkeys(c.source for c in self.columns))
+        return list(dict.fromkeys(c.source for c in self.columns if c.source))
 
     @property
     def is_joined(self) -> bool:
@@ -75,7 +76,9 @@ class Scope:
         if clause == "PARTITION BY":
             reason += f" '{shown}' must be a column in the source schema since PARTITION BY is applied on the input."
         if name.source is not None and name.source not in self.aliases:
-            return f"{reason} There is no source {name.source} in this query; it reads {', '.join(self.aliases)}."
+            return (
+                f"{reason} '{name.source}' is not a valid stream/table name or alias. This query reads {', '.join(self.aliases)}."
+            )
         names = [c.name for c in self.columns if name.source in (None, c.source)]
         near = near_matches(name.name, names)
         if near:
@@ -90,6 +93,16 @@ class Scope:
                 f"'{alias}' is not a valid stream/table name or alias. This query reads {', '.join(self.aliases)}.", span
             )
         return [c for c in self.columns if c.source == alias and not c.is_pseudo]
+
+    def shown(self, e: ast.Expression) -> ast.Expression:
+        """Return an expression as messages show it: bare names, or SOURCE_NAME behind a join."""
+
+        def change(node: ast.Expression) -> ast.Expression | None:
+            if isinstance(node, ast.Name) and node.source:
+                return ast.Name(f"{node.source}_{node.name}" if self.is_joined else node.name)
+            return None
+
+        return rewrite(e, change)
 
     def plain(self) -> list[Visible]:
         """Return the columns that * stands for."""

@@ -20,7 +20,8 @@ class AggregateOverload:
     """One variation of an aggregate.
 
     Attributes:
-        constants: how many of the last arguments are literals that set the aggregate up.
+        constants: how many of the last arguments are literals that set the aggregate up; -k: all behind the first k.
+        limit_property: a session property whose number is given to `make` as a further constant.
         has_undo: whether it works over tables.
     """
 
@@ -30,10 +31,18 @@ class AggregateOverload:
     constants: int = 0
     has_undo: bool = False
     doc: str = ""
+    limit_property: str | None = None
 
 
 def aggregate(
-    name: str, signature: str, make: Make, *, constants: int = 0, has_undo: bool = False, doc: str = ""
+    name: str,
+    signature: str,
+    make: Make,
+    *,
+    constants: int = 0,
+    has_undo: bool = False,
+    doc: str = "",
+    limit_property: str | None = None,
 ) -> AggregateOverload:
     """Declare an overload from a signature's text."""
-    return AggregateOverload(name, parse_signature(signature), make, constants, has_undo, doc)
+    return AggregateOverload(name, parse_signature(signature), make, constants, has_undo, doc, limit_property)

@@ -253,17 +253,17 @@ def collect_set_add(limit: int, state: State, value: Any) -> State:
     return ([*state[0], value],)
 
 
-def _collect_list(types: Sequence[DataType], constants: Sequence[Any], limit: int = LIST_MAX_ITEMS) -> Aggregator:
+def _collect_list(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     type = array(types[0])
-    add = partial(collect_list_add, limit)
+    add = partial(collect_list_add, constants[0] if constants else LIST_MAX_ITEMS)
     return Aggregator(
         "COLLECT_LIST", type, (Column("ITEMS", type),), ([],), add, first, None, collect_list_undo, skips_null=False
     )
 
 
-def _collect_set(types: Sequence[DataType], constants: Sequence[Any], limit: int = LIST_MAX_ITEMS) -> Aggregator:
+def _collect_set(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     type = array(types[0])
-    add = partial(collect_set_add, limit)
+    add = partial(collect_set_add, constants[0] if constants else LIST_MAX_ITEMS)
     return Aggregator("COLLECT_SET", type, (Column("ITEMS", type),), ([],), add, first, skips_null=False)
 
 
@@ -452,8 +452,21 @@ AGGREGATES: tuple[AggregateOverload, ...] = (
         aggregate("SUM_LIST", f"(ARRAY<{t}>) -> {t}", _sum_list, has_undo=True, doc="The sum of all items.")
         for t in ("INTEGER", "BIGINT", "DECIMAL", "DOUBLE")
     ),
-    aggregate("COLLECT_LIST", "(T) -> ARRAY<T>", _collect_list, has_undo=True, doc="All values in order."),
-    aggregate("COLLECT_SET", "(T) -> ARRAY<T>", _collect_set, doc="Each value once."),
+    aggregate(
+        "COLLECT_LIST",
+        "(T) -> ARRAY<T>",
+        _collect_list,
+        has_undo=True,
+        doc="All values in order.",
+        limit_property="ksql.functions.collect_list.limit",
+    ),
+    aggregate(
+        "COLLECT_SET",
+        "(T) -> ARRAY<T>",
+        _collect_set,
+        doc="Each value once.",
+        limit_property="ksql.functions.collect_set.limit",
+    ),
     aggregate("HISTOGRAM", "(STRING) -> MAP<STRING, BIGINT>", _histogram, has_undo=True, doc="How often each text occurs."),
     aggregate("ATTR", "(T) -> T", _attr, has_undo=True, doc="The value if all are equal, else null."),
     aggregate("COUNT_DISTINCT", "(T) -> BIGINT", _count_distinct, doc="An estimate of how many different values there are."),

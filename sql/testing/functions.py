@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from logflume.log.schemas import BIGINT, STRING, Column, DataType, array, java_double_text, struct
-from logflume.sql.functions.aggregate_spec import aggregate
+from logflume.sql.functions.aggregate_spec import Make, aggregate
 from logflume.sql.functions.library import Library, builtin_library
 from logflume.sql.functions.signature import Overload, overload
 from logflume.streams.graph import Aggregator
@@ -29,6 +29,12 @@ def make_struct() -> dict[str, Any]:
 
 def fail(*args: Any) -> Any:
     raise ValueError("You called a bad function")
+
+
+def fail_if(is_wanted: bool) -> int:
+    if is_wanted:
+        fail()
+    return 0
 
 
 def when_condition(result: Any, is_wanted: bool) -> Any:
@@ -123,16 +129,23 @@ def _collect(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     return Aggregator("OBJ_COL_ARG", type, (Column("ITEMS", type),), ([],), collect_first, first, skips_null=False)
 
 
-def count_arguments(base: int, state: tuple[Any, ...], *args: Any) -> tuple[Any, ...]:
-    """Add the first argument, the lengths of texts, and a constant."""
-    total = state[0]
-    for arg in args:
-        total += len(arg) if isinstance(arg, str) else (arg or 0)
-    return (total + base,)
+def add_arguments(state: tuple[Any, ...], *args: Any) -> tuple[Any, ...]:
+    """Add numbers and the lengths of texts; nulls add nothing."""
+    return (state[0] + sum(_weight(arg) for arg in args),)
 
 
-def _var_arg(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    return Aggregator("VAR_ARG", BIGINT, (Column("SUM", BIGINT),), (0,), partial(count_arguments, 0), first, skips_null=False)
+def _weight(arg: Any) -> int:
+    return len(arg) if isinstance(arg, str) else int(arg or 0)
+
+
+def _adding(name: str) -> Make:
+    """Make an aggregate that adds up its arguments, starting with its constants."""
+
+    def make(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
+        start = sum(_weight(c) for c in constants)
+        return Aggregator(name, BIGINT, (Column("SUM", BIGINT),), (start,), add_arguments, first, skips_null=False)
+
+    return make
 
 
 _TEST_UDF = {
@@ -147,7 +160,7 @@ SCALARS: tuple[Overload, ...] = (
     overload("TEST_UDF", "(STRUCT) -> ANY", struct_field, result_type=_first_field),
     overload("TEST_UDF", "() -> STRUCT", make_struct, result_type=_struct_type),
     overload("BAD_UDF", "(INTEGER) -> INTEGER", fail),
-    overload("BAD_UDF", "(BOOLEAN) -> INTEGER", fail),
+    overload("BAD_UDF", "(BOOLEAN) -> INTEGER", fail_if),
     overload("WHENCONDITION", "(BOOLEAN, BOOLEAN) -> BOOLEAN", when_condition),
     overload("WHENRESULT", "(INTEGER, BOOLEAN) -> INTEGER", when_condition),
 )
@@ -170,7 +183,14 @@ AGGREGATES = (
     *(aggregate("TEST_UDAF", f"({t}) -> {t}", _sum) for t in ("INTEGER", "BIGINT", "DOUBLE")),
     aggregate("TEST_UDAF", "(STRING) -> BIGINT", _sum_of_lengths),
     aggregate("TEST_UDAF", "(STRING, STRING) -> BIGINT", _sum_of_lengths, constants=1),
-    aggregate("VAR_ARG", "(BIGINT, STRING...) -> BIGINT", _var_arg),
+    aggregate("VAR_ARG", "(BIGINT, STRING...) -> BIGINT", _adding("VAR_ARG")),
+    aggregate("MID_VAR_ARG", "(BIGINT, STRING..., INTEGER, INTEGER) -> BIGINT", _adding("MID_VAR_ARG"), constants=2),
+    aggregate("MULTI_ARG", "(BIGINT, STRING, INTEGER, STRING...) -> BIGINT", _adding("MULTI_ARG"), constants=-2),
+    aggregate("FOUR_ARG", "(BIGINT, STRING, STRING, STRING, INTEGER, STRING...) -> BIGINT", _adding("FOUR_ARG"), constants=-4),
+    aggregate(
+        "FIVE_ARG", "(BIGINT, STRING, STRING, STRING, INTEGER, INTEGER, STRING...) -> BIGINT", _adding("FIVE_ARG"), constants=-5
+    ),
+    aggregate("GENERIC_VAR_ARG", "(T, INTEGER, V...) -> ARRAY<T>", _collect),
     aggregate("OBJ_COL_ARG", "(INTEGER, ANY...) -> ARRAY<INTEGER>", _collect),
 )
 

@@ -64,7 +64,7 @@ def _update(generator: Generator, node: g.Aggregate, flow: Flow, args: list[list
     """Write the change of one entry, and what follows at once with Emit.UPDATE."""
     writer = generator.writer
     entries, dirty = generator.entries(node.store)
-    if flow.is_loaded:
+    if flow.is_loaded and (node.window is None or flow.time == "time"):
         generator.loads[node.store] = node.window
     else:
         writer.line(f"{generator.local('store', node.store)}.load(({key},))")

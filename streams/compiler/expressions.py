@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import DOUBLE, DataType, Kind
 
 from .. import expr as e
@@ -215,9 +215,8 @@ class _Expression:
             inner = self.truth(expr.operand)
             return Fragment(f"(not {inner.code})", is_nullable=False, can_fail=inner.can_fail)
         operand = self.value(expr.operand)
-        if expr.op in (e.UnaryOp.IS_NULL, e.UnaryOp.IS_NOT_NULL) and isinstance(expr.operand, e.Literal):
-            is_null = expr.operand.value is None
-            return Fragment(str(is_null is (expr.op is e.UnaryOp.IS_NULL)), is_nullable=False, is_atom=True)
+        if expr.op in (e.UnaryOp.IS_NULL, e.UnaryOp.IS_NOT_NULL) and not (operand.is_nullable or operand.can_fail):
+            return Fragment(str(expr.op is e.UnaryOp.IS_NOT_NULL), is_nullable=False, is_atom=True)
         if expr.op is e.UnaryOp.IS_NULL:
             return Fragment(f"({operand.code} is None)", is_nullable=False, can_fail=operand.can_fail)
         if expr.op is e.UnaryOp.IS_NOT_NULL:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 from ..expr import ColumnRef, Side
 from .expressions import Fragment, identifier
@@ -94,12 +94,12 @@ class Writer:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """Write `header` and indent what follows; an empty block becomes `pass`."""
+        """Write `header` and indent what follows; a block with nothing but comments gets a `pass`."""
         self.line(header)
         self.depth += 1
         before = len(self.lines)
         yield
-        if len(self.lines) == before:
+        if all(line.lstrip().startswith("#") for line in self.lines[before:]):
             self.line("pass")
         self.depth -= 1
 

@@ -47,7 +47,7 @@ class Generator:
     def start(self, *, has_chunk: bool) -> None:
         """Begin another function."""
         self.has_chunk = has_chunk
-        self.writer.names = set(_RESERVED)
+        self.writer.names = set(_RESERVED) if has_chunk else set(_RESERVED | _FLUSH)
         labels = self.wiring.labels
         for store in labels.stores:
             self.writer.names |= {labels.local(part, store) for part in ("store", "entries", "dirty", "now")}
@@ -80,6 +80,7 @@ class Generator:
     def forward(self, name: str, flow: Flow) -> None:
         """Write what the consumers of a node do with its record, in order of their creation."""
         for child in self.wiring.children[name]:
+            self.writer.line(f"# {type(child).__name__} {child.name!r}")
             self.emitters[type(child)](self, child, flow, name)
 
     def report(self, reason: str, node: str, cause: str) -> str:
@@ -216,10 +217,10 @@ _FIXED_GLOBALS = frozenset(
     ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of", "headers_at")
 )
 _LOOP = frozenset(
-    ("chunk", "start", "stop", "i", "key", "data", "time", "keys", "values", "times", "error", "report", "send", "view", "row")
+    ("chunk", "start", "stop", "i", "key", "data", "time", "keys", "values", "times", "error", "report", "send", "view")
 )
-_OUTSIDE = frozenset(("entry", "state", "before", "stores", "make_view"))
-_RESERVED = frozenset(dir(builtins)) | _FIXED_GLOBALS | _LOOP | _OUTSIDE
+_FLUSH = frozenset(("entry", "state", "before"))
+_RESERVED = frozenset(dir(builtins)) | _FIXED_GLOBALS | _LOOP
 
 
 def keyed(flow: Flow) -> dict[ColumnId, Fragment]:

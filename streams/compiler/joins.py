@@ -49,15 +49,15 @@ def _look_up(generator: Generator, name: str, key: str, flow: Flow, join: g.Stre
     writer = generator.writer
     node = generator.wiring.nodes[name]
     used = {x.name.removeprefix(TABLE_PREFIX) for x in _table_refs(join)}
-    if isinstance(node, g.Source | g.Aggregate):
-        assert node.store is not None
-        entries, _ = generator.entries(node.store)
+    store = g.store_of(node)
+    if store is not None:
+        entries, _ = generator.entries(store)
         entry, row, gone = writer.local("entry"), writer.local("row_found"), writer.local("missing")
         if flow.is_loaded:
-            generator.loads.setdefault(node.store, None)
+            generator.loads.setdefault(store, None)
         found = f"{entries}.get({key})"
         if not flow.is_loaded:
-            found = f"None if {key} is None else {generator.local('store', node.store)}.get({key})"
+            found = f"None if {key} is None else {generator.local('store', store)}.get({key})"
         writer.line(f"{entry} = {found}")
         writer.line(f"{row} = None if {entry} is None else {entry}.state")
         writer.line(f"{gone} = {row} is None")
@@ -66,6 +66,7 @@ def _look_up(generator: Generator, name: str, key: str, flow: Flow, join: g.Stre
         for ours, theirs in zip(stream_key, node.schema.key, strict=True):
             if (Side.KEY, ours.name) in flow.columns:
                 columns[Side.KEY, theirs.name] = flow.columns[Side.KEY, ours.name]
+        columns[Side.META, "ROWTIME"] = Fragment(f"(None if {gone} else {entry}.timestamp_ms)")
         result = Flow(columns, f"{entry}.timestamp_ms", key, gone)
     elif isinstance(node, g.Project):
         result = _look_up(generator, node.inputs[0], key, flow, join)
@@ -104,8 +105,8 @@ def _table_refs(join: g.StreamTableJoin) -> list[ColumnRef]:
     return [x for _, expr in join.columns for x in walk(expr) if isinstance(x, ColumnRef) and x.name.startswith(TABLE_PREFIX)]
 
 
-def _stored_columns(generator: Generator, node: g.Source | g.Aggregate, row: str, gone: str) -> dict[ColumnId, Fragment]:
-    if isinstance(node, g.Source):
+def _stored_columns(generator: Generator, node: g.Node, row: str, gone: str) -> dict[ColumnId, Fragment]:
+    if not isinstance(node, g.Aggregate):
         return {(Side.VALUE, c.name): Fragment(f"(None if {gone} else {row}[{i}])") for i, c in enumerate(node.schema.value)}
     writer = generator.writer
     states = generator.state_locals(node)

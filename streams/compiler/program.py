@@ -20,7 +20,17 @@ from .flow import Labels, Writer
 from .generator import Emit, Generator
 from .joins import emit_join
 from .sources import emit_restore, emit_source
-from .stateless import emit_filter, emit_flat_map, emit_foreach, emit_pass, emit_project, emit_rekey, emit_repartition, emit_sink
+from .stateless import (
+    emit_filter,
+    emit_flat_map,
+    emit_foreach,
+    emit_pass,
+    emit_project,
+    emit_rekey,
+    emit_repartition,
+    emit_sink,
+    emit_to_table,
+)
 from .usage import Wiring, wire
 
 EMITTERS: Mapping[type, Emit] = MappingProxyType(
@@ -33,6 +43,7 @@ EMITTERS: Mapping[type, Emit] = MappingProxyType(
         g.Aggregate: emit_aggregate,
         g.StreamTableJoin: emit_join,
         g.ToStream: emit_pass,
+        g.ToTable: emit_to_table,
         g.Merge: emit_pass,
         g.Foreach: emit_foreach,
         g.Sink: emit_sink,
@@ -156,8 +167,8 @@ def store_specs(nodes: Mapping[str, g.Node]) -> tuple[StoreSpec, ...]:
                 for c in a.aggregator.state_columns
             )
             found.append(StoreSpec(node.store, node.schema.key, columns, node.window))
-        elif isinstance(node, g.Source) and node.store is not None:
-            found.append(StoreSpec(node.store, node.schema.key, node.schema.value, node.schema.window))
+        elif (store := g.store_of(node)) is not None:
+            found.append(StoreSpec(store, node.schema.key, node.schema.value, node.schema.window))
     return tuple(found)
 
 

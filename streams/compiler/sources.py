@@ -49,7 +49,7 @@ def emit_source(generator: Generator, node: g.Source | g.Repartition) -> None:
     if timestamp is not None:
         flow = _take_time(generator, node, flow, timestamp)
     if is_table and isinstance(node, g.Source) and node.store is not None:
-        flow = _keep_row(generator, node, flow)
+        flow = keep_row(generator, node, flow)
     generator.forward(node.name, flow)
 
 
@@ -138,38 +138,44 @@ def _take_time(generator: Generator, node: g.Source | g.Repartition, flow: Flow,
     columns = dict(flow.columns)
     if (Side.META, "ROWTIME") in columns:
         columns[Side.META, "ROWTIME"] = Fragment(found.code, is_nullable=False, is_atom=True)
-    return replace(flow, columns=columns, time=found.code, is_loaded=False)
+    return replace(flow, columns=columns, time=found.code)
 
 
-def _keep_row(generator: Generator, node: g.Source, flow: Flow) -> Flow:
-    """Upsert or delete the row of a table source; later offsets overwrite whatever their time."""
-    assert node.store is not None
+def keep_row(generator: Generator, node: g.Node, flow: Flow) -> Flow:
+    """Write the upsert or deletion of a row in the node's store; later records overwrite whatever their time.
+
+    The flow that is returned has the row before, where a consumer compares with it.
+    """
+    store = g.store_of(node)
+    assert store is not None
     writer = generator.writer
-    entries, dirty = generator.entries(node.store)
-    wants_old = node.name in generator.wiring.wants_old
-    entry = writer.local("entry")
+    entries, dirty = generator.entries(store)
+    wants_old = node.name in generator.wiring.wants_old or isinstance(node, g.Filter)
+    entry, before, state = writer.local("entry"), writer.local("before"), writer.local("state")
     values = [flow.columns[Side.VALUE, column.name].code for column in node.schema.value]
-    if wants_old:
-        generator.loads[node.store] = None
-    writer.line(f"{entry} = {entries}.get(key)")
-    before = writer.local("before")
+    if wants_old and flow.is_loaded:
+        generator.loads[store] = None
+    elif wants_old:
+        writer.line(f"{generator.local('store', store)}.load(({flow.key},))")
+    writer.line(f"{entry} = {entries}.get({flow.key})")
     writer.line(f"{before} = None if {entry} is None else {entry}.state")
-    with writer.block(f"if key not in {dirty}:"):
-        writer.line(f"{dirty}[key] = {before}")
-    state = writer.local("state")
-    writer.line(f"{state} = None if {flow.null} else ({', '.join(values)},)")
+    with writer.block(f"if {flow.key} not in {dirty}:"):
+        writer.line(f"{dirty}[{flow.key}] = {before}")
+    row = f"({', '.join(values)},)"
+    writer.line(f"{state} = {row if flow.null is None else f'None if {flow.null} else {row}'}")
     with writer.block(f"if {entry} is None:"):
-        writer.line(f"{entries}[key] = Entry({state}, {flow.time})")
+        writer.line(f"{entries}[{flow.key}] = Entry({state}, {flow.time})")
     with writer.block("else:"):
         writer.line(f"{entry}.state = {state}")
         writer.line(f"{entry}.timestamp_ms = {flow.time}")
     if not wants_old:
-        return flow
+        return replace(flow, old=None)
     columns = dict(flow.columns)
     for position, column in enumerate(node.schema.value):
         old = writer.local(f"old_{identifier(column.name)}")
         writer.line(f"{old} = None if {before} is None else {before}[{position}]")
         columns[Side.VALUE, column.name] = Fragment(old, is_atom=True)
+    columns = {c: f for c, f in columns.items() if c != (Side.VALUE, WHOLE)}
     was_gone = writer.local("was_gone")
     writer.line(f"{was_gone} = {before} is None")
     return replace(flow, old=replace(flow, columns=columns, null=was_gone))

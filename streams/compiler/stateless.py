@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 from .. import graph as g
 from ..expr import Expr, Side
@@ -12,6 +12,7 @@ from .codecs import encode_fragment
 from .expressions import Fragment, identifier
 from .flow import Flow
 from .generator import Generator
+from .sources import keep_row
 from .usage import is_needed, sees_null
 
 
@@ -57,21 +58,25 @@ def _emit_table_filter(generator: Generator, node: g.Filter, flow: Flow, source:
     """The new row passes, or a tombstone goes out; nothing where the old row is known not to have passed either."""
     writer = generator.writer
     flow = generator.with_whole(flow, source, [node.predicate])
-    gone = writer.local("gone")
-    keep = writer.local("keep")
-    generator.fallible(keep, _test(generator, node.predicate, flow), node.name, on_error="False")
-    writer.line(f"{gone} = not {keep}")
-    if flow.old is None:
-        generator.forward(node.name, _emptied(generator, flow, gone))
+    after, gone = _passing(generator, node, flow)
+    if node.store is not None:
+        after = keep_row(generator, node, replace(after, old=None))
+    elif flow.old is not None:
+        old, _ = _passing(generator, node, generator.with_whole(flow.old, source, [node.predicate]))
+        after = replace(after, old=old)
+    if after.old is None:
+        generator.forward(node.name, after)
         return
-    old = generator.with_whole(flow.old, source, [node.predicate])
-    kept = writer.local("kept")
-    generator.fallible(kept, _test(generator, node.predicate, old), node.name, on_error="False")
-    was_gone = writer.local("was_gone")
-    writer.line(f"{was_gone} = not {kept}")
-    with writer.block(f"if {keep} or {kept}:"):
-        after = _emptied(generator, flow, gone)
-        generator.forward(node.name, replace(after, old=_emptied(generator, old, was_gone)))
+    with writer.block(f"if not {gone} or not {after.old.null}:"):
+        generator.forward(node.name, after)
+
+
+def _passing(generator: Generator, node: g.Filter, flow: Flow) -> tuple[Flow, str]:
+    """Write the test of a row; return the flow that is null where it fails, and the flag that says so."""
+    gone, keep = generator.writer.local("gone"), generator.writer.local("keep")
+    generator.fallible(keep, _test(generator, node.predicate, flow), node.name, on_error="False")
+    generator.writer.line(f"{gone} = not {keep}")
+    return _emptied(generator, flow, gone), gone
 
 
 def _emptied(generator: Generator, flow: Flow, gone: str) -> Flow:
@@ -88,10 +93,12 @@ def _emptied(generator: Generator, flow: Flow, gone: str) -> Flow:
 def emit_project(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
     """Compute the new columns that are read further on."""
     assert isinstance(node, g.Project)
-    old = None
-    if flow.old is not None and node.name in generator.wiring.wants_old:
-        old = _projected(generator, node, flow.old, source)
-    generator.forward(node.name, replace(_projected(generator, node, flow, source), old=old))
+    after = replace(_projected(generator, node, flow, source), old=None)
+    if node.store is not None:
+        after = keep_row(generator, node, after)
+    elif flow.old is not None and node.name in generator.wiring.wants_old:
+        after = replace(after, old=_projected(generator, node, flow.old, source))
+    generator.forward(node.name, after)
 
 
 def _projected(generator: Generator, node: g.Project, flow: Flow, source: str) -> Flow:
@@ -171,6 +178,15 @@ def emit_pass(generator: Generator, node: g.Node, flow: Flow, source: str) -> No
     if isinstance(node, g.Merge) and generator.wiring.raw_keys[node.name] is None and flow.key is not None:
         flow = replace(flow, key=None, is_loaded=False)
     generator.forward(node.name, replace(flow, old=None))
+
+
+def emit_to_table(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
+    """Keep the row where the table is stored; records without a key are dropped."""
+    assert isinstance(node, g.ToTable)
+    with generator.writer.block(f"if {flow.key} is None:"):
+        generator.writer.line(generator.report("null_key", node.name, "None"))
+    with generator.writer.block("else:"):
+        generator.forward(node.name, flow if node.store is None else keep_row(generator, node, flow))
 
 
 def emit_foreach(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:

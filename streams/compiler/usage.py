@@ -57,7 +57,7 @@ def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[
         needs,
         raw_keys,
         frozenset(_wants_old(nodes, children)),
-        Labels.of(nodes, [n.store for n in nodes.values() if isinstance(n, g.Source | g.Aggregate) and n.store is not None]),
+        Labels.of(nodes, [store for store in map(g.store_of, nodes.values()) if store is not None]),
     )
 
 
@@ -88,7 +88,9 @@ def _needs(
 ) -> dict[str, frozenset[ColumnId]]:
     needs: dict[str, frozenset[ColumnId]] = {}
     for name in reversed(list(nodes)):
-        needs[name] = frozenset().union(*(_reads(child, nodes[name], nodes, needs, raw_keys) for child in children[name]))
+        kept = isinstance(nodes[name], g.Filter | g.Project | g.ToTable) and g.store_of(nodes[name]) is not None
+        stored = {(Side.VALUE, column.name) for column in nodes[name].schema.value} if kept else set()
+        needs[name] = frozenset(stored).union(*(_reads(child, nodes[name], nodes, needs, raw_keys) for child in children[name]))
     return needs
 
 
@@ -105,7 +107,7 @@ def _reads(
     """
     found = _reads_by_expressions(node, source, nodes, needs, raw_keys)
     is_computed = g.is_bare(source.schema) and not isinstance(source, _KEYED_BYTES)
-    if is_computed and isinstance(node, g.Filter | g.Aggregate | g.StreamTableJoin):
+    if is_computed and isinstance(node, g.Filter | g.Aggregate | g.StreamTableJoin | g.ToTable):
         found.add((Side.VALUE, source.schema.value[0].name))
     return found
 
@@ -149,6 +151,8 @@ def _reads_by_expressions(
 def _view_reads(nodes: Mapping[str, g.Node], name: str) -> set[ColumnId]:
     """Return what the views between a joined table and the table that is kept read."""
     node = nodes[name]
+    if g.store_of(node) is not None:
+        return set()
     if isinstance(node, g.Filter):
         return columns_used(node.predicate) | _view_reads(nodes, node.inputs[0])
     if isinstance(node, g.Project):

@@ -112,13 +112,12 @@ def _part(application: str, part: Mapping[str, g.Node]) -> Part:
                 boxes.append(_box(node, f"reads {node.topic}", (), node.topic))
         else:
             boxes.append(_describe(node))
-    stores = [_store(application, node) for node in part.values() if isinstance(node, g.Source | g.Aggregate) and node.store]
+    stores = [_store(application, node) for node in part.values() if g.store_of(node) is not None]
     return Part(sources[0], tuple(boxes), tuple(stores))
 
 
 def _box(node: g.Node, title: str, inputs: tuple[str, ...], topic: str | None, details: tuple[str, ...] = ()) -> NodeBox:
-    store = getattr(node, "store", None)
-    return NodeBox(node.name, _kind(node), title, details, inputs, topic, store)
+    return NodeBox(node.name, _kind(node), title, details, inputs, topic, g.store_of(node))
 
 
 def _kind(node: g.Node) -> str:
@@ -126,8 +125,8 @@ def _kind(node: g.Node) -> str:
         return "table" if node.kind is g.EdgeKind.TABLE else "source"
     return {
         g.Filter: "filter", g.Project: "select", g.FlatMap: "flat map", g.Rekey: "key", g.Repartition: "repartition",
-        g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.Merge: "merge", g.Foreach: "call",
-        g.Sink: "sink",
+        g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.ToTable: "to table",
+        g.Merge: "merge", g.Foreach: "call", g.Sink: "sink",
     }[type(node)]  # fmt: skip
 
 
@@ -171,7 +170,8 @@ def _window(window: g.TimeWindow | None) -> tuple[str, ...]:
     return (text + (f", grace {duration(window.grace_ms)}" if window.grace_ms else ""),)
 
 
-def _store(application: str, node: g.Source | g.Aggregate) -> StoreBox:
-    assert node.store is not None
-    changelog = node.topic if isinstance(node, g.Source) else changelog_topic(application, node.store)
-    return StoreBox(node.store, ", ".join(f"{c.name} {c.type}" for c in node.schema.value), changelog)
+def _store(application: str, node: g.Node) -> StoreBox:
+    store = g.store_of(node)
+    assert store is not None
+    changelog = node.topic if isinstance(node, g.Source) else changelog_topic(application, store)
+    return StoreBox(store, ", ".join(f"{c.name} {c.type}" for c in node.schema.value), changelog)

@@ -16,7 +16,7 @@ from .stream import Stream
 from .table import Table
 
 if TYPE_CHECKING:
-    from logflume.log.interfaces import Log
+    from logflume.log import Log
 
     from ..runtime import EngineStatus
     from ..seams import Plan

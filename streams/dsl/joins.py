@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, Column
 
 from ..expr import TABLE_PREFIX, WHOLE, ColumnRef, Expr, PyCall, Side
@@ -15,11 +15,11 @@ from .callables import expect_arguments, returned_type
 
 
 def joined_columns(
-    stream: Schema, table: Schema, joiner: Callable[..., Any] | None, prefix: str, on: str
+    stream: Schema, table: Schema, joiner: Callable[..., Any] | None, prefix: str, on: tuple[str, ...]
 ) -> tuple[Schema, tuple[tuple[str, Expr], ...]]:
     """Return the schema and the columns of a stream-table join.
 
-    A column of the table that has the name of the column joined on is left out; any other clash of names is an error.
+    A column of the table that has the name of a column joined on is left out; any other clash of names is an error.
     """
     if joiner is not None or is_bare(stream) or is_bare(table):
         return _joined_object(stream, table, joiner, prefix)
@@ -27,9 +27,9 @@ def joined_columns(
     key_names = {c.name for c in stream.key}
     for column in table.value:
         name = prefix + column.name
-        if name in columns and name == on:
+        if name in columns and name in on:
             continue
-        if name in columns or (name in key_names and name != on):
+        if name in columns or (name in key_names and name not in on):
             raise InvalidInput(f"both sides of the join have a column {name!r}: pass prefix='...' for the table's, or a joiner")
         columns[name] = ColumnRef(Side.VALUE, TABLE_PREFIX + column.name, column.type)
     schema = replace(stream, value=tuple(Column(n, x.type) for n, x in columns.items()), value_class=None)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from logflume.log.errors import InvalidInput
-from logflume.log.schemas import ANY, BOOLEAN, Column, is_object_class
+from logflume.log import InvalidInput
+from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
 
 from .. import graph as g
 from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .table import Grouped, Table
 
 Function = Callable[..., Any]
+On = Value | Function | tuple[Value | Function, ...]
 _VALUE = ColumnRef(Side.VALUE, "value", ANY)
 _FIX = "pass name='...'"
 
@@ -31,6 +32,22 @@ class Stream:
 
     Attributes:
         base: what its records are, for names of stores and internal topics.
+
+    >>> import logflume.streams as lf
+    >>> from logflume.streams.testing import TopologyTestDriver
+    >>> app = lf.App("shop")
+    >>> orders, users = app.stream("orders"), app.table("users")
+    >>> big, small = orders.split(lf.col.price > 100)
+    >>> big.join(users, on=lf.col.user).select(who=lf.col.name, price=lf.col.price).to("big")
+    >>> small.map_values(lambda order: order["price"]).to("small")
+    >>> driver = TopologyTestDriver(app)
+    >>> driver.input("users").send({"name": "Ann"}, key="u1")
+    >>> driver.input("orders").send({"user": "u1", "price": 120})
+    >>> driver.input("orders").send({"user": "u1", "price": 8})
+    >>> driver.output("big").read()
+    [TestRecord(key='u1', value={'who': 'Ann', 'price': 120}, timestamp_ms=0)]
+    >>> driver.output("small").read()[0].value
+    8
     """
 
     graph: Graph
@@ -204,7 +221,7 @@ class Stream:
         table: Table,
         joiner: Function | None = None,
         *,
-        on: Value | Function | None = None,
+        on: On | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
@@ -212,7 +229,8 @@ class Stream:
 
         Args:
             joiner: `joiner(value, row)` or `joiner(key, value, row)`; without it the result has the columns of both.
-            on: the table's key for a record, when it is not the record's key; goes through a repartition topic.
+            on: the table's key for a record, when it is not the record's key (a tuple for a key of several columns); goes
+                through a repartition topic.
             prefix: in front of the names of the table's columns.
             name: of the join.
         """
@@ -223,7 +241,7 @@ class Stream:
         table: Table,
         joiner: Function | None = None,
         *,
-        on: Value | Function | None = None,
+        on: On | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
@@ -231,26 +249,34 @@ class Stream:
         return self._join(g.JoinKind.LEFT, table, joiner, on, prefix, name)
 
     def _join(
-        self, kind: g.JoinKind, table: Table, joiner: Function | None, on: Value | Function | None, prefix: str, name: str | None
+        self, kind: g.JoinKind, table: Table, joiner: Function | None, on: On | None, prefix: str, name: str | None
     ) -> Stream:
         from .joins import joined_columns
 
         stream = self
-        on_name = ""
+        names: tuple[str, ...] = ()
         if on is not None:
-            columns = self.bind_key((on,), None, "join(on=...)")
-            on_name = columns[0][0]
-            if len(table.schema.key) == 1 and columns[0][1].type.kind is ANY.kind:
-                columns = ((on_name, _typed(columns[0][1], table.schema.key[0].type)),)
+            columns = self.bind_key(on if isinstance(on, tuple) else (on,), None, "join(on=...)")
+            names = tuple(column for column, _ in columns)
+            if len(columns) == len(table.schema.key):
+                columns = tuple((n, _cast(x, key.type)) for (n, x), key in zip(columns, table.schema.key, strict=True))
             if not self._is_key(columns):
-                stream = self._rekey(columns, f"{self.base}-by-{slug(on_name)}")
+                stream = self._rekey(columns, f"{self.base}-by-{'-'.join(slug(column) for column in names)}")
         base = f"{self.base}-{table.base}"
-        schema, joined = joined_columns(stream.schema, table.schema, joiner, prefix, on_name)
+        schema, joined = joined_columns(stream.schema, table.schema, joiner, prefix, names)
         node = g.StreamTableJoin(
             name=name or self.graph.free(base), schema=schema, kind=g.EdgeKind.STREAM,
             inputs=(stream.node.name, table.node.name), join=kind, columns=joined,
         )  # fmt: skip
         return Stream(self.graph, self.graph.add(node, fix=_FIX), name or base)
+
+    def to_table(self, *, name: str | None = None, store: str | None = None) -> Table:
+        """Read the stream as a table: the latest value of each key; a null value deletes it. `store` keeps the rows readable."""
+        from .table import Table
+
+        base = name or f"{self.base}-table"
+        node = g.ToTable(name=base, schema=self.schema, kind=g.EdgeKind.TABLE, inputs=(self.node.name,), store=store)
+        return Table(self.graph, self.graph.add(node, fix=_FIX), base)
 
     def merge(self, *others: Stream) -> Stream:
         """Interleave with other streams of the same columns; each keeps its own order."""
@@ -393,6 +419,11 @@ def _typed(expr: Expr, type: Any) -> Expr:
         return expr
     wanted = key_columns(type)[0].type
     return expr if wanted == ANY else Cast(expr, wanted)
+
+
+def _cast(expr: Expr, type: DataType) -> Expr:
+    """Cast a value of unknown type to the type of a table's key."""
+    return Cast(expr, type) if expr.type == ANY and type != ANY else expr
 
 
 def _label(function: Any) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import Column
 
 from .. import graph as g
+from ..expr import Expr
 from . import aggregates as a
 from .binding import Scope, bind
 from .callables import returned_type
@@ -23,7 +24,21 @@ _FIX = "pass name='...'"
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A stream by key, perhaps by window, waiting for an aggregate."""
+    """A stream by key, perhaps by window, waiting for an aggregate.
+
+    >>> import logflume.streams as lf
+    >>> from logflume.streams.testing import TopologyTestDriver
+    >>> app = lf.App("shop")
+    >>> hourly = app.stream("orders").group_by(lf.col.user.cast(str), name="by-user").window(lf.tumbling(hours=1))
+    >>> hourly.aggregate(orders=lf.count(), spent=lf.sum(lf.col.price)).to("spent")
+    >>> driver = TopologyTestDriver(app)
+    >>> for price in (120, 8):
+    ...     driver.input("orders").send({"user": "u1", "price": price}, timestamp_ms=3_600_000)
+    >>> driver.output("spent").read()[-1].key
+    WindowedKey(key='u1', start_ms=3600000, end_ms=7200000)
+    >>> driver.store("by-user-1h-orders-spent").rows()[0].value
+    {'orders': 2, 'spent': 128}
+    """
 
     stream: Stream
     base: str
@@ -111,7 +126,19 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by key, changing over time."""
+    """Rows by key, changing over time.
+
+    >>> import logflume.streams as lf
+    >>> from logflume.streams.testing import TopologyTestDriver
+    >>> app = lf.App("shop")
+    >>> users = app.table("users")
+    >>> users.filter(lf.col.country == "DE").select(name=lf.col.name).to("germans")
+    >>> driver = TopologyTestDriver(app)
+    >>> driver.input("users").send({"name": "Ann", "country": "DE"}, key="u1")
+    >>> driver.input("users").send({"name": "Ann", "country": "FR"}, key="u1")
+    >>> [record.value for record in driver.output("germans").read()]
+    [{'name': 'Ann'}, None]
+    """
 
     graph: Graph
     node: g.Node
@@ -122,23 +149,22 @@ class Table:
         """Columns of the key and the value."""
         return self.node.schema
 
-    def filter(self, predicate: Value | Function) -> Table:
-        """Keep rows for which the condition is True; a row that stops passing goes out as deleted."""
+    def filter(self, predicate: Value | Function, *, store: str | None = None) -> Table:
+        """Keep rows for which the condition is True; a row that stops passing goes out as deleted. `store` keeps the result."""
         test = condition(predicate, self._scope(), "filter()")
         name = self.graph.free(f"{self.node.name}-filter")
-        return self._then(g.Filter(name=name, schema=self.schema, kind=self.node.kind, inputs=(self.node.name,), predicate=test))
+        common: dict[str, Any] = {"schema": self.schema, "kind": self.node.kind, "inputs": (self.node.name,)}
+        return self._then(g.Filter(name=store or name, predicate=test, store=store, **common))
 
-    def select(self, *columns: Value, **named: Any) -> Table:
+    def select(self, *columns: Value, store: str | None = None, **named: Any) -> Table:
         """Make the rows of these columns; key columns and `lf.window_start` can be among them."""
         bound = bind_columns(columns, named, self._scope())
         schema = replace(self.schema, value=tuple(Column(n, x.type) for n, x in bound.items()), value_class=None)
         name = self.graph.free(f"{self.node.name}-select")
-        return self._then(
-            g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=tuple(bound.items()))
-        )
+        return self._view(store or name, schema, tuple(bound.items()), store)
 
-    def map_values(self, function: Value | Function) -> Table:
-        """Replace each row by `function(row)` or `function(key, row)`, or by one expression."""
+    def map_values(self, function: Value | Function, *, store: str | None = None) -> Table:
+        """Replace each row by `function(row)` or `function(key, row)`, or by one expression; deleted rows stay deleted."""
         if isinstance(function, Value):
             expr = bind(function, self._scope())
             python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
@@ -147,9 +173,11 @@ class Table:
             expr = call(function, "map_values()")
             schema = replace(self.schema, value=(Column("value", expr.type),), value_class=object_class(returned_type(function)))
         name = self.graph.free(f"{self.node.name}-map")
-        return self._then(
-            g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=(("value", expr),))
-        )
+        return self._view(store or name, schema, (("value", expr),), store)
+
+    def _view(self, name: str, schema: g.Schema, columns: tuple[tuple[str, Expr], ...], store: str | None) -> Table:
+        common: dict[str, Any] = {"schema": schema, "kind": self.node.kind, "inputs": (self.node.name,)}
+        return self._then(g.Project(name=name, columns=columns, store=store, **common))
 
     def to_stream(self) -> Stream:
         """The changes as a stream of new rows, deletions included."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from logflume.log import StorageError
+from logflume.log import LogflumeError, StorageError
 from logflume.streams.state import TaskState
 
+_log = logging.getLogger("logflume.streams")
 _WAIT_S = 60.0
 
 
@@ -37,3 +41,24 @@ class Closer:
         for path in list(self._closing):
             self.wait(path)
         self._pool.shutdown(wait=True)
+
+
+def within(timeout_s: float, *steps: Callable[[], object]) -> bool:
+    """Take steps of letting go in order, none of which may hold up the end: in a thread that is left alone after `timeout_s`.
+
+    A step that fails is logged and the next one taken. Returns whether all were taken in time.
+    """
+
+    def take() -> None:
+        for step in steps:
+            try:
+                step()
+            except LogflumeError as error:
+                _log.info("while closing: %s", error)
+
+    thread = threading.Thread(target=take, name="letting-go", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        _log.warning("the log does not answer; left after %.0f s without a farewell", timeout_s)
+    return not thread.is_alive()

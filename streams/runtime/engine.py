@@ -96,7 +96,10 @@ class Engine:
             return
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            raise StreamsError(f"the engine of {self.plan.application!r} has not ended within {timeout_s} s")
+            raise StreamsError(
+                f"the engine of {self.plan.application!r} has not ended within {timeout_s} s (is the log gone?); what was "
+                "committed is safe, the rest is processed again at the next start"
+            )
         if self._error is not None:
             raise self._error
 

@@ -21,7 +21,7 @@ from .status import EngineStatus
 _log = logging.getLogger("logflume.streams")
 _LINE_EVERY_S = 0.5
 _LOG_EVERY_S = 30.0
-_STOP_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 30.0
 
 
 def run_app(

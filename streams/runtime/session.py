@@ -15,7 +15,7 @@ from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import DirtyEntries
 
-from .closing import Closer
+from .closing import Closer, within
 from .opening import Surroundings, across_gap, check_restored, open_task, start_positions
 from .options import Guarantee
 from .outputs import Columns, merge_by_time
@@ -31,6 +31,7 @@ _IDLE_POLL_S = 0.2
 _RESTORE_STEP_S = 0.05
 _LAGS_EVERY_S = 0.1
 _LONG_AGO_S = 1e6
+_FAREWELL_S = 5.0
 _EVERYTHING = (1 << 62, 1 << 30)
 
 
@@ -114,22 +115,24 @@ class Session:
             self._purge()
         self.commit()
         self._release(list(self.tasks))
-        self.restorer.close()
-        self.consumer.close()
-        self._producer.close()
-        if self._options.leaves_group:
-            self._around.admin.remove_group_members(self._around.plan.application, [self.instance])
+        within(_FAREWELL_S, self.restorer.close, self.consumer.close, self._producer.close, self._leave_group)
 
     def abandon(self) -> None:
         """Drop everything uncommitted: after an error nothing in memory may reach a store."""
         self._commit_times.aborts += 1
-        self._writer.abort()
         self._release(list(self.tasks))
-        for close in (self.restorer.close, lambda: self.consumer.close(leave_group=False), self._producer.close):
-            try:
-                close()
-            except LogflumeError as error:
-                _log.info("while closing: %s", error)
+        within(
+            _FAREWELL_S,
+            self._writer.abort,
+            self.restorer.close,
+            lambda: self.consumer.close(leave_group=False),
+            self._producer.close,
+        )
+
+    def _leave_group(self) -> None:
+        """Hand the partitions on now: closing the consumer leaves a static member in the group."""
+        if self._options.leaves_group:
+            self._around.admin.remove_group_members(self._around.plan.application, [self.instance])
 
     def _poll(self) -> None:
         try:

@@ -1,7 +1,7 @@
 """SIGKILL the application at every step of a task commit and at random, and the broker too: nothing lost, nothing doubled.
 
 The outputs (read committed) and the stores are compared with a recomputation in plain Python from the committed input. Each round
-is short; LOGFLUME_KILLS=N makes N random kills instead of 4.
+is short; LOGFLUME_KILLS=N makes N random kills instead of 3.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from logflume.streams.state import TaskState
 from tests.end_to_end.streams_app import APPLICATION
 from tests.streams.handmade import COUNTS, WINDOW, WINDOWED
 
-KILLS = int(os.environ.get("LOGFLUME_KILLS", "4"))
+KILLS = int(os.environ.get("LOGFLUME_KILLS", "3"))
 PARTITIONS = 2
 COMMIT_STEPS = (
     "before-flush",
@@ -79,13 +79,16 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     started.kill()
 
 
+Starter = Callable[..., subprocess.Popen[str]]
+
+
 @pytest.fixture
-def apps(tmp_path: Path, broker: Broker) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start application processes; what still runs at the end is killed."""
+def start_app(tmp_path: Path) -> Iterator[Starter]:
+    """Start application processes on a log; what still runs at the end is killed."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str, state: str = "state") -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.end_to_end.streams_app", broker.address, str(tmp_path / state), *arguments]
+    def start(where: str, *arguments: str, state: str = "state") -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.end_to_end.streams_app", where, str(tmp_path / state), *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         started.append(process)
         return process
@@ -95,6 +98,12 @@ def apps(tmp_path: Path, broker: Broker) -> Iterator[Callable[..., subprocess.Po
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+@pytest.fixture
+def apps(broker: Broker, start_app: Starter) -> Starter:
+    """Start application processes on the broker."""
+    return lambda *arguments, state="state": start_app(broker.address, *arguments, state=state)
 
 
 class Feeder(threading.Thread):
@@ -230,7 +239,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_every_step_and_at_random(tmp_path: Path, broker: Broker, apps: Callable[..., subprocess.Popen[str]]) -> None:
+def test_killed_at_every_step_and_at_random(tmp_path: Path, broker: Broker, apps: Starter) -> None:
     rng = random.Random(11)
     with connect(broker.address) as log:
         prepare(log)
@@ -254,14 +263,41 @@ def test_killed_at_every_step_and_at_random(tmp_path: Path, broker: Broker, apps
 
 
 @pytest.mark.slow
-def test_the_broker_is_killed_under_a_running_application(
-    tmp_path: Path, broker: Broker, apps: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_an_embedded_log_dies_with_its_application(tmp_path: Path, start_app: Starter) -> None:
+    """One process holds log and application: SIGKILL takes both."""
+    data, rng, sent = tmp_path / "embedded", random.Random(5), 0
+    with connect(str(data)) as log:
+        prepare(log)
+    for step in ("after-produce", "after-send-offsets", "after-log-commit", "after-store-batch", ""):
+        with connect(str(data)) as log:
+            producer = log.producer()
+            for i in range(200):
+                key, time_ms = b"k%d" % rng.randrange(20), 10_000 + (sent + i) * 10 - rng.choice([0, 0, 3000])
+                producer.send("lines", b"w%d" % rng.randrange(30), key=key, timestamp_ms=time_ms)
+            producer.flush()
+        sent += 200
+        process = start_app(str(data), step, "1")
+        if step:
+            assert process.wait(timeout=60) == -signal.SIGKILL, step
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    with connect(str(data)) as log:
+        wait_for(lambda: caught_up(log), "all of the input")
+    stop(process)
+    with connect(str(data)) as log:
+        assert len(read(log, "lines")) == sent
+        check_results(log, sorted((tmp_path / "state" / APPLICATION / "0").glob("back.*")))
+
+
+@pytest.mark.slow
+def test_the_broker_is_killed_under_a_running_application(tmp_path: Path, broker: Broker, apps: Starter) -> None:
     with connect(broker.address) as log:
         prepare(log)
     feeder = Feeder(broker.address)
     feeder.start()
     process = apps()
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
     for _ in range(2):
         before = feeder.sent
         wait_for(lambda before=before: feeder.sent > before + 200, "more input")
@@ -278,9 +314,7 @@ def test_the_broker_is_killed_under_a_running_application(
 
 
 @pytest.mark.slow
-def test_a_paused_instance_is_fenced_when_it_comes_back(
-    tmp_path: Path, broker: Broker, apps: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_a_paused_instance_is_fenced_when_it_comes_back(tmp_path: Path, broker: Broker, apps: Starter) -> None:
     """SIGSTOP beyond the session timeout: others take over; what the zombie still had in hand is refused."""
     with connect(broker.address) as log:
         prepare(log)

@@ -224,3 +224,33 @@ def test_log_dirs_tell_sizes(call: Calls, topic: str) -> None:
     (result,) = call(asked, 4).results
     assert [(p.partition_index, p.partition_size > 1000) for p in result.topics[0].partitions] == [(0, True), (1, False)]
     assert result.total_bytes > result.usable_bytes > 0
+
+
+def test_producers_of_a_partition_are_described(call: Calls, topic: str) -> None:
+    call.create(topic)
+    producer = call(messages.InitProducerIdRequest(transactional_id=None), 4)
+    call.produce(topic, batch(b"a", b"b", producer_id=producer.producer_id, producer_epoch=0, base_sequence=0))
+    request = messages.DescribeProducersRequest
+    asked = request(topics=[request.TopicRequest(name=topic, partition_indexes=[0, 9])])
+    first, missing = call(asked, 0).topics[0].partitions
+    (state,) = first.active_producers
+    assert (state.producer_id, state.last_sequence, state.current_txn_start_offset) == (producer.producer_id, 1, -1)
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_what_one_broker_answers_to_questions_for_many(call: Calls, topic: str) -> None:
+    call.create(topic)
+    request = messages.ElectLeadersRequest
+    asked = request(election_type=0, topic_partitions=[request.TopicPartitions(topic=topic, partitions=[0, 9])])
+    (result,) = call(asked, 2).replica_election_results
+    codes = [each.error_code for each in result.partition_result]
+    assert codes == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert call(messages.ListPartitionReassignmentsRequest(), 0).topics == []
+    resources = call(messages.ListConfigResourcesRequest(resource_types=[2, 4]), 1).config_resources
+    assert {(TOPIC, topic), (BROKER, "1")} <= {(each.resource_type, each.resource_name) for each in resources}
+
+
+def test_an_empty_list_is_a_value(call: Calls, topic: str) -> None:
+    call.create(topic)
+    assert alter(call, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete")).error_code == 0
+    assert configs_of(call, TOPIC, topic)["cleanup.policy"].value == ""

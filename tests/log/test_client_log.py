@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +91,25 @@ def test_positions_seek_pause_and_time(log: Log, topic: str) -> None:
     assert consumer.position(first) == 50
     with pytest.raises(UnknownName, match="unknown assigned partition"):
         consumer.seek(TopicPartition(topic, 7), 0)
+
+
+def test_what_was_fetched_of_a_paused_partition_is_kept(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=2)
+    producer = log.producer()
+    for i in range(20):
+        producer.send(topic, b"%d" % i, partition=i % 2)
+    producer.flush()
+    partitions = [TopicPartition(topic, p) for p in range(2)]
+    consumer = log.consumer()
+    consumer.assign(partitions)
+    seen: list[tuple[int, int]] = []
+    for turn in range(40):
+        consumer.pause([partitions[turn % 2]])
+        consumer.resume([partitions[1 - turn % 2]])
+        for chunk in consumer.poll(timeout_s=0.2, max_records=1):
+            assert chunk.partition == 1 - turn % 2
+            seen += [(record.partition, record.offset) for record in chunk.records()]
+    assert sorted(seen) == [(p, offset) for p in range(2) for offset in range(10)]
 
 
 def test_a_poll_returns_no_more_than_was_asked_for(log: Log, topic: str) -> None:
@@ -253,6 +274,19 @@ def test_a_joined_directory_is_the_holders_log(server: ServerProcess, topic: str
         joined.producer().send(topic, b"x").result(WAIT_S)
         assert [r.value for r in read_all(remote, topic)[0]] == [b"x"]
         assert joined.where == server.data_dir
+
+
+def test_another_process_joins_the_log_of_this_one(tmp_path: Path) -> None:
+    program = """
+import sys
+from logflume.log import connect
+with connect(sys.argv[1]) as log:
+    log.producer().send("t", b"from there").result(20)
+"""
+    with connect(tmp_path) as log:
+        log.admin().create_topic("t")
+        subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=WAIT_S)
+        assert [r.value for r in read_all(log, "t")[0]] == [b"from there"]
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,9 @@ def test_delimited_both_ways(type: object, value: object, text: str) -> None:
 
 def test_delimited_null_first_field_and_other_delimiter() -> None:
     s = serde(FormatSpec("DELIMITED", delimiter="|"), columns(A=STRING, B=BIGINT, C=STRING))
-    assert s.encode((None, 1, "#x")) == b'""|1|"#x"'
+    assert s.encode((None, 1, "#x")) == b'|1|"#x"'
+    assert s.encode(("", 1, "x")) == b'""|1|x'
+    assert serde(FormatSpec("DELIMITED"), columns(A=STRING)).encode((None,)) == b'""'
     assert s.decode(b'|1|"a|b"') == (None, 1, "a|b")
 
 

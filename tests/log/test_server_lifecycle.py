@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +106,43 @@ def test_an_embedded_broker_is_reached_through_its_socket_and_by_objects(tmp_pat
         broker.submit("Metadata", 12, messages.MetadataRequest())
     with start_embedded(str(tmp_path)) as broker:
         assert broker.submit("Fetch", 12, fetch_request("t", {0: 0})).result(10).responses[0].partitions[0].high_watermark == 1
+
+
+def test_closing_an_embedded_broker_leaves_nobody_waiting(tmp_path: Path) -> None:
+    with start_embedded(str(tmp_path)) as broker:
+        broker.submit("CreateTopics", 7, create_topic_request("t")).result(10)
+        poll = broker.submit("Fetch", 12, fetch_request("t", {0: 0}, max_wait_ms=60_000))
+        join = broker.submit("JoinGroup", 3, _join_request("g"))
+        other = broker.submit("JoinGroup", 3, _join_request("g", member_id=join.result(10).member_id))
+        begin_s = time.monotonic()
+    assert time.monotonic() - begin_s < 10
+    assert poll.result(0).responses[0].partitions[0].error_code == 0
+    assert other.done()
+
+
+def _join_request(group_id: str, member_id: str = "") -> Any:
+    request = messages.JoinGroupRequest
+    return request(
+        group_id=group_id,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[request.JoinGroupRequestProtocol(name="range", metadata=b"x")],
+    )
+
+
+def test_a_waiting_long_poll_does_not_hold_up_a_stop(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path))
+    with Wire(server.port) as wire:
+        wire.call(create_topic_request("t"), 7)
+        wire.send(fetch_request("t", {0: 0}, max_wait_ms=60_000), 12)
+        with Wire(server.port) as other:
+            other.call(messages.MetadataRequest(topics=[]), 12)
+        begin_s = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begin_s < 10
+        assert wire.receive(messages.FetchRequest, 12)[1].responses[0].partitions[0].error_code == 0
 
 
 def test_a_graceful_stop_answers_what_was_asked(tmp_path: Path) -> None:

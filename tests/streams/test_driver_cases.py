@@ -1,7 +1,9 @@
 """Conformance cases for operator semantics, from outside the repository: random topologies with the results of Kafka Streams.
 
 The cases are found through STREAMS_CASES, or in `../shared/streams-cases` beside the repository. Operators that are not built yet
-count as not supported, apart from passed and failed. Run as a program this prints the numbers per family.
+count as not supported, apart from passed and failed; so do cases that only differ by one rule, chosen on purpose: a filter of a
+table sends no tombstone for a key whose row is known not to have passed before (Kafka Streams does where the table is not stored
+at the moment when the filter is created). Run as a program this prints the numbers per family.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from logflume.streams import col
 from logflume.streams.testing import TopologyTestDriver, WindowedKey
 
 CASES = Path(os.environ.get("STREAMS_CASES", Path(__file__).resolve().parents[2].parent / "shared" / "streams-cases"))
-FAMILIES = ("stateless", "group_agg", "time_windows", "stream_table_join")
+FAMILIES = ("stateless", "group_agg", "time_windows", "stream_table_join", "table_ops", "mixed", "traps")
 Json = Any
 
 
@@ -258,17 +260,25 @@ def build(case: Json) -> lf.App:
 def _node(node: Json, inputs: list[Any]) -> Any:
     first, name = inputs[0], node["id"]
     is_table = isinstance(first, lf.Table)
-    if is_table and node["op"] in ("filter", "filter_not", "map_values") and "store" in node:
-        raise NotSupported("views with a store")
+    kept = {"store": node["store"]} if is_table and "store" in node else {}
     match node["op"]:
         case "filter":
-            return first.filter(predicate(node["pred"]))
+            test = predicate(node["pred"])
+            if is_table:
+                return first.filter(lambda key, value: value is not None and test(key, value), **kept)
+            return first.filter(test)
         case "filter_not":
             test = predicate(node["pred"])
-            return first.filter(lambda key, value: not test(key, value)) if is_table else first.filter_not(test)
+            if is_table:
+                return first.filter(lambda key, value: value is not None and not test(key, value), **kept)
+            return first.filter_not(test)
         case "map_values":
             function = value_function(node["value_fn"])
-            return first.map_values((lambda k, v: None if v is None else function(k, v)) if is_table else function)
+            if is_table:
+                return first.map_values(lambda k, v: None if v is None else function(k, v), **kept)
+            return first.map_values(function)
+        case "to_table" if "versioned_history_ms" not in node:
+            return first.to_table(name=name, store=node.get("store"))
         case "map":
             to_key, to_value = key_function(node["key_fn"]), value_function(node["value_fn"])
             return first.map(lambda key, value: (to_key(key, value), to_value(key, value)), key=str, name=name)
@@ -330,7 +340,7 @@ def _aggregate(node: Json, grouped: Any) -> Any:
 # -- running and comparing ------------------------------------------------------------------------------------------------
 
 
-def run(case: Json) -> list[str]:
+def run(case: Json, *, without_repeated_tombstones: bool = False) -> list[str]:
     """Return what differs, [] when all is as expected."""
     driver = TopologyTestDriver(build(case))
     for step in case["steps"]:
@@ -343,7 +353,10 @@ def run(case: Json) -> list[str]:
     found = []
     for topic, expected in case["expect"]["topics"].items():
         actual = [{"key": _key(r.key), "value": r.value, "ts": r.timestamp_ms} for r in driver.output(topic).read()]
-        found += _compare(topic, expected, actual, is_ordered=case["ordered"])
+        wanted = [{name: record[name] for name in ("key", "value", "ts")} for record in expected]
+        if without_repeated_tombstones:
+            wanted, actual = _without_repeated_tombstones(wanted), _without_repeated_tombstones(actual)
+        found += _compare(topic, wanted, actual, is_ordered=case["ordered"])
     kept = {n.get("store", n["id"]): n for n in case["nodes"]} | {s.get("store"): s for s in case["sources"]}
     for store, expected in case["expect"]["stores"].items():
         rows = [_store_row(row, kept[store]) for row in driver.store(store).rows()]
@@ -362,8 +375,27 @@ def _store_row(row: Any, node: Json) -> Json:
     return {**(key if isinstance(key, dict) else {"key": key}), "value": value, "ts": row.timestamp_ms}
 
 
-def _compare(topic: str, expected: list[Json], actual: list[Json], *, is_ordered: bool) -> list[str]:
-    wanted = [{name: record[name] for name in ("key", "value", "ts")} for record in expected]
+def _has_table_filter(case: Json) -> bool:
+    return any(node["op"] in ("filter", "filter_not") for node in case["nodes"])
+
+
+def _without_repeated_tombstones(records: list[Json]) -> list[Json]:
+    """Leave out tombstones of keys that have no row: a filter of a table sends none where it knows that there was no row."""
+    alive: set[str] = set()
+    kept = []
+    for record in records:
+        key = text(record["key"])
+        if record["value"] is not None:
+            alive.add(key)
+        elif key in alive:
+            alive.remove(key)
+        else:
+            continue
+        kept.append(record)
+    return kept
+
+
+def _compare(topic: str, wanted: list[Json], actual: list[Json], *, is_ordered: bool) -> list[str]:
     if is_ordered:
         return [] if wanted == actual else [f"{topic}: expected {wanted}, found {actual}"]
     if _by_key(wanted) == _by_key(actual):
@@ -389,6 +421,9 @@ def run_family(family: str) -> tuple[Counter[str], list[str]]:
             counts["not supported"] += 1
             counts[f"without {missing}"] += 1
             continue
+        if differences and _has_table_filter(case) and not run(case, without_repeated_tombstones=True):
+            counts["fewer tombstones"] += 1
+            continue
         counts["failed" if differences else "passed"] += 1
         failures += [f"{case['name']}: {difference}" for difference in differences]
     return counts, failures
@@ -405,6 +440,7 @@ def test_operators_give_what_kafka_streams_gives(family: str) -> None:
 if __name__ == "__main__":
     for path in sorted(CASES.glob("*.json")):
         counts, failures = run_family(path.stem)
-        print(f"{path.stem:30} {counts['passed']:3} passed {counts['failed']:3} failed {counts['not supported']:3} not supported")
+        kinds = ("passed", "failed", "not supported", "fewer tombstones")
+        print(f"{path.stem:30}", *(f"{counts[kind]:3} {kind}" for kind in kinds))
         for failure in failures[:2]:
             print("   ", failure[:1500])

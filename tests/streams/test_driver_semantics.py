@@ -409,3 +409,45 @@ def test_a_repartition_that_nobody_reads_is_still_written() -> None:
     app, clicks = click_app()
     clicks.repartition("again")
     assert [list(part.outputs) for part in app.plan().subtopologies] == [["again-repartition"]]
+
+
+def test_a_stream_read_as_a_table_is_joined_and_its_rows_can_be_read() -> None:
+    app, clicks = click_app()
+    prices = clicks.select_key(col.user).select(col.price).to_table(name="prices", store="prices")
+    app.stream("asks", Pair).join(prices).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send(Click("u", price=1.5), key="x", timestamp_ms=1)
+    driver.input("asks").send({"left": 1, "right": 2}, key="u", timestamp_ms=2)
+    driver.input("asks").send({"left": 3, "right": 4}, key="v", timestamp_ms=3)
+    assert values(driver) == [{"left": 1, "right": 2, "price": 1.5}]
+    assert driver.store("prices").rows() == [TestRecord("u", {"price": 1.5}, 1)]
+
+
+def test_a_stored_view_holds_the_rows_that_pass() -> None:
+    app = lf.App("test")
+    users = app.table("users", User)
+    users.filter(col.country == "DE", store="germans").select(upper=col.name.upper(), store="names").to("out")
+    driver = TopologyTestDriver(app)
+    for time, (key, user) in enumerate(
+        [("a", User("Ann", "DE")), ("b", User("Bob", "UK")), ("a", User("Ann", "FR")), ("c", User("Cid", "DE")), ("b", None)]
+    ):
+        driver.input("users").send(user, key=key, timestamp_ms=time)
+    assert [(r.key, r.value) for r in driver.output("out").read()] == [
+        ("a", {"upper": "ANN"}),
+        ("a", None),
+        ("c", {"upper": "CID"}),
+    ]
+    assert [row.key for row in driver.store("germans").rows()] == [row.key for row in driver.store("names").rows()] == ["c"]
+
+
+def test_a_join_on_several_columns() -> None:
+    app = lf.App("test")
+    prices = app.table("prices", Point, key={"left": int, "right": int})
+    app.stream("asks", Pair).join(prices, on=(col.left, col.right)).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("prices").send(Point(7, 8), key={"left": 1, "right": 2}, timestamp_ms=1)
+    driver.input("asks").send({"left": 1, "right": 2}, timestamp_ms=2)
+    driver.input("asks").send({"left": 2, "right": 1}, timestamp_ms=3)
+    assert [(r.key, r.value) for r in driver.output("out").read()] == [
+        ({"left": 1, "right": 2}, {"left": 1, "right": 2, "x": 7, "y": 8})
+    ]

@@ -65,6 +65,12 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
     content[position : position + len(data)] = data
 
 
+def _move(names: dict[str, _Inode | None], source: str, target: str) -> None:
+    """Rename a file, or a directory with all that is in it."""
+    for path in [path for path in names if path == source or path.startswith(source + "/")]:
+        names[target + path[len(source) :]] = names.pop(path)
+
+
 class SimulatedFile:
     """An open file of a `SimulatedDisk`."""
 
@@ -122,6 +128,7 @@ class SimulatedDisk:
         self.capacity_bytes = 1 << 40
         self.boots = 0
         self._failures: dict[str, int] = {}
+        self._renamed_dirs: list[tuple[str, str]] = []
         self._names: dict[str, _Inode | None] = {"/": None}
         self._synced_names: dict[str, _Inode | None] = {"/": None}
 
@@ -145,6 +152,12 @@ class SimulatedDisk:
         self.cut_at_step = -1
         self.boots += 1
         self._failures.clear()
+        for old, new in self._renamed_dirs:
+            if rng.random() < 0.5:
+                _move(self._synced_names, old, new)
+            else:
+                _move(self._names, new, old)
+        self._renamed_dirs.clear()
         survivors: dict[str, _Inode | None] = {}
         for path in {**self._synced_names, **self._names}:
             is_old, is_new = path in self._synced_names, path in self._names
@@ -215,8 +228,9 @@ class SimulatedDisk:
 
     def rename(self, source: str, target: str) -> None:
         self.step("rename", source)
-        for path in [path for path in self._names if path == source or path.startswith(source + "/")]:
-            self._names[target + path[len(source) :]] = self._names.pop(path)
+        if self.is_dir(source):
+            self._renamed_dirs.append((source, target))
+        _move(self._names, source, target)
 
     def remove(self, path: str) -> None:
         if path in self._names:
@@ -252,6 +266,9 @@ class SimulatedDisk:
         self.step("fsync_dir", path)
         if path not in self._names:
             raise StorageError(f"cannot fsync {path}: no such directory")
+        for source, target in [each for each in self._renamed_dirs if each[1].rpartition("/")[0] == path]:
+            _move(self._synced_names, source, target)
+            self._renamed_dirs.remove((source, target))
         prefix = path.rstrip("/") + "/"
         for name in [n for n in {**self._names, **self._synced_names} if n.startswith(prefix) and "/" not in n[len(prefix) :]]:
             if name in self._names:
