@@ -286,6 +286,42 @@ def test_errors_of_the_log_end_a_session_and_nothing_is_counted_twice(log: Log, 
     assert {k: e.state for k, e in engine.store("counts").range()} == {k: (len(v),) for k, v in expected_counts(rows).items()}
 
 
+def test_at_least_once_loses_nothing_when_the_log_fails(log: Log, run: Callable[..., Engine]) -> None:
+    hits = Counter[str]()
+
+    def fail_sometimes(name: str) -> None:
+        hits["calls"] += 1
+        if hits["calls"] % 8 == 5 and hits["failed"] < 8:
+            hits["failed"] += 1
+            raise replace_error(name)
+
+    rows = feed(log, 300)
+    engine = run(counting_plan(), guarantee="at_least_once", failpoint=fail_sometimes, commit_interval_ms=5)
+    for seed in range(2, 10):
+        rows += feed(log, 100, seed=seed)
+    expected = expected_counts(rows)
+
+    def is_all_there() -> bool:
+        return all(len(sequences(read(log, "counts-out")).get(word, [])) >= len(values) for word, values in expected.items())
+
+    until(is_all_there, engine, timeout_s=60)
+    assert hits["failed"] > 0
+    found = {key: entry.state[0] for key, entry in engine.store("counts").range() if entry.state}
+    assert all(found[word] >= len(values) for word, values in expected.items())
+
+
+def test_several_applications_share_a_process_and_their_input(log: Log, run: Callable[..., Engine]) -> None:
+    rows = feed(log, 400)
+    counting, windows = run(counting_plan()), run(window_plan(repartitions=1))
+    until(lambda: len(read(log, "counts-out")) == 400, counting, windows)
+    until(lambda: windows.status().lag_records == 0 and windows.status().records_in == 800, counting, windows)
+    assert sequences(read(log, "counts-out")) == expected_counts(rows)
+    counting.stop()
+    feed(log, 100, seed=2, start_ms=50_000)
+    until(lambda: windows.status().records_in == 1000, windows)
+    assert counting.status().state is EngineState.STOPPED
+
+
 def replace_error(name: str) -> Exception:
     from logflume.log import TransportError
 
