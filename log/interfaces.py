@@ -197,6 +197,10 @@ class Admin(Protocol):
         """All configs of a topic, defaults included."""
         ...
 
+    def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Set configs of a topic (None: back to the default); the others stay."""
+        ...
+
     def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
     def end_offsets(self, partitions: Iterable[TopicPartition], *, read_committed: bool = False) -> dict[TopicPartition, int]:
@@ -266,6 +270,7 @@ class Log(Protocol):
         fetch_max_bytes: int = 8_388_608,
         fetch_max_wait_ms: int = 500,
         client_id: str = "logflume",
+        assignment_strategies: Sequence[str] = ("range", "roundrobin"),
     ) -> Consumer:
         """`offset_reset`: earliest, latest or none. Offsets are committed only by `commit` or inside a transaction."""
         ...

@@ -176,8 +176,11 @@ class Core:
         def done(error: Exception | None) -> None:
             if error is not None:
                 _log.error("cannot flush %s-%d: %s", partition.log.topic, partition.log.partition, error)
-            callback(error)
-            partition.wake()
+            try:
+                callback(error)
+                partition.wake()
+            except Exception:  # a fault here must not keep others from hearing that their data is durable
+                _log.exception("after the flush of %s-%d", partition.log.topic, partition.log.partition)
 
         self._flusher.request(partition.log, done)
 

@@ -111,7 +111,9 @@ class Accumulator:
         start = 0
         while start < len(rows):
             taken = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, taken + self._batch_size, side="right")))
+            stop = len(rows)
+            if int(ends[-1]) - taken > self._batch_size:
+                stop = max(start + 1, int(np.searchsorted(ends, taken + self._batch_size, side="right")))
             size = int(ends[stop - 1]) - taken
             batch = PendingBatch.of_rows(delivery, chunk, rows[start:stop], size, created_s=time.monotonic(), start=start)
             batch.encode(self._codec, is_transactional=self._is_transactional)

@@ -64,6 +64,19 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
 
         return encode_bare
 
+    doubles = [i for i, column in enumerate(columns) if column.type.kind is Kind.DOUBLE]
+    is_plain_but_doubles = len(doubles) == len(needs_preparation)
+
+    def needs_it(row: Row) -> bool:
+        """Whether a value must be prepared: always with decimals and nested values, else only NaN and infinity."""
+        if not is_plain_but_doubles:
+            return True
+        for i in doubles:
+            value = row[i]
+            if value is not None and value - value != 0:
+                return True
+        return False
+
     fields = [(f"f{i}", object) for i in range(len(columns))]
     names = {f"f{i}": column.name for i, column in enumerate(columns)}
     holder: Any = msgspec.defstruct("Row", fields, rename=names, gc=False)
@@ -72,7 +85,7 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
         if row is None:
             return None
         try:
-            return dumps(holder(*(prepared(row) if needs_preparation else row)))
+            return dumps(holder(*(prepared(row) if needs_it(row) else row)))
         except (TypeError, ValueError, msgspec.MsgspecError, OverflowError) as error:
             raise InvalidInput(f"the row cannot be written as JSON with columns {[c.name for c in columns]}: {error}") from None
 

@@ -93,6 +93,8 @@ class BrokerShell:
                 await flusher.close()
                 data_dir.close()
             raise
+        if config.text("logflume.flush") != "fsync":
+            _log.warning("logflume.flush=os: acknowledged records are with the operating system, a power cut can lose them")
         shell._every(CHECKPOINT_INTERVAL_S, shell._checkpoint)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
         shell._every(COMPACTION_INTERVAL_S, shell._compact)

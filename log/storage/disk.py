@@ -96,7 +96,11 @@ class Disk(Protocol):
 def write_atomically(disk: Disk, path: str, content: bytes) -> None:
     """Replace a small file so that a crash leaves the old or the new content: temporary file, fsync, rename, directory fsync."""
     temporary = path + ".tmp"
-    write_plainly(disk, temporary, content, is_synced=True)
+    try:
+        write_plainly(disk, temporary, content, is_synced=True)
+    except StorageError:
+        disk.remove(temporary)
+        raise
     disk.rename(temporary, path)
     disk.fsync_dir(os.path.dirname(path))
 

@@ -17,12 +17,13 @@ from .compaction import CLEANED_SUFFIX
 from .config import LogConfig
 from .disk import Disk, write_atomically
 from .epochs import LeaderEpochs
-from .partition import EPOCHS_FILE, PartitionLog
+from .partition import PartitionLog
 from .producers import ProducerStates
 from .recovery import TakeBatch, keep_aside, scan_batches
 from .segment import INDEX_SUFFIXES, SEGMENT_SUFFIXES, Segment, file_name
 from .slices import AbortedTransaction, RecoveryReport
 from .snapshots import unpack_snapshot
+from .statefiles import EPOCHS_FILE
 
 METADATA_FILE = "partition.metadata"
 _MUCH_SCANNED_BYTES = 64 * 1024 * 1024

@@ -6,11 +6,10 @@ the disk. Opening and recovery are in `opening.py`, the rules for a batch in `ru
 
 from __future__ import annotations
 
+import contextlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-
-from crc32c import crc32c
 
 from logflume.log.batch.control import build_marker, parse_marker
 from logflume.log.batch.header import (
@@ -25,20 +24,19 @@ from logflume.log.batch.header import (
 )
 from logflume.log.errors import LogflumeError, StorageError
 
-from .checkpoint import FILE_NAME, VERSION, Checkpoint, pack_checkpoint
+from .checkpoint import Checkpoint
 from .compaction import CompactionPlan, CompactionResult, discard_compaction
 from .config import LogConfig
-from .disk import Disk, File, write_atomically, write_plainly
+from .disk import Disk, File
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
 from .producers import ProducerState, ProducerStates
 from .rules import check_client_batch, check_size
-from .segment import MAX_RELATIVE_OFFSET, Segment, file_name
+from .segment import MAX_RELATIVE_OFFSET, Segment
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
-from .snapshots import pack_snapshot
+from .statefiles import StateFiles
 from .timesearch import find_time
 
-EPOCHS_FILE = "leader-epoch-checkpoint"
 _HEADER_COPY_BYTES = 61
 
 
@@ -95,10 +93,8 @@ class PartitionLog:
         self._active = segments[-1]
         self._producers = producers
         self._epochs = epochs
-        self._saved_epochs = b""
         self._log_start_offset = log_start_offset
-        self._cleaned_offset = checkpoint.cleaned_offset if checkpoint else 0
-        self._snapshot = (checkpoint.recovery_point, checkpoint.snapshot_crc) if checkpoint else (-1, 0)
+        self._files = StateFiles(disk, directory, checkpoint)
         self._durable_offset = self._active.next_offset
         self._durable_position = self._active.size_bytes
         self._active_since_ms = -1
@@ -295,17 +291,16 @@ class PartitionLog:
         self._check_usable()
         if not self._active.size_bytes:
             return
+        new = Segment(self._disk, self.directory, self._active.next_offset, index_interval_bytes=self.config.index_interval_bytes)
         try:
             self._sync_active()
-            new = Segment(
-                self._disk,
-                self.directory,
-                self._active.next_offset,
-                index_interval_bytes=self.config.index_interval_bytes,
-            )
             self._save_state()
             new.sync()
             self._disk.fsync_dir(self.directory)
+        except DiskFull:
+            # An empty file with this name would look like a gap once the active segment has grown beyond it.
+            new.remove()
+            raise
         except StorageError as error:
             self._failure = error
             raise
@@ -314,7 +309,8 @@ class PartitionLog:
         self._active = new
         self._durable_position = 0
         self._generation += 1
-        self.save_checkpoint()
+        with contextlib.suppress(DiskFull):  # the next checkpoint makes up for it; until then an open scans more
+            self.save_checkpoint()
 
     def _segment_at(self, offset: int) -> int:
         """Return the index of the segment that holds `offset`, or would."""
@@ -403,6 +399,9 @@ class PartitionLog:
         Raises:
             PartitionFailed: an earlier write or fsync failed.
         """
+        if self._is_closed:
+            # A topic deleted under its producers: the flush they wait for must fail, and nobody else's.
+            raise PartitionFailed(f"{self.directory} is closed")
         self._check_usable()
         active = self._active
         if self._durable_offset >= active.next_offset:
@@ -446,44 +445,12 @@ class PartitionLog:
             self._active.sync()
 
     def _save_state(self) -> None:
-        """Write indexes, producer snapshot and leader epochs as of the log end.
-
-        Indexes are not synced: they have checksums and are made anew from the log if a power loss takes them. Producers cannot
-        be, once their batches are deleted.
-        """
-        for segment in self._segments:
-            if segment.info is None or segment.info.size_bytes != segment.size_bytes:
-                segment.save_indexes()
-        snapshot = pack_snapshot(self._producers)
-        path = f"{self.directory}/{file_name(self.log_end_offset, '.snapshot')}"
-        write_plainly(self._disk, path, snapshot, is_synced=True)
-        self._snapshot = self.log_end_offset, crc32c(snapshot)
-        epochs = self._epochs.to_bytes()
-        if epochs != self._saved_epochs:
-            self._write_file(EPOCHS_FILE, epochs)
-            self._saved_epochs = epochs
+        """Write indexes, producer snapshot and leader epochs as of the log end."""
+        self._files.save_state(self._segments, producers=self._producers, epochs=self._epochs, end_offset=self.log_end_offset)
 
     def save_checkpoint(self, *, swaps: tuple[int, ...] = ()) -> None:
-        """Write the checkpoint of what the segments' infos hold; the recovery point is where they end."""
-        infos = [segment.info for segment in self._segments if segment.info is not None]
-        recovery_point = infos[-1].next_offset if infos else self._segments[0].base_offset
-        checkpoint = Checkpoint(
-            VERSION,
-            self._log_start_offset,
-            recovery_point,
-            infos,
-            cleaned_offset=self._cleaned_offset,
-            snapshot_crc=self._snapshot[1] if self._snapshot[0] == recovery_point else 0,
-            boot_id=self._disk.boot_id(),
-            swaps=swaps,
-        )
-        self._write_file(FILE_NAME, pack_checkpoint(checkpoint))
-        for name in self._disk.list(self.directory):
-            if name.endswith(".snapshot") and name != file_name(recovery_point, ".snapshot"):
-                self._disk.remove(f"{self.directory}/{name}")
-
-    def _write_file(self, name: str, content: bytes) -> None:
-        write_atomically(self._disk, f"{self.directory}/{name}", content)
+        """Write the checkpoint file for a recovery point that does not move."""
+        self._files.save_checkpoint(self._segments, log_start_offset=self._log_start_offset, swaps=swaps)
 
     # -- truncation and retention
 
@@ -504,7 +471,7 @@ class PartitionLog:
         segment.forget_info()
         self._generation += 1
         self._log_start_offset = min(self._log_start_offset, end_offset)
-        self._cleaned_offset = min(self._cleaned_offset, segment.base_offset)
+        self._files.cleaned_offset = min(self._files.cleaned_offset, segment.base_offset)
         self.save_checkpoint()
         for each in reversed(dropped):
             each.remove()
@@ -537,14 +504,29 @@ class PartitionLog:
         count = 0
         while count < len(self._segments) - 1 and self._bases[count + 1] <= offset:
             count += 1
-        dropped, kept = self._segments[:count], self._segments[count:]
-        self._segments, self._bases = kept, self._bases[count:]
-        self._log_start_offset = offset
+        before = self._segments, self._bases, self._log_start_offset
+        dropped = self._segments[:count]
+        self._segments, self._bases, self._log_start_offset = self._segments[count:], self._bases[count:], offset
+        try:
+            self._save_checkpoint_on_full_disk(dropped)
+        except StorageError:
+            self._segments, self._bases, self._log_start_offset = before
+            raise
         self._epochs.cut_start(offset)
-        self.save_checkpoint()
         for segment in dropped:
             segment.remove()
         return sum(segment.size_bytes for segment in dropped)
+
+    def _save_checkpoint_on_full_disk(self, dropped: list[Segment]) -> None:
+        """Write the checkpoint; if there is no room for it, the indexes of segments that are about to go make some."""
+        try:
+            self.save_checkpoint()
+        except DiskFull:
+            if not dropped:
+                raise
+            for segment in dropped:
+                segment.remove_indexes()
+            self.save_checkpoint()
 
     def apply_retention(self, now_ms: int) -> int:
         """Drop whole segments older than retention.ms or beyond retention.bytes; return how many bytes that freed.
@@ -581,7 +563,7 @@ class PartitionLog:
             if is_young or segment.next_offset > self.last_stable_offset:
                 break
             cleanable.append(segment)
-        dirty = [segment for segment in cleanable if segment.base_offset >= self._cleaned_offset]
+        dirty = [segment for segment in cleanable if segment.base_offset >= self._files.cleaned_offset]
         dirty_bytes = sum(segment.size_bytes for segment in dirty)
         is_late = bool(dirty) and now_ms - dirty[0].max_timestamp_ms > config.max_compaction_lag_ms
         total_bytes = sum(segment.size_bytes for segment in cleanable)
@@ -590,7 +572,7 @@ class PartitionLog:
         return CompactionPlan(
             self.directory,
             tuple(segment.info for segment in cleanable if segment.info is not None),
-            self._cleaned_offset,
+            self._files.cleaned_offset,
             tuple(each for segment in self._segments for each in segment.aborted),
             frozenset(state.batches[-1].last_offset for state in self._producers.states.values() if state.batches),
             now_ms,
@@ -625,7 +607,7 @@ class PartitionLog:
         dropped = [segment for segment in self._segments[:count] if segment.base_offset not in kept]
         self._segments = compacted + self._segments[count:]
         self._bases = [segment.base_offset for segment in self._segments]
-        self._cleaned_offset = result.end_offset
+        self._files.cleaned_offset = result.end_offset
         try:
             self.save_checkpoint(swaps=tuple(kept))
             finish_swaps(self._disk, self.directory, kept)

@@ -301,6 +301,12 @@ class Segment:
         """fdatasync the `.log` file."""
         self.file.sync()
 
+    def remove_indexes(self) -> None:
+        """Remove the index files that can be rebuilt, once they are in memory."""
+        self._load_indexes()
+        for kind in INDEX_SUFFIXES[:2]:
+            self._disk.remove(self._path(kind))
+
     def remove(self) -> None:
         """Remove the segment's files; slices of it stay readable while they are referred to."""
         self._file = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from logflume.log import Chunk, TopicPartition, connect
+from logflume.log import Chunk, GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionMustAbort, connect
 
 from ._client_tools import WAIT_S, read, read_all, wait_until
 from ._server_process import ServerProcess
@@ -89,4 +89,48 @@ def test_a_transaction_open_at_sigkill_is_aborted_and_repeated(tmp_path: Path) -
         again.send(TOPIC, b"repeated")
         again.commit_transaction()
         assert [r.value for r in read_all(log, TOPIC)[0]] == [b"committed", b"repeated"]
+    server.stop()
+
+
+def test_transactions_go_on_through_sigkills(tmp_path: Path) -> None:
+    """The same producer: what a kill breaks is aborted and repeated as a whole, and every number is committed once, in order."""
+    server = ServerProcess(str(tmp_path))
+    with connect(server.address) as log:
+        log.admin().create_topic(TOPIC, partitions=PARTITIONS)
+        producer = log.producer(transactional_id="x")
+        producer.init_transactions()
+        group = GroupMetadata("g", -1, "")
+        committed = [0]
+        is_stopping = threading.Event()
+
+        def transact(first: int) -> None:
+            producer.begin_transaction()
+            for i in range(first, first + 12):
+                producer.send(TOPIC, b"%d" % i, partition=i % PARTITIONS)
+            producer.send_offsets({TopicPartition(TOPIC, 0): OffsetAndMetadata(first + 12)}, group)
+            producer.commit_transaction()
+
+        def run() -> None:
+            while not is_stopping.is_set():
+                try:
+                    transact(committed[0])
+                except TransactionMustAbort:
+                    producer.abort_transaction()
+                else:
+                    committed[0] += 12
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        for _ in range(KILLS):
+            already = committed[0]
+            wait_until(lambda already=already: committed[0] > already + 60)  # type: ignore[misc]
+            server.kill()
+            server.start()
+        is_stopping.set()
+        thread.join(WAIT_S)
+        records = read_all(log, TOPIC)
+        for partition in range(PARTITIONS):
+            values = [int(r.value or b"") for r in records[partition]]
+            assert values == list(range(partition, committed[0], PARTITIONS))
+        assert log.admin().group_offsets("g")[TopicPartition(TOPIC, 0)].offset == committed[0]
     server.stop()

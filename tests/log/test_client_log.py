@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -272,6 +274,19 @@ def test_a_joined_directory_is_the_holders_log(server: ServerProcess, topic: str
         joined.producer().send(topic, b"x").result(WAIT_S)
         assert [r.value for r in read_all(remote, topic)[0]] == [b"x"]
         assert joined.where == server.data_dir
+
+
+def test_another_process_joins_the_log_of_this_one(tmp_path: Path) -> None:
+    program = """
+import sys
+from logflume.log import connect
+with connect(sys.argv[1]) as log:
+    log.producer().send("t", b"from there").result(20)
+"""
+    with connect(tmp_path) as log:
+        log.admin().create_topic("t")
+        subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=WAIT_S)
+        assert [r.value for r in read_all(log, "t")[0]] == [b"from there"]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,21 @@ def test_pipelined_requests_are_answered_in_order(server: ServerProcess, topic: 
             assert wire.receive(kind, version)[0] == i
 
 
+def test_a_topic_deleted_under_its_producer_leaves_nobody_waiting(server: ServerProcess, topic: str) -> None:
+    with Wire(server.port) as wire:
+        for _ in range(20):
+            wire.call(create_topic_request(topic), 7)
+            requests = [(produce_request(topic, GOOD), 9), (messages.DeleteTopicsRequest(topic_names=[topic]), 5)]
+            raw = [b"".join(frames.request_frame(message, version, 1, "wire")) for message, version in requests]
+            wire.sock.sendall(raw[0] * 3 + raw[1] + raw[0])
+            for _ in range(3):
+                (answer,) = wire.receive(messages.ProduceRequest, 9)[1].responses[0].partition_responses
+                assert answer.error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            assert wire.receive(messages.DeleteTopicsRequest, 5)[1].responses[0].error_code == 0
+            (answer,) = wire.receive(messages.ProduceRequest, 9)[1].responses[0].partition_responses
+            assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def _broken(raw: bytes, position: int, value: bytes) -> bytes:
     return raw[:position] + value + raw[position + len(value) :]
 

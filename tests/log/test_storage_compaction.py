@@ -130,7 +130,7 @@ def test_readers_see_the_same_table_and_only_superseded_records_go(steps: list[t
                 assert set(after) <= set(before)
                 assert [r.offset for r in after] == sorted(r.offset for r in after)
                 assert log.log_end_offset == end
-                cleaned = [r.key for r in after if r.offset < log._cleaned_offset]
+                cleaned = [r.key for r in after if r.offset < log._files.cleaned_offset]
                 assert len(cleaned) == len(set(cleaned))
                 assert not [name for name in disk.list(DIRECTORY) if name.endswith(".cleaned")]
     log.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -438,6 +439,39 @@ def test_a_full_disk_leaves_nothing_half_written_and_recovers() -> None:
     assert append(log) == 2
     log.flush()
     assert len(all_values(log)) == 3
+
+
+@pytest.mark.parametrize("room", [*range(0, 1500, 35)])
+def test_a_disk_that_fills_at_any_point_only_refuses(room: int) -> None:
+    """Rolls, checkpoints and retention meet the full disk too; when there is room again the log goes on, and opens again."""
+    disk = SimulatedDisk()
+    log = open_log(disk, replace(CONFIG, segment_bytes=200))
+    acked = [append(log, b"value %d" % i) for i in range(5)]
+    log.flush()
+    disk.capacity_bytes = disk.used_bytes() + room
+    refused = 0
+    for i in range(5, 40):
+        try:
+            assert append(log, b"value %d" % len(acked)) == len(acked)
+            acked.append(i)
+        except DiskFull:
+            refused += 1
+    assert refused
+    assert log.flush() == len(acked)
+    assert all_values(log) == [b"value %d" % i for i in range(len(acked))]
+    with contextlib.suppress(DiskFull):
+        log.delete_records_before(4)
+    assert log.log_start_offset in (0, 4)
+    disk.capacity_bytes = 1 << 30
+    assert log.delete_records_before(4) == 4
+    assert append(log, b"value %d" % len(acked)) == len(acked)
+    log.flush()
+    log.abandon()
+    again = open_log(disk, replace(CONFIG, segment_bytes=200))
+    assert (
+        all_values(again) == [b"value %d" % i for i in range(again.log_start_offset, len(acked) + 1)][-len(all_values(again)) :]
+    )
+    assert (again.log_start_offset, again.log_end_offset) == (4, len(acked) + 1)
 
 
 def test_after_a_failed_fsync_nothing_is_appended_until_the_log_is_reopened() -> None:

@@ -1,0 +1,16 @@
+"""What the broker imports stays free of numpy and numba."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("module", ["logflume.log.batch", "logflume.log.storage", "logflume.log.server"])
+def test_the_brokers_modules_do_not_import_numpy(module: str) -> None:
+    code = (
+        f"import sys, {module}; print(sorted({{'numpy', 'numba', 'pyarrow', 'cramjam', 'zstandard', 'lz4'}} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
