@@ -179,7 +179,7 @@ class Core:
             try:
                 callback(error)
                 partition.wake()
-            except Exception:  # a fault here must not keep others from hearing that their data is durable
+            except Exception:  # noqa: BLE001 - a fault here must not keep others from hearing that their data is durable
                 _log.exception("after the flush of %s-%d", partition.log.topic, partition.log.partition)
 
         self._flusher.request(partition.log, done)
