@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BIGINT, DOUBLE, Column, DataType, Kind
 
 from .graph import Aggregation, Aggregator

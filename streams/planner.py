@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from logflume.log.errors import InvalidInput, UnknownName
+from logflume.log import InvalidInput, UnknownName
 from logflume.log.schemas import Column, FormatSpec, Kind
 
 from . import graph as g

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from logflume.log.errors import InvalidInput, UnknownName
-from logflume.log.records import Chunk, Headers
+from logflume.log import Chunk, Headers, InvalidInput, UnknownName
 from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g

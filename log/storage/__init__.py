@@ -9,6 +9,7 @@ from .errors import AppendRefused, DiskFull, OffsetOutOfRange, PartitionFailed
 from .flush import FlushScheduler
 from .partition import PartitionLog
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
+from .verify import Damage, verify_log
 
 __all__ = [
     "AbortedTransaction",
@@ -17,6 +18,7 @@ __all__ = [
     "Cleaner",
     "CompactionPlan",
     "CompactionResult",
+    "Damage",
     "DataDir",
     "Disk",
     "DiskFull",
@@ -30,5 +32,6 @@ __all__ = [
     "PartitionLog",
     "RecoveryReport",
     "run_compaction",
+    "verify_log",
     "TimeOffset",
 ]

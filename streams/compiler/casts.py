@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, BYTES, DOUBLE, STRING, DataType, Kind, java_double_text
 
 from .arithmetic import round_decimal, wrap32, wrap64

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from logflume.log.errors import DecodeError, InvalidInput
+from logflume.log import DecodeError, InvalidInput
 from logflume.log.schemas import Column, FormatSpec, Kind, java_double_text, serde
 
 from .expressions import Fragment, Namespace, identifier

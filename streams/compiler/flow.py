@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 from ..expr import ColumnRef, Side
 from .expressions import Fragment, identifier

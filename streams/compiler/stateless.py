@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 from .. import graph as g
 from ..expr import Expr, Side

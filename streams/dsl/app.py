@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 from .. import graph as g
 from .binding import Scope, bind
@@ -16,7 +16,7 @@ from .stream import Stream
 from .table import Table
 
 if TYPE_CHECKING:
-    from logflume.log.interfaces import Log
+    from logflume.log import Log
 
     from ..runtime import EngineStatus
     from ..seams import Plan

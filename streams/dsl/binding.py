@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.errors import InvalidInput, UnknownName
+from logflume.log import InvalidInput, UnknownName
 from logflume.log.schemas import (
     ANY,
     BIGINT,
@@ -67,9 +67,7 @@ class Scope:
         if is_bare(schema):
             return self._member(schema, prefix, name)
         known = [c.name for c in (*schema.value, *schema.key)]
-        raise (
-            UnknownName(f"column of {self.what}", name, known) if not near_none(name, known) else _unknown(self.what, name, known)
-        )
+        raise _unknown(self.what, name, known)
 
     def _member(self, schema: Schema, prefix: str, name: str) -> e.Expr:
         """A member of a bare object: of its class where that is known, else of whatever it is at run time."""
@@ -82,16 +80,11 @@ class Scope:
         return e.FieldAccess(whole, name, ANY)
 
 
-def near_none(name: str, known: list[str]) -> bool:
-    """Return whether no known name looks like this one."""
-    from logflume.log.errors import near_matches
-
-    return not near_matches(name, known)
-
-
 def _unknown(what: str, name: str, known: list[str]) -> UnknownName:
+    """Return the error for an unknown column; without a near match it lists what there is."""
     error = UnknownName(f"column of {what}", name, known)
-    error.args = (f"{error.args[0]}; it has {', '.join(known)}",)
+    if not error.near:
+        error.args = (f"{error.args[0]}; it has {', '.join(known)}",)
     return error
 
 

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 
 def positional_count(function: Callable[..., Any], default: int) -> int:

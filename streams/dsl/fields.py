@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 from ..expr import BinaryOp, Meta, UnaryOp
 

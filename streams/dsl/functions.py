@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, STRING, DataType, Kind
 
 from ..expr import Function

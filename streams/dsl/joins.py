@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, Column
 
 from ..expr import TABLE_PREFIX, WHOLE, ColumnRef, Expr, PyCall, Side

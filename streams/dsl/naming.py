@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 from ..graph import Node, Topology
 

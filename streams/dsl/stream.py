@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
 
 from .. import graph as g
@@ -32,6 +32,22 @@ class Stream:
 
     Attributes:
         base: what its records are, for names of stores and internal topics.
+
+    >>> import logflume.streams as lf
+    >>> from logflume.streams.testing import TopologyTestDriver
+    >>> app = lf.App("shop")
+    >>> orders, users = app.stream("orders"), app.table("users")
+    >>> big, small = orders.split(lf.col.price > 100)
+    >>> big.join(users, on=lf.col.user).select(who=lf.col.name, price=lf.col.price).to("big")
+    >>> small.map_values(lambda order: order["price"]).to("small")
+    >>> driver = TopologyTestDriver(app)
+    >>> driver.input("users").send({"name": "Ann"}, key="u1")
+    >>> driver.input("orders").send({"user": "u1", "price": 120})
+    >>> driver.input("orders").send({"user": "u1", "price": 8})
+    >>> driver.output("big").read()
+    [TestRecord(key='u1', value={'who': 'Ann', 'price': 120}, timestamp_ms=0)]
+    >>> driver.output("small").read()[0].value
+    8
     """
 
     graph: Graph

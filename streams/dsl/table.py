@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 from logflume.log.schemas import Column
 
 from .. import graph as g
@@ -24,7 +24,21 @@ _FIX = "pass name='...'"
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A stream by key, perhaps by window, waiting for an aggregate."""
+    """A stream by key, perhaps by window, waiting for an aggregate.
+
+    >>> import logflume.streams as lf
+    >>> from logflume.streams.testing import TopologyTestDriver
+    >>> app = lf.App("shop")
+    >>> hourly = app.stream("orders").group_by(lf.col.user.cast(str), name="by-user").window(lf.tumbling(hours=1))
+    >>> hourly.aggregate(orders=lf.count(), spent=lf.sum(lf.col.price)).to("spent")
+    >>> driver = TopologyTestDriver(app)
+    >>> for price in (120, 8):
+    ...     driver.input("orders").send({"user": "u1", "price": price}, timestamp_ms=3_600_000)
+    >>> driver.output("spent").read()[-1].key
+    WindowedKey(key='u1', start_ms=3600000, end_ms=7200000)
+    >>> driver.store("by-user-1h-orders-spent").rows()[0].value
+    {'orders': 2, 'spent': 128}
+    """
 
     stream: Stream
     base: str
@@ -112,7 +126,19 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by key, changing over time."""
+    """Rows by key, changing over time.
+
+    >>> import logflume.streams as lf
+    >>> from logflume.streams.testing import TopologyTestDriver
+    >>> app = lf.App("shop")
+    >>> users = app.table("users")
+    >>> users.filter(lf.col.country == "DE").select(name=lf.col.name).to("germans")
+    >>> driver = TopologyTestDriver(app)
+    >>> driver.input("users").send({"name": "Ann", "country": "DE"}, key="u1")
+    >>> driver.input("users").send({"name": "Ann", "country": "FR"}, key="u1")
+    >>> [record.value for record in driver.output("germans").read()]
+    [{'name': 'Ann'}, None]
+    """
 
     graph: Graph
     node: g.Node

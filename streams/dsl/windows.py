@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logflume.log.errors import InvalidInput
+from logflume.log import InvalidInput
 
 from ..graph import TimeWindow
 

@@ -110,22 +110,25 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
-@given(
-    st.lists(types, min_size=1, max_size=3),
-    st.dictionaries(st.sampled_from(["C0", "c0", "C1", "c1", "C2", "x"]), json_values, max_size=5),
-)
-def test_the_fast_json_path_equals_the_exact_one(column_types: list[DataType], document: dict[str, Any]) -> None:
-    columns = tuple(Column(f"C{i}", t) for i, t in enumerate(column_types))
-    data = json.dumps(document).encode()
+documents = st.dictionaries(st.sampled_from(["C0", "c0", "C1", "c1", "C2", "c2", "x"]), json_values, max_size=5)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(types, min_size=1, max_size=3), st.lists(documents, min_size=1, max_size=6), st.booleans())
+def test_the_fast_json_path_equals_the_exact_one(
+    column_types: list[DataType], given_documents: list[dict[str, Any]], is_upper: bool
+) -> None:
+    columns = tuple(Column(f"{'C' if is_upper else 'c'}{i}", t) for i, t in enumerate(column_types))
     fast = serde(FormatSpec("JSON"), columns)
-    try:
-        expected = tuple(struct_from_json(parse_exactly(data), columns, "$").values())
-    except DecodeError:
-        with pytest.raises(DecodeError):
-            fast.decode(data)
-    else:
-        assert fast.decode(data) == expected
+    for document in given_documents:
+        data = json.dumps(document).encode()
+        try:
+            expected = tuple(struct_from_json(parse_exactly(data), columns, "$").values())
+        except DecodeError:
+            with pytest.raises(DecodeError):
+                fast.decode(data)
+        else:
+            assert fast.decode(data) == expected
 
 
 @given(st.binary(max_size=40))
