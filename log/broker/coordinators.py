@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from . import groups, transactions
 from .cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -76,6 +76,13 @@ class _Topics:
     def exists(self, topic: str, partition: int) -> bool:
         return self._core.partition(topic, partition) is not None
 
+    def partition_count(self, topic: str) -> int:
+        found = self._core.cluster.topics.get(topic)
+        return found.partition_count if found else 0
+
+    def names(self) -> Iterable[str]:
+        return [topic.name for topic in self._core.cluster.topics.values() if not topic.is_internal]
+
     def name_of(self, topic_id: bytes) -> str | None:
         topic = self._core.cluster.by_id.get(topic_id)
         return topic.name if topic else None
@@ -92,6 +99,9 @@ def _group_config(core: Core) -> GroupConfig:
         min_session_timeout_ms=numbers("group.min.session.timeout.ms"),
         max_session_timeout_ms=numbers("group.max.session.timeout.ms"),
         max_size=numbers("group.max.size"),
+        consumer_heartbeat_interval_ms=numbers("group.consumer.heartbeat.interval.ms"),
+        consumer_max_size=numbers("group.consumer.max.size"),
+        consumer_session_timeout_ms=numbers("group.consumer.session.timeout.ms"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
         offsets_retention_ms=numbers("offsets.retention.minutes") * 60_000,
     )

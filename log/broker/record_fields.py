@@ -93,6 +93,10 @@ class FieldReader:
         size = self.varint() - 1 if is_flexible else self.take("i")
         return self._bytes(size) if size > 0 else b""
 
+    def raw(self, size: int) -> bytes:
+        """Read bytes of a fixed number, as a UUID."""
+        return self._bytes(size)
+
     def tagged(self) -> dict[int, bytes]:
         """Read the tagged fields at the end of a flexible structure: tag -> raw value."""
         return {self.varint(): self._bytes(self.varint()) for _ in range(self.varint())}

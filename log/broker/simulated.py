@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .seams import JournalRecord, ReplayedBatch, Reply
@@ -134,6 +134,12 @@ class SimulatedTopics:
 
     def exists(self, topic: str, partition: int) -> bool:
         return 0 <= partition < self.partitions.get(topic, 0)
+
+    def partition_count(self, topic: str) -> int:
+        return self.partitions.get(topic, 0)
+
+    def names(self) -> Iterable[str]:
+        return list(self.partitions)
 
     def name_of(self, topic_id: bytes) -> str | None:
         name = topic_id.rstrip(b"\0").decode()

@@ -32,7 +32,7 @@ TIMEOUT_S = 20
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker that the test may kill."""
-    process = ServerProcess(str(tmp_path / "data"))
+    process = ServerProcess(str(tmp_path / "data"), ["group.consumer.heartbeat.interval.ms=200"])
     yield process
     process.stop()
 
@@ -305,3 +305,46 @@ def test_an_administrator_moves_and_deletes_offsets(server: ServerProcess, topic
     with pytest.raises(KafkaException) as caught:
         admin.delete_consumer_groups([topic])[topic].result(TIMEOUT_S)
     assert caught.value.args[0].name() == "GROUP_ID_NOT_FOUND"
+
+
+def test_members_of_the_consumer_protocol_come_and_go(own_server: ServerProcess, topic: str) -> None:
+    """KIP-848, with librdkafka: the broker assigns, hands partitions over, and goes on after it was killed."""
+    create(own_server, topic)
+    produce(own_server, topic, 40)
+
+    def member() -> Consumer:
+        config = {
+            "bootstrap.servers": own_server.address,
+            "group.id": topic,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+        return Consumer(config)
+
+    first = member()
+    first.subscribe([topic])
+    values = poll_until([first], lambda: owned(first) == {0, 1, 2, 3})
+    second = member()
+    second.subscribe([f"^{topic[:10]}.*"])
+    values += poll_until([first, second], lambda: len(owned(first)) == len(owned(second)) == 2)
+    assert owned(first) | owned(second) == {0, 1, 2, 3}
+    admin = AdminClient({"bootstrap.servers": own_server.address})
+    described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT_S)
+    assert described.state == ConsumerGroupState.STABLE
+    assert {(p.topic, p.partition) for m in described.members for p in m.assignment.topic_partitions} == {
+        (topic, index) for index in range(4)
+    }
+    first.commit(offsets=[TopicPartition(topic, index, 3) for index in owned(first)], asynchronous=False)
+    before = owned(first)
+    own_server.kill()
+    own_server.start()
+    produce(own_server, topic, 4)
+    poll_until([first, second], lambda: all(p.offset == 11 for m in (first, second) for p in m.position(m.assignment())))
+    assert owned(first) == before, "nobody had to rejoin"
+    second.close()
+    poll_until([first], lambda: owned(first) == {0, 1, 2, 3})
+    found = first.committed([TopicPartition(topic, index) for index in sorted(before)], timeout=TIMEOUT_S)
+    assert [partition.offset for partition in found] == [3, 3]
+    first.close()

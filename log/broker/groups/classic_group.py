@@ -85,6 +85,10 @@ class ClassicGroup:
     last_write: Reply | None = None
 
     @property
+    def is_dead(self) -> bool:
+        return self.state is GroupState.DEAD
+
+    @property
     def can_rebalance(self) -> bool:
         return self.state in (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 

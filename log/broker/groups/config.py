@@ -19,6 +19,9 @@ class GroupConfig:
         offset_metadata_max_bytes: `offset.metadata.max.bytes`, UTF-8 bytes of the text beside an offset.
         offsets_retention_ms: `offsets.retention.minutes`, after the group became empty.
         offsets_retention_check_interval_ms: `offsets.retention.check.interval.ms`.
+        consumer_session_timeout_ms, consumer_heartbeat_interval_ms, consumer_max_size: `group.consumer.session.timeout.ms`,
+            `group.consumer.heartbeat.interval.ms`, `group.consumer.max.size`; the broker tells the members their interval.
+        consumer_refresh_interval_ms: how often a consumer group looks whether its topics have changed.
     """
 
     initial_rebalance_delay_ms: int = 50
@@ -28,3 +31,7 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2_147_483_647
+    consumer_refresh_interval_ms: int = 1_000

@@ -14,7 +14,7 @@ from .coordinator import GroupCoordinator
 FIRST_NOT_FOUND_VERSION = 6
 FIRST_BATCHED_FIND_VERSION = 4
 COORDINATOR_KEY_TYPES = (0, 1, 2)  # group, transaction, share
-GROUP_TYPE = "Classic"
+CLASSIC_TYPE, CONSUMER_TYPE = "Classic", "Consumer"
 AUTHORIZED_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe: all that a group has
 NOT_ASKED = -(1 << 31)
 
@@ -53,16 +53,13 @@ class GroupAdminHandlers:
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
         listed = messages.ListGroupsResponse.ListedGroup
+        found = [(g.group_id, g.protocol_type or "", g.state.value, CLASSIC_TYPE) for g in self._coordinator.groups()]
+        found += [(g.group_id, "consumer", g.state, CONSUMER_TYPE) for g in self._coordinator.consumer_groups()]
         return messages.ListGroupsResponse(
             groups=[
-                listed(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=GROUP_TYPE,
-                )
-                for group in self._coordinator.groups()
-                if (not states or group.state.value.lower() in states) and (not types or GROUP_TYPE.lower() in types)
+                listed(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type)
+                for group_id, protocol_type, state, group_type in found
+                if (not states or state.lower() in states) and (not types or group_type.lower() in types)
             ]
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..seams import RequestContext
+from .consumer_handlers import ConsumerHandlers
 from .coordinator import GroupCoordinator
 from .group_admin_handlers import GroupAdminHandlers, NodeOf
 from .membership_handlers import MembershipHandlers
@@ -19,6 +20,7 @@ def handlers(coordinator: GroupCoordinator, topics: Topics, admission: TxnAdmiss
     """Return API name -> handler; a handler returns a response message or a Reply of one."""
     membership, offsets = MembershipHandlers(coordinator), OffsetHandlers(coordinator, topics, admission)
     admin = GroupAdminHandlers(coordinator, node_of)
+    consumers = ConsumerHandlers(coordinator, topics, heartbeat_interval_ms=coordinator.config.consumer_heartbeat_interval_ms)
     return {
         "JoinGroup": membership.join_group,
         "SyncGroup": membership.sync_group,
@@ -32,4 +34,6 @@ def handlers(coordinator: GroupCoordinator, topics: Topics, admission: TxnAdmiss
         "ListGroups": admin.list_groups,
         "DeleteGroups": admin.delete_groups,
         "FindCoordinator": admin.find_coordinator,
+        "ConsumerGroupHeartbeat": consumers.heartbeat,
+        "ConsumerGroupDescribe": consumers.describe,
     }

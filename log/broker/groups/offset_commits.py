@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...protocol.errors import ErrorCode
 from ..seams import Clock, Journal, JournalRecord, Reply
 from .classic_group import ClassicGroup, GroupState
 from .config import GroupConfig
+from .consumer_group import ConsumerGroup
 from .journal_records import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
 from .membership import check_member
 from .offsets import CommittedOffset, OffsetStore, TopicPartition
@@ -49,6 +51,18 @@ class TxnProducer:
 Errors = dict[TopicPartition, ErrorCode]
 
 
+class OffsetHolder(Protocol):
+    """A group of any kind, as far as its offsets are concerned."""
+
+    last_write: Reply | None
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def is_dead(self) -> bool: ...
+
+
 class OffsetCommits:
     """The rules of offset commits over the coordinator's store and journal."""
 
@@ -57,23 +71,21 @@ class OffsetCommits:
 
     def commit(
         self,
-        group: ClassicGroup,
+        group: OffsetHolder,
         journal_partition: int,
-        committer: Committer,
         offsets: Mapping[TopicPartition, NewOffset],
         *,
+        refusal: ErrorCode,
         txn: TxnProducer | None = None,
     ) -> Reply:
         """Commit offsets of a group; the reply is an ErrorCode per partition, once they are on disk.
 
-        With `txn` they stay pending until the transaction's marker comes. Good partitions are committed beside bad ones.
+        `refusal`: why none of them may be committed, or NONE. With `txn` they stay pending until the transaction's marker
+        comes. Good partitions are committed beside bad ones.
         """
         reply = Reply()
-        refusal = refuse_commit(group, committer, is_transactional=txn is not None)
         errors = {partition: refusal or self._refusal_of(partition, new) for partition, new in offsets.items()}
         good = {partition: offsets[partition] for partition, error in errors.items() if not error}
-        if not refusal and committer.member_id in group.members:
-            group.members[committer.member_id].touch()
         if not good:
             reply.set(errors)
             return reply
@@ -92,7 +104,7 @@ class OffsetCommits:
                 errors.update(dict.fromkeys(good, write_error(base_offset)))
             elif txn:
                 self._store.hold(producer_id, group.group_id, _committed(good, now_ms, base_offset))
-            elif group.state is not GroupState.DEAD:
+            elif not group.is_dead:
                 self._store.commit(group.group_id, _committed(good, now_ms, base_offset))
             reply.set(errors)
 
@@ -106,10 +118,19 @@ class OffsetCommits:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
-    def delete(self, group: ClassicGroup, journal_partition: int, partitions: Iterable[TopicPartition]) -> Reply:
-        """Delete committed offsets; the reply is an ErrorCode per partition. Topics that a member reads are refused."""
+    def delete(
+        self,
+        group: OffsetHolder,
+        journal_partition: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        topics: frozenset[str] | None,
+    ) -> Reply:
+        """Delete committed offsets; the reply is an ErrorCode per partition.
+
+        `topics`: those that members read, which are refused; None when it is not known.
+        """
         reply = Reply()
-        topics = topics_in_use(group)
         errors: Errors = {}
         for partition in partitions:
             if topics is None or partition[0] in topics:
@@ -136,11 +157,11 @@ class OffsetCommits:
 
     def write_tombstones(
         self,
-        group: ClassicGroup,
+        group: OffsetHolder,
         journal_partition: int,
         partitions: Iterable[TopicPartition],
         *,
-        more: tuple[JournalRecord, ...] = (),
+        more: Sequence[JournalRecord] = (),
     ) -> Reply:
         """Append the removal of these offsets (and `more`) to the journal; the reply is its base offset or an error."""
         now_ms = self._clock.wall_ms()
@@ -167,6 +188,22 @@ def refuse_commit(group: ClassicGroup, committer: Committer, *, is_transactional
     elif not is_transactional:
         return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
+
+
+def refuse_consumer_commit(group: ConsumerGroup, committer: Committer, *, is_transactional: bool) -> ErrorCode:
+    """Return why this committer may not commit for a group of the consumer protocol, or NONE."""
+    if group.is_dead:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if committer.generation < 0 and not group.members:
+        return ErrorCode.NONE
+    if not committer.is_member and is_transactional:
+        return ErrorCode.NONE
+    member = group.members.get(committer.member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if committer.generation == member.current.epoch:
+        return ErrorCode.NONE
+    return ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def topics_in_use(group: ClassicGroup) -> frozenset[str] | None:

@@ -102,6 +102,9 @@ class OffsetHandlers:
     def _fetch_group(self, group: Any, require_stable: bool, *, by_id: bool) -> Any:
         response = messages.OffsetFetchResponse
         topic, partition = response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions
+        refusal = self._coordinator.refuse_fetch(group.group_id, group.member_id, group.member_epoch)
+        if refusal:
+            return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal)
         wanted = None
         unknown: list[Any] = []
         if group.topics is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from ...protocol.errors import ErrorCode
@@ -12,6 +13,14 @@ class Topics(Protocol):
     """The topics that exist, by name and by id (16 bytes)."""
 
     def exists(self, topic: str, partition: int) -> bool: ...
+
+    def partition_count(self, topic: str) -> int:
+        """Return the number of partitions, 0 for a topic that does not exist."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics but the internal ones."""
+        ...
 
     def name_of(self, topic_id: bytes) -> str | None: ...
 

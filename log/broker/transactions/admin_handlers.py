@@ -7,12 +7,12 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..patterns import compile_pattern
 from ..seams import Clock, Reply, RequestContext, TxnPartitions
 from .coordinator import TransactionCoordinator
 from .metadata import Txn, TxnState
 
 NO_FILTER = -1
-PATTERN_LIMIT_BYTES = 1_024
 
 
 class TransactionAdminHandlers:
@@ -29,7 +29,8 @@ class TransactionAdminHandlers:
         if request.state_filters and not states:
             return response(unknown_state_filters=unknown)
         try:
-            pattern = _pattern(request.transactional_id_pattern)
+            text = request.transactional_id_pattern
+            pattern = compile_pattern(text) if text else None
         except re.error:
             return response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         producer_ids = set(request.producer_id_filters)
@@ -139,12 +140,3 @@ class TransactionAdminHandlers:
             )
             written.then(lambda error, where=where: on_written(where, error))  # type: ignore[misc]
         return reply
-
-
-def _pattern(text: str | None) -> re.Pattern[str] | None:
-    """Compile a filter; too long a text is refused as a bad expression. Raises re.error."""
-    if not text:
-        return None
-    if len(text) > PATTERN_LIMIT_BYTES:
-        raise re.error("the expression is too long")
-    return re.compile(text)

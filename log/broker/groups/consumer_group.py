@@ -1,0 +1,156 @@
+"""A consumer group of KIP-848 as data, and how a member moves towards its target assignment. No timers or journal here.
+
+The group has an epoch that every change of its membership or topics bumps, and a target assignment computed for an epoch.
+Each member walks to the target on its own: it gives up first, and gets a partition only when nobody else holds it any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from ..deadline import Deadline
+from ..patterns import compile_pattern
+from ..seams import Reply
+from .assignors import DEFAULT_ASSIGNOR, Partition
+from .consumer_records import CurrentValue, MemberValue
+from .ports import Topics
+
+LEAVING_EPOCH = -1
+AWAY_EPOCH = -2
+"""Epoch of a static member that said it will be back."""
+
+
+class MemberState(IntEnum):
+    """Where a member is on its way to the target; the number is that of the journal."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+
+
+NEW = CurrentValue(0, -1, MemberState.STABLE, frozenset(), frozenset())
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerMember:
+    """A member: what it wants (`metadata`) and what it holds (`current`)."""
+
+    member_id: str
+    metadata: MemberValue
+    current: CurrentValue = NEW
+    session: Deadline = field(init=False)
+    revocation: Deadline = field(init=False)
+
+    @property
+    def held(self) -> frozenset[Partition]:
+        """What nobody else may have yet."""
+        return self.current.assigned | self.current.revoking
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    """A group. Invariants: a partition is held by one member; `static` maps each instance id to a member.
+
+    `metadata_hash`: of the topics that the epoch was made for. `is_dirty`: a write failed, so the next one holds everything.
+    """
+
+    group_id: str
+    epoch: int = 0
+    assignment_epoch: int = 0
+    metadata_hash: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    target: dict[str, frozenset[Partition]] = field(default_factory=dict)
+    last_write: Reply | None = None
+    is_dirty: bool = False
+    is_dead: bool = False
+    refreshed_ms: int = -1
+
+    @property
+    def state(self) -> str:
+        """The state as clients see it."""
+        if self.is_dead:
+            return "Dead"
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        settled = (MemberState.STABLE, self.assignment_epoch)
+        is_settled = all((m.current.state, m.current.epoch) == settled for m in self.members.values())
+        return "Stable" if is_settled else "Reconciling"
+
+    def add(self, member: ConsumerMember) -> None:
+        self.members[member.member_id] = member
+        if member.metadata.instance_id is not None:
+            self.static[member.metadata.instance_id] = member.member_id
+
+    def remove(self, member: ConsumerMember) -> None:
+        del self.members[member.member_id]
+        self.target.pop(member.member_id, None)
+        instance_id = member.metadata.instance_id
+        if instance_id is not None and self.static.get(instance_id) == member.member_id:
+            del self.static[instance_id]
+        member.session.cancel()
+        member.revocation.cancel()
+
+    def held_by_others(self, member: ConsumerMember) -> set[Partition]:
+        return {p for other in self.members.values() if other is not member for p in other.held}
+
+    def assignor(self) -> str:
+        """Return the assignor that most members ask for."""
+        asked = Counter(m.metadata.assignor for m in self.members.values() if m.metadata.assignor)
+        return max(sorted(asked), key=lambda name: asked[name]) if asked else DEFAULT_ASSIGNOR
+
+    def topics_in_use(self, topics: Topics) -> frozenset[str]:
+        return frozenset(name for m in self.members.values() for name in topics_of(m.metadata, topics))
+
+
+def topics_of(metadata: MemberValue, topics: Topics) -> set[str]:
+    """Return the topics that exist and that a member wants, by name and by expression."""
+    wanted = {name for name in metadata.topics if topics.partition_count(name)}
+    if metadata.regex:
+        pattern = compile_pattern(metadata.regex)
+        wanted.update(name for name in topics.names() if pattern.fullmatch(name))
+    return wanted
+
+
+def hash_topics(names: Iterable[str], topics: Topics) -> int:
+    """Return a number that changes with the topics, their ids and their numbers of partitions; never 0."""
+    text = b"".join(f"{name}:{topics.partition_count(name)}:".encode() + (topics.id_of(name) or b"") for name in sorted(names))
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True) or 1
+
+
+def reconcile(
+    current: CurrentValue,
+    target: frozenset[Partition],
+    target_epoch: int,
+    owned: Collection[Partition] | None,
+    held_by_others: Callable[[], set[Partition]],
+) -> CurrentValue:
+    """Return a member's next step to its target: what it gave up, what it gets, and its epoch.
+
+    `owned`: what the member says it has, None if it did not say. It keeps its epoch until it has given up what is not in
+    the target, then takes the target's epoch and all that is free.
+    """
+    if current.state == MemberState.UNREVOKED_PARTITIONS:
+        if owned is None or not current.revoking.isdisjoint(owned):
+            return current
+    elif current.state == MemberState.STABLE and current.epoch == target_epoch:
+        return current
+    revoking = current.assigned - target
+    if revoking and (owned is None or not revoking.isdisjoint(owned)):
+        state = MemberState.UNREVOKED_PARTITIONS
+        return CurrentValue(current.epoch, current.previous_epoch, state, current.assigned & target, revoking)
+    wanted = target - current.assigned
+    free = wanted - held_by_others() if wanted else wanted
+    return CurrentValue(
+        epoch=target_epoch,
+        previous_epoch=current.epoch if target_epoch != current.epoch else current.previous_epoch,
+        state=MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS,
+        assigned=(current.assigned & target) | free,
+        revoking=frozenset(),
+    )

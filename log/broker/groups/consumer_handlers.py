@@ -1,0 +1,129 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848): messages to the coordinator's terms and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...protocol import messages
+from ...protocol.errors import ErrorCode
+from ..seams import Reply, RequestContext
+from .assignors import Partition
+from .consumer_group import ConsumerGroup, ConsumerMember
+from .consumer_groups import ConsumerHeartbeat, HeartbeatResult
+from .coordinator import GroupCoordinator
+from .group_admin_handlers import AUTHORIZED_OPERATIONS, NOT_ASKED
+from .ports import Topics
+
+CONSUMER_MEMBER = 1
+"""Type of a member of the consumer protocol, as against a classic one (KIP-1099)."""
+
+
+class ConsumerHandlers:
+    """The APIs of the consumer protocol."""
+
+    def __init__(self, coordinator: GroupCoordinator, topics: Topics, *, heartbeat_interval_ms: int) -> None:
+        self._coordinator, self._topics, self._heartbeat_interval_ms = coordinator, topics, heartbeat_interval_ms
+
+    def heartbeat(self, context: RequestContext, request: Any) -> Reply:
+        owned = None
+        if request.topic_partitions is not None:
+            owned = frozenset((bytes(t.topic_id), index) for t in request.topic_partitions for index in t.partitions)
+        names = request.subscribed_topic_names
+        beat = ConsumerHeartbeat(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            topics=None if names is None else frozenset(names),
+            regex=request.subscribed_topic_regex,
+            assignor=request.server_assignor,
+            owned=owned,
+            client_id=context.client_id or "",
+            client_host=f"/{context.host}",
+        )
+        reply = Reply()
+        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(self._heartbeat_response(result)))
+        return reply
+
+    def _heartbeat_response(self, result: HeartbeatResult) -> Any:
+        response = messages.ConsumerGroupHeartbeatResponse
+        if result.error:
+            return response(error_code=result.error, error_message=result.message)
+        assignment = None
+        if result.assigned is not None:
+            topics = [
+                response.TopicPartitions(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in _by_topic(result.assigned).items()
+            ]
+            assignment = response.Assignment(topic_partitions=topics)
+        return response(
+            member_id=result.member_id,
+            member_epoch=result.member_epoch,
+            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            assignment=assignment,
+        )
+
+    def describe(self, context: RequestContext, request: Any) -> Any:
+        response = messages.ConsumerGroupDescribeResponse
+        operations = AUTHORIZED_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+        groups = []
+        for group_id in request.group_ids:
+            group = self._coordinator.consumer_group(group_id)
+            if group is not None:
+                groups.append(self._describe(group, operations))
+                continue
+            groups.append(
+                response.DescribedGroup(
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                    error_message=f"Group {group_id} is not a consumer group.",
+                    group_id=group_id,
+                    group_state="Dead",
+                )
+            )
+        return response(groups=groups)
+
+    def _describe(self, group: ConsumerGroup, operations: int) -> Any:
+        return messages.ConsumerGroupDescribeResponse.DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=group.group_id,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.assignor(),
+            members=[self._describe_member(group, member) for member in group.members.values()],
+            authorized_operations=operations,
+        )
+
+    def _describe_member(self, group: ConsumerGroup, member: ConsumerMember) -> Any:
+        return messages.ConsumerGroupDescribeResponse.Member(
+            member_id=member.member_id,
+            instance_id=member.metadata.instance_id,
+            rack_id=member.metadata.rack_id,
+            member_epoch=member.current.epoch,
+            client_id=member.metadata.client_id,
+            client_host=member.metadata.client_host,
+            subscribed_topic_names=list(member.metadata.topics),
+            subscribed_topic_regex=member.metadata.regex or "",
+            assignment=self._assignment(member.current.assigned),
+            target_assignment=self._assignment(group.target.get(member.member_id, frozenset())),
+            member_type=CONSUMER_MEMBER,
+        )
+
+    def _assignment(self, partitions: Iterable[Partition]) -> Any:
+        response = messages.ConsumerGroupDescribeResponse
+        topics = [
+            response.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            for topic_id, indexes in _by_topic(partitions).items()
+            if (name := self._topics.name_of(topic_id)) is not None
+        ]
+        return response.Assignment(topic_partitions=topics)
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:
+    by_topic: dict[bytes, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        by_topic.setdefault(topic_id, []).append(index)
+    return by_topic
