@@ -82,6 +82,9 @@ class Runner:
                 self.console.print("\nquery stopped", style="dim")
         finally:
             query.close()
+            dropped = ", ".join(f"{reason} {count}" for reason, count in query.dropped().items() if count)
+            if dropped and not self.is_json:
+                self.console.print(f"records left out: {dropped}", style="yellow", markup=False, highlight=False)
 
     def _lines(self, query: PushQuery) -> Iterator[str]:
         if self.is_json:

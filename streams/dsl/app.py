@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName
 
 from .. import graph as g
 from .binding import Scope, bind
@@ -140,7 +141,12 @@ class App:
         from ..runtime import EngineOptions, run_app
 
         plan = self.plan()
-        settings = EngineOptions(**{"state_dir": Path(self.state_dir), **self.options, **options})
+        chosen = {"state_dir": Path(self.state_dir), **self.options, **options}
+        known = [field.name for field in fields(EngineOptions)]
+        for name in chosen:
+            if name not in known:
+                raise UnknownName("option of the engine", name, known)
+        settings = EngineOptions(**chosen)
         if not isinstance(self.log, str):
             return run_app(plan, self.log, settings)
         with connect(self.log) as log:
