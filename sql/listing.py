@@ -72,12 +72,13 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
     for query in sorted(context.catalog.queries.values(), key=lambda q: q.id):
         found = status.get(query.id)
         state = "NOT HERE" if found is None else str(found.state).upper()
-        shown = (found.records_in, found.records_out, found.lag_records) if found else (None, None, None)
+        shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
         rows.append((query.id, state, query.sink, *shown, query.statement))
     columns = (
         *_columns("QUERY", "STATE", "SINK"),
         Column("RECORDS IN", BIGINT),
         Column("RECORDS OUT", BIGINT),
+        Column("DROPPED", BIGINT),
         Column("LAG", BIGINT),
         Column("STATEMENT", STRING),
     )

@@ -17,6 +17,7 @@ from . import ast
 from .ast import Span
 from .ast_builder import AstBuilder
 from .errors import SqlError, StatementError, SyntaxFault
+from .parser_cache import cached_parser
 from .scripts import StatementText, split_script, substitute
 from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 
@@ -28,7 +29,11 @@ _ALL_EXPECTED_MAX = 8
 @lru_cache(maxsize=1)
 def _grammar() -> Lark:
     text = resources.files(__package__).joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(text, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=True)
+    return cached_parser(text, _build_parser)
+
+
+def _build_parser(grammar: str) -> Lark:
+    return Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=True)
 
 
 def parse_script(text: str, variables: dict[str, str] | None = None) -> list[tuple[StatementText, ast.Statement]]:

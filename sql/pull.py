@@ -69,14 +69,30 @@ def run_pull(query: ast.Query, context: Context, log: Log, materialized: Callabl
     """
     pull = _bind(query, context)
     found: list[tuple[Any, ...]] = []
-    rows, note = _candidates(pull, log, materialized(pull.source))
+    skipped = _Skipped()
+    rows, note = _candidates(pull, log, materialized(pull.source), skipped)
     for row in rows:
         if pull.limit is not None and len(found) >= pull.limit:
             break
         if pull.where is None or _value(pull.where, row) is True:
             found.append(tuple(_value(e, row) for _, e in pull.columns))
     columns = tuple(Column(name, e.type) for name, e in pull.columns)
-    return Rows(pull.source.name, columns, tuple(found), note)
+    return Rows(pull.source.name, columns, tuple(found), note + skipped.note())
+
+
+class _Skipped:
+    """Counts records that could not be decoded, and keeps the first cause."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+
+    def add(self, topic: str, partition: int, offset: int, cause: object) -> None:
+        self.count += 1
+        self.first = self.first or f"{topic}[{partition}] offset {offset}: {cause}"
+
+    def note(self) -> str:
+        return f"; {self.count} record(s) left out, the first {self.first}" if self.count else ""
 
 
 def _value(e: x.Expr, row: ValueRow) -> Any:
@@ -163,13 +179,13 @@ def _fixed_column(e: ast.Expression) -> tuple[str | None, list[ast.Expression]]:
 # ------------------------------------------------------------------------------------------------ rows
 
 
-def _candidates(pull: _Pull, log: Log, materialized: Materialized | None) -> tuple[Iterator[ValueRow], str]:
+def _candidates(pull: _Pull, log: Log, materialized: Materialized | None, skipped: _Skipped) -> tuple[Iterator[ValueRow], str]:
     if materialized is not None:
         state = _State.of(materialized)
         if state is not None and state.is_complete(log):
             how = "a scan of its state" if pull.keys is None else f"{len(pull.keys)} key(s) of its state"
             return state.rows(pull.keys), f"read from {how}"
-    return _topic_rows(pull.source, log), f"read from topic {pull.source.topic}, start to end"
+    return _topic_rows(pull.source, log, skipped), f"read from topic {pull.source.topic}, start to end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +273,7 @@ class _State:
         return row
 
 
-def _topic_rows(source: SourceInfo, log: Log) -> Iterator[ValueRow]:
+def _topic_rows(source: SourceInfo, log: Log, skipped: _Skipped) -> Iterator[ValueRow]:
     """Read a topic once: all records of a stream, the latest of each key of a table."""
     key_format = source.key_format if source.key else FormatSpec("NONE")
     decode_key, decode_value = serde(key_format, source.key).decode, serde(source.value_format, source.value).decode
@@ -270,7 +286,8 @@ def _topic_rows(source: SourceInfo, log: Log) -> Iterator[ValueRow]:
             data, start = data[:-8], int.from_bytes(data[-8:], "big")
         try:
             key, value = decode_key(data), decode_value(record.value)
-        except DecodeError:
+        except DecodeError as e:
+            skipped.add(record.topic, record.partition, record.offset, e)
             continue
         if value is None:
             if source.is_table and record.key is not None:

@@ -73,4 +73,4 @@ def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str =
     except BaseException:
         folder.cleanup()
         raise
-    return PushQuery(plan.id, plan.value, rows, limit=plan.limit, check=check, stop=stop)
+    return PushQuery(plan.id, plan.value, rows, limit=plan.limit, check=check, stop=stop, dropped=lambda: engine.status().dropped)

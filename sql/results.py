@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,9 +56,10 @@ class PushQuery:
         limit: int | None,
         check: Callable[[], BaseException | None],
         stop: Callable[[], None],
+        dropped: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self.query_id, self.columns, self.limit = query_id, columns, limit
-        self._rows, self._check, self._stop = rows, check, stop
+        self._rows, self._check, self._stop, self._dropped = rows, check, stop, dropped
         self._is_cancelled = False
         self._is_stopped = False
 
@@ -93,6 +94,10 @@ class PushQuery:
         if not self._is_stopped:
             self._is_stopped = True
             self._stop()
+
+    def dropped(self) -> Mapping[str, int]:
+        """Return how many records were left out, by reason (decode, expression, late, null_key, ...)."""
+        return self._dropped()
 
     def __enter__(self) -> PushQuery:
         return self

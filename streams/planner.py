@@ -21,6 +21,7 @@ from .expr import Side
 from .seams import OutputTopic, Plan, SubTopology
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _KEY_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES})
 
 
@@ -57,14 +58,25 @@ def check(topology: g.Topology) -> g.Topology:
         if store is not None:
             if not _NAME.match(store):
                 raise InvalidInput(f"store name {store!r} of {name!r}: use letters, digits, '.', '_' and '-'")
+            _check_topic(changelog_topic(topology.name, store), name)
             if store in stores:
                 raise InvalidInput(
                     f"two nodes, {stores[store]!r} and {name!r}, keep a store {store!r}: give one of them store='...'"
                 )
             stores[store] = name
+        if isinstance(node, g.Source | g.Sink | g.Repartition):
+            _check_topic(node.topic, name)
         _check_node(node, [seen[source] for source in node.inputs])
         seen[name] = node
     return topology
+
+
+def _check_topic(topic: str, node: str) -> None:
+    if not _TOPIC.match(topic) or topic in (".", ".."):
+        raise InvalidInput(
+            f"{node!r} needs a topic {topic!r}, but topics have up to 249 letters, digits, '.', '_' and '-': "
+            "pass a (shorter) name='...'"
+        )
 
 
 def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
@@ -182,6 +194,7 @@ def _repartition(
         if existing.key_format == key_format:
             return replace(existing, keeps_null_keys=existing.keeps_null_keys or keeps_null_keys)
         name = f"{source.name}-{consumer.name}-repartition"
+    _check_topic(f"{topology.name}-{name}", source.name)
     return g.Repartition(
         name=name, schema=source.schema, kind=g.EdgeKind.STREAM, inputs=(source.name,),
         topic=f"{topology.name}-{name}", partitions=None, key_format=key_format,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
@@ -24,9 +25,13 @@ LEADER_EPOCH = 0
 """Leader epoch of every partition: without replicas the leader never changes."""
 
 MAX_TOPIC_PARTITIONS = 10_000
+PARALLEL_FROM = 16
+DISK_THREADS = 16
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _log = logging.getLogger("logflume.broker")
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 FlushCallback = Callable[[Exception | None], None]
 
@@ -199,11 +204,8 @@ class Core:
 
     def close(self) -> None:
         """Checkpoint and close every log, so that the next start scans nothing."""
-        for partition in self.partitions.values():
-            try:
-                partition.log.close()
-            except LogflumeError as error:
-                _log.error("cannot close %s-%d: %s", partition.log.topic, partition.log.partition, error)
+        for _ in _map_in_threads(_close, [partition.log for partition in self.partitions.values()]):
+            pass
         self.partitions.clear()
 
     def _check_count(self, count: int) -> None:
@@ -216,8 +218,11 @@ class Core:
     def _open(self, topic: Topic, indexes: range) -> None:
         config, now_ms, topic_id = self.config.log_config(topic.configs), self.clock.wall_ms(), topic.topic_id.hex()
         compression_type = self.config.lookup_topic("compression.type", topic.configs).value
-        for index in indexes:
-            log = self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms)
+
+        def open_one(index: int) -> PartitionLog:
+            return self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms)
+
+        for index, log in zip(indexes, _map_in_threads(open_one, indexes), strict=True):
             self.partitions[topic.name, index] = Partition(log, compression_type)
             if log.recovery.truncated_bytes:
                 _log.warning(
@@ -234,15 +239,32 @@ class Core:
                 partition.log.config, partition.compression_type = config, compression_type
 
     def _delete_logs(self, topic: Topic) -> None:
-        on_disk = self.data_dir.partitions()
-        for index in range(topic.partition_count):
-            partition = self.partitions.pop((topic.name, index), None)
-            if partition is not None:
-                self.data_dir.delete_partition(partition.log)
-                partition.wake()
-            elif (topic.name, index) in on_disk and topic.name not in self.cluster.topics:
-                self.data_dir.delete_directory(topic.name, index)
+        partitions = [self.partitions.pop((topic.name, index), None) for index in range(topic.partition_count)]
+        opened = [partition for partition in partitions if partition is not None]
+        for _ in _map_in_threads(self.data_dir.delete_partition, [partition.log for partition in opened]):
+            pass
+        for partition in opened:
+            partition.wake()
+        for name, index in self.data_dir.partitions():
+            if name == topic.name and name not in self.cluster.topics:
+                self.data_dir.delete_directory(name, index)
         self.cluster.finish_delete(topic)
+
+
+def _close(log: PartitionLog) -> None:
+    try:
+        log.close()
+    except LogflumeError as error:
+        _log.error("cannot close %s-%d: %s", log.topic, log.partition, error)
+
+
+def _map_in_threads(function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+    """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""
+    if len(items) < PARALLEL_FROM:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(DISK_THREADS) as pool:
+        yield from pool.map(function, items)
 
 
 def check_topic_name(name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
@@ -99,9 +100,14 @@ def parse_exactly(data: bytes) -> Any:
         DecodeError: not JSON, or nested too deeply.
     """
     try:
-        return json.loads(data, parse_float=Decimal, parse_constant=_refuse_constant)
+        return _exact_parser().decode(str(data, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"not JSON: {error} (starts with {bytes(data[:40])!r})") from None
+
+
+@cache
+def _exact_parser() -> json.JSONDecoder:
+    return json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> Any:

@@ -57,6 +57,8 @@ class _Run:
 
 def run_case(case: Case, library: Library) -> Outcome:
     """Run a case and judge it. Never raises for what the case is about."""
+    if case.skip:
+        return Outcome(case, Verdict.SKIPPED, case.skip)
     if case.fault:
         return Outcome(case, Verdict.FAILED, case.fault)
     if not case.is_enabled:

@@ -15,7 +15,7 @@ class Calls:
 
     def __call__(self, message: Any, version: int) -> Any:
         name = type(message).__name__.removesuffix("Request")
-        return self.broker.submit(name, version, message).result(20)
+        return self.broker.submit(name, version, message).result(60)
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> Any:
         """Create a topic; returns its result."""

@@ -188,3 +188,29 @@ def test_show_describe_and_explain(engine: SqlEngine) -> None:
     assert "Filter [WHERE] (V > 1.0)" in text
     assert len(rows(engine, "SHOW FUNCTIONS")) == 149
     assert isinstance(run(engine, "UNSET 'auto.offset.reset'")[0], Message)
+
+
+def test_records_that_do_not_fit_are_counted_never_silent(engine: SqlEngine, log: Log) -> None:
+    run(engine, SETUP)
+    producer = log.producer()
+    for value in (b"no json", b'{"V": "x"}', b'{"V": 8}'):
+        producer.send("s", value, key=b"\0\0\0\1", timestamp_ms=5)
+    producer.flush()
+    producer.close()
+    (found,) = run(engine, "SELECT V FROM S WHERE V > 3")
+    assert sorted(found.rows) == [(4.0,), (8.0,)]
+    assert "2 record(s) left out, the first s[" in found.note
+    (push,) = run(engine, "SELECT V FROM S EMIT CHANGES LIMIT 4")
+    assert sorted(r.values for r in push) == [(1.5,), (2.5,), (4.0,), (8.0,)]
+    assert push.dropped() == {"decode": 2}
+    run(engine, "CREATE STREAM O AS SELECT ID, V FROM S")
+    eventually(lambda: rows(engine, "SHOW QUERIES")[0][3:6], (6, 4, 2))
+
+
+def test_a_source_in_use_cannot_be_dropped(engine: SqlEngine) -> None:
+    run(engine, SETUP + "CREATE STREAM O AS SELECT ID, V FROM S;")
+    with pytest.raises(StatementError, match="terminate them before dropping"):
+        run(engine, "DROP STREAM S")
+    run(engine, "DROP STREAM O; DROP STREAM S DELETE TOPIC;")
+    assert rows(engine, "SHOW STREAMS") == []
+    assert rows(engine, "SHOW QUERIES") == []

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lark import Lark
 
 from logflume.sql import ast
 from logflume.sql.errors import SyntaxFault
 from logflume.sql.format import expression_text, statement_text
 from logflume.sql.parser import parse_expression, parse_script, parse_statement
+from logflume.sql.parser_cache import cached_parser
 from logflume.sql.scripts import is_complete, split_script, substitute
 
 STATEMENTS = [
@@ -126,6 +129,25 @@ def test_variables_cannot_add_syntax() -> None:
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(SyntaxFault, match="nested"):
         parse_statement("SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM s")
+
+
+def test_parser_tables_are_kept_and_a_damaged_file_is_no_harm(tmp_path: Path) -> None:
+    built: list[str] = []
+
+    def build(grammar: str) -> Lark:
+        built.append(grammar)
+        return Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=True)
+
+    grammar = 'start: "a" WORD\nWORD: /[a-z]+/\n%ignore " "'
+    for _ in range(2):
+        assert cached_parser(grammar, build, folder=tmp_path).parse("a word").children == ["word"]
+    assert len(built) == 1
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(b"damaged")
+    assert cached_parser(grammar, build, folder=tmp_path).parse("a word").children == ["word"]
+    kept.chmod(0o666)
+    cached_parser(grammar, build, folder=tmp_path)
+    assert len(built) == 3
 
 
 WORDS = [

@@ -84,7 +84,13 @@ def test_what_it_does_not_know_fails_loudly(tmp_path: Path) -> None:
     unknown_format = {**GOOD, "statements": [STATEMENTS[0].replace("JSON", "JSONX"), STATEMENTS[1]]}
     outcomes = run(tmp_path, unknown_record_key)
     assert "did you mean 'value'" in outcomes[0]["reason"]
-    assert "did you mean 'outputs'" in run(tmp_path, unknown_key)[0]["error"]
+    outcomes = run(tmp_path, unknown_key, GOOD)
+    assert "did you mean 'outputs'" in outcomes[0]["reason"]
+    assert [o["verdict"] for o in outcomes[:2]] == ["failed", "passed"]
+    (tmp_path / "broken.json").write_text("{")
+    lines: list[str] = []
+    assert run_cases([tmp_path / "broken.json"], write=lines.append) == 2
+    assert "not a JSON file of cases" in lines[0]
     assert run(tmp_path, unknown_format)[0]["verdict"] == "failed"
 
 

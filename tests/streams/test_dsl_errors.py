@@ -77,3 +77,24 @@ def test_one_topic_is_not_read_in_two_ways() -> None:
 def test_a_window_needs_a_size() -> None:
     with pytest.raises(InvalidInput, match="a window needs a size"):
         lf.tumbling()
+
+
+def test_an_internal_topic_that_cannot_exist_asks_for_a_name() -> None:
+    app = lf.App("delays")
+    app.stream("flights", Flight).group_by(col.carrier, name="by carrier").count(name="n").to("out")
+    with pytest.raises(InvalidInput, match=r"'delays-by carrier-repartition'.*pass a \(shorter\) name="):
+        app.plan()
+
+
+def test_a_store_name_that_is_too_long_is_refused() -> None:
+    app = lf.App("delays")
+    app.stream("flights", Flight).group_by_key().count(name="n" * 201).to("out")
+    with pytest.raises(InvalidInput, match="store name"):
+        app.plan()
+
+
+def test_an_unknown_engine_option_names_the_near_one() -> None:
+    app = lf.App("delays", comit_interval_ms=5)
+    app.stream("flights", Flight).to("out")
+    with pytest.raises(UnknownName, match="did you mean 'commit_interval_ms'"):
+        app.run()
