@@ -55,7 +55,7 @@ def story(start: Any, log: Log, address: str) -> bool:
     for name in ("airlines", "airports", "planes", "weather"):
         run("connect", "run", f"examples/flights/{name}.toml", "--once", "--bootstrap", address)
     run("sql", "-f", "examples/queries.sql", "--bootstrap", address)
-    app = start("topology", "run", "examples/delays.py", "--bootstrap", address)
+    app = start("topology", "run", "examples/delays.py", "--state-dir", "demo-data/state", "--bootstrap", address)
     start("flights", *source(address))
     watch(log, address, FIRST_PART_S)
     run("sql", "-f", "examples/pull.sql", "--bootstrap", address, shown=True)
@@ -190,7 +190,7 @@ def kill_and_restart(start: Any, app: subprocess.Popen[bytes], log: Log, address
     app.wait()
     before = count(log, ("delays",))["delays"]
     killed_at = time.monotonic()
-    start("topology", "run", "examples/delays.py", "--bootstrap", address)
+    start("topology", "run", "examples/delays.py", "--state-dir", "demo-data/state", "--bootstrap", address)
     while count(log, ("delays",))["delays"] == before and time.monotonic() - killed_at < 60:
         time.sleep(0.02)
     pause_s = time.monotonic() - killed_at
