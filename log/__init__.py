@@ -25,7 +25,7 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
-    from .client import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort, connect
+    from .client import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort, connect, default_where
     from .interfaces import (
         Admin,
         Consumer,
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from .records import Chunk, Headers, Record, TopicPartition
 
 _LAZY = {
-    **dict.fromkeys(("ClientClosed", "OffsetOutOfRange", "ProducerFenced", "TransactionMustAbort", "connect"), "client"),
+    **dict.fromkeys(
+        ("ClientClosed", "OffsetOutOfRange", "ProducerFenced", "TransactionMustAbort", "connect", "default_where"), "client"
+    ),
     **dict.fromkeys(
         (
             "Admin",
@@ -100,6 +102,7 @@ __all__ = [
     "TransportError",
     "UnknownName",
     "connect",
+    "default_where",
     "key_partitions",
     "load_kernels",
     "near_matches",

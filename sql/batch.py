@@ -15,6 +15,7 @@ from . import ast
 from .engine import Session, SqlEngine
 from .errors import StatementError
 from .parser import parse_statement
+from .pull_service import has_worker
 from .render import RowLines, error_text, print_message, print_rows, row_json
 from .results import PushQuery, PushRow, Rows
 from .scripts import split_script
@@ -34,10 +35,12 @@ def default_state_dir(where: str) -> Path:
 
 
 @contextmanager
-def open_engine(where: str, *, state_dir: Path | None = None, runs_queries: bool = True) -> Iterator[SqlEngine]:
-    """Open the log and an engine on it; close both at the end."""
-    with connect(where) as log, SqlEngine(log, state_dir or default_state_dir(where), runs_queries=runs_queries) as engine:
-        yield engine
+def open_engine(where: str, *, state_dir: Path | None = None) -> Iterator[SqlEngine]:
+    """Open the log and an engine on it; close both at the end. Persistent queries run here only if no worker runs them."""
+    with connect(where) as log:
+        runs_queries = not has_worker(log)
+        with SqlEngine(log, state_dir or default_state_dir(where), runs_queries=runs_queries) as engine:
+            yield engine
 
 
 class Runner:

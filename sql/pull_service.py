@@ -13,23 +13,21 @@ import socket
 import threading
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import msgspec
-import uvicorn
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from logflume.log import LogflumeError, TopicPartition
 from logflume.log.interfaces import Log
 from logflume.log.schemas import Column
 
-from .engine import SqlEngine
 from .results import Rows
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+
+    from .engine import SqlEngine
 
 WORKERS_TOPIC = "_logflume-sql-workers"
 BODY_BYTES_MAX = 1 << 20
@@ -41,6 +39,10 @@ class PullService:
     """Serves pull queries of an engine on a free loopback port until closed. Context manager."""
 
     def __init__(self, engine: SqlEngine, log: Log) -> None:
+        import uvicorn
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+
         self._engine, self._log = engine, log
         routes = [Route("/pull", self._pull, methods=["POST"])]
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -65,6 +67,9 @@ class PullService:
         self._server.run(sockets=[self._socket])
 
     async def _pull(self, request: Request) -> JSONResponse:
+        from starlette.concurrency import run_in_threadpool
+        from starlette.responses import JSONResponse
+
         body = b""
         async for part in request.stream():
             body += part
@@ -156,8 +161,19 @@ def addresses(log: Log) -> list[str]:
     return [address for address in reversed(newest.values()) if address]
 
 
+def has_worker(log: Log) -> bool:
+    """Return whether a worker that runs the persistent queries is up."""
+    for address in addresses(log):
+        host, _, port = address.rpartition(":")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S):
+            return True
+    return False
+
+
 def ask(log: Log, sql: str, properties: Mapping[str, str]) -> Rows | None:
     """Let a worker answer a pull query; None when none is there that does."""
+    import httpx
+
     for address in addresses(log):
         timeout = httpx.Timeout(ASK_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         try:

@@ -1,4 +1,4 @@
-"""Runs the persistent queries of a log in a process of their own, following what shells and servers create and terminate."""
+"""Runs the persistent queries of a log in a process of its own, following what shells and servers create and terminate."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from logflume.log import LogflumeError, connect
 
 from .batch import default_state_dir
 from .engine import SqlEngine
+from .pull_service import PullService
 
 _log = logging.getLogger("logflume.sql")
-FOLLOW_EVERY_S = 1.0
+FOLLOW_EVERY_S = 0.1
 
 
 def run_worker(where: str, stop: threading.Event, *, state_dir: Path | None = None) -> None:
-    """Run until `stop` is set. Commands of other engines are taken in within `FOLLOW_EVERY_S`.
+    """Run until `stop` is set, answering pull queries of other processes. New commands are taken in within `FOLLOW_EVERY_S`.
 
     Raises:
         LogflumeError: the log cannot be opened, or the commands cannot be read at the start.
     """
-    with connect(where) as log, SqlEngine(log, state_dir or default_state_dir(where)) as engine:
+    with connect(where) as log, SqlEngine(log, state_dir or default_state_dir(where)) as engine, PullService(engine, log):
         while not stop.wait(FOLLOW_EVERY_S):
             try:
                 engine.catch_up()

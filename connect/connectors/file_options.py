@@ -41,6 +41,8 @@ def _no_conflict(config: Config) -> Iterable[Problem]:
         yield Problem("replay.speed", "needs timestamp.columns: event time sets the pace")
     if config.flag("timestamp.order.check") and not config.items("timestamp.columns"):
         yield Problem("timestamp.order.check", "needs timestamp.columns")
+    if config.integer("timestamp.fixed.ms") >= 0 and config.items("timestamp.columns"):
+        yield Problem("timestamp.fixed.ms", "excludes timestamp.columns: the event time is either fixed or in columns")
     if config.items("sort.by") and config.flag("follow"):
         yield Problem("sort.by", "a file that is followed cannot be sorted; set follow = false")
     if config.flag("follow") and config.text("format") == "parquet":
@@ -94,6 +96,13 @@ FILE_SPEC = Spec(
             default="UTC",
             check=_known_zone,
             doc="Time zone (IANA name) of times without an offset.",
+        ),
+        Option(
+            name="timestamp.fixed.ms",
+            type=OptionType.INTEGER,
+            default=-1,
+            minimum=-1,
+            doc="One event time for all rows, in ms since 1970; 0 for tables that hold from the beginning. -1: not used.",
         ),
         Option(
             name="timestamp.order.check",

@@ -235,6 +235,8 @@ class _Shape:
         self._needs_key = "compact" in config.table("topic.config.*").get("cleanup.policy", "")
         times = config.items("timestamp.columns")
         self._time = EventTime(times, config.text("timestamp.format"), config.text("timestamp.zone")) if times else None
+        fixed_ms = config.integer("timestamp.fixed.ms")
+        self._fixed_ms = fixed_ms if fixed_ms >= 0 else None
         self.time_name = ", ".join(times) or None
         self.schema = RowSchema(key=tuple(columns[i] for i in self._key), value=tuple(columns[i] for i in self._value))
 
@@ -252,7 +254,8 @@ class _Shape:
 
     def _times(self, block: Block) -> tuple[I64, dict[int, _Reason]]:
         if self._time is None:
-            return np.full(len(block), time.time_ns() // 1_000_000, np.int64), {}
+            now_ms = time.time_ns() // 1_000_000 if self._fixed_ms is None else self._fixed_ms
+            return np.full(len(block), now_ms, np.int64), {}
         times, bad = self._time.of(self._columns, block.columns)
         return times, {index: _Reason(self.time_name, reason) for index, reason in bad}
 

@@ -2,5 +2,6 @@
 
 from .errors import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort
 from .log import Log, connect
+from .where import default_where
 
-__all__ = ["ClientClosed", "Log", "OffsetOutOfRange", "ProducerFenced", "TransactionMustAbort", "connect"]
+__all__ = ["ClientClosed", "Log", "OffsetOutOfRange", "ProducerFenced", "TransactionMustAbort", "connect", "default_where"]

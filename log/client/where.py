@@ -24,6 +24,11 @@ _HOST_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/,\[\]]+))
 UNIX_PREFIX = "unix:"
 
 
+def default_where() -> str:
+    """Return where the log is when nobody says: $LOGFLUME_BOOTSTRAP, else $LOGFLUME_DATA, else `./data`; directories absolute."""
+    return os.environ.get("LOGFLUME_BOOTSTRAP") or os.path.abspath(os.environ.get("LOGFLUME_DATA") or "data")
+
+
 def parse_where(where: str | os.PathLike[str]) -> Path | tuple[Address, ...]:
     """Return the data directory or the bootstrap addresses.
 

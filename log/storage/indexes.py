@@ -1,4 +1,4 @@
-"""The sparse indexes of one segment, in memory, and their file formats (Kafka's). Pure.
+"""The sparse indexes of one segment: Kafka's files, kept in memory as the very bytes of the file. Pure.
 
 Both are complete in memory while the segment is active; the files are written when it is sealed or checkpointed, with their
 checksum kept in the checkpoint, and rebuilt from the segment if that does not match.
@@ -9,87 +9,94 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 
-OFFSET_ENTRY = struct.Struct(">ii")
-TIME_ENTRY = struct.Struct(">qi")
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
 
 
 class OffsetIndex:
     """Entries (last offset of a batch, relative to the segment's base; position of that batch), ascending in both."""
 
-    __slots__ = ("offsets", "positions")
+    __slots__ = ("_data",)
 
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-        self.positions: list[int] = []
+    def __init__(self, data: bytes = b"") -> None:
+        """Take the content of a file whose checksum was compared."""
+        self._data = bytearray(data)
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return len(self._data) // _OFFSET_ENTRY.size
+
+    def _offset(self, i: int) -> int:
+        offset: int = _OFFSET_ENTRY.unpack_from(self._data, i * _OFFSET_ENTRY.size)[0]
+        return offset
+
+    def _position(self, i: int) -> int:
+        position: int = _OFFSET_ENTRY.unpack_from(self._data, i * _OFFSET_ENTRY.size)[1]
+        return position
+
+    @property
+    def last_position(self) -> int:
+        """Position of the last batch that is indexed; 0 without an entry."""
+        return self._position(len(self) - 1) if self._data else 0
 
     def add(self, relative_offset: int, position: int) -> None:
-        self.offsets.append(relative_offset)
-        self.positions.append(position)
+        self._data += _OFFSET_ENTRY.pack(relative_offset, position)
 
     def lookup(self, relative_offset: int) -> int:
         """Return a batch position from which a scan forward finds the batch that holds the offset; 0 without an entry."""
-        i = bisect_right(self.offsets, relative_offset)
-        return self.positions[i - 1] if i else 0
+        i = bisect_right(range(len(self)), relative_offset, key=self._offset)
+        return self._position(i - 1) if i else 0
 
     def boundary(self, position: int) -> int:
         """Return the largest indexed batch position <= `position`; 0 without an entry."""
-        i = bisect_right(self.positions, position)
-        return self.positions[i - 1] if i else 0
+        i = bisect_right(range(len(self)), position, key=self._position)
+        return self._position(i - 1) if i else 0
 
     def cut(self, position: int) -> None:
         """Drop the entries of batches at or beyond `position`."""
-        i = bisect_left(self.positions, position)
-        del self.offsets[i:], self.positions[i:]
+        i = bisect_left(range(len(self)), position, key=self._position)
+        del self._data[i * _OFFSET_ENTRY.size :]
 
     def to_bytes(self) -> bytes:
-        return b"".join(map(OFFSET_ENTRY.pack, self.offsets, self.positions))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> OffsetIndex:
-        index = cls()
-        for relative_offset, position in OFFSET_ENTRY.iter_unpack(data):
-            index.add(relative_offset, position)
-        return index
+        """Return the content of the file."""
+        return bytes(self._data)
 
 
 class TimeIndex:
     """Entries (largest timestamp so far in ms, relative last offset of the batch that has it), ascending in both."""
 
-    __slots__ = ("offsets", "timestamps_ms")
+    __slots__ = ("_data",)
 
-    def __init__(self) -> None:
-        self.timestamps_ms: list[int] = []
-        self.offsets: list[int] = []
+    def __init__(self, data: bytes = b"") -> None:
+        """Take the content of a file whose checksum was compared."""
+        self._data = bytearray(data)
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return len(self._data) // _TIME_ENTRY.size
+
+    def _entry(self, i: int) -> tuple[int, int]:
+        timestamp_ms, offset = _TIME_ENTRY.unpack_from(self._data, i * _TIME_ENTRY.size)
+        return timestamp_ms, offset
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The last entry, (-1, -1) without one."""
+        return self._entry(len(self) - 1) if self._data else (-1, -1)
 
     def add(self, timestamp_ms: int, relative_offset: int) -> None:
         """Add an entry, unless the timestamp is not larger than the last one's."""
-        if not self.timestamps_ms or timestamp_ms > self.timestamps_ms[-1]:
-            self.timestamps_ms.append(timestamp_ms)
-            self.offsets.append(relative_offset)
+        if not self._data or timestamp_ms > self.last[0]:
+            self._data += _TIME_ENTRY.pack(timestamp_ms, relative_offset)
 
     def lookup(self, timestamp_ms: int) -> int:
         """Return a relative offset before which every record is older than `timestamp_ms`; 0 without an entry."""
-        i = bisect_left(self.timestamps_ms, timestamp_ms)
-        return self.offsets[i - 1] if i else 0
+        i = bisect_left(range(len(self)), timestamp_ms, key=lambda i: self._entry(i)[0])
+        return self._entry(i - 1)[1] if i else 0
 
     def cut(self, relative_offset: int) -> None:
         """Drop the entries of offsets at or beyond `relative_offset`."""
-        i = bisect_left(self.offsets, relative_offset)
-        del self.timestamps_ms[i:], self.offsets[i:]
+        i = bisect_left(range(len(self)), relative_offset, key=lambda i: self._entry(i)[1])
+        del self._data[i * _TIME_ENTRY.size :]
 
     def to_bytes(self) -> bytes:
-        return b"".join(map(TIME_ENTRY.pack, self.timestamps_ms, self.offsets))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> TimeIndex:
-        index = cls()
-        for timestamp_ms, relative_offset in TIME_ENTRY.iter_unpack(data):
-            index.timestamps_ms.append(timestamp_ms)
-            index.offsets.append(relative_offset)
-        return index
+        """Return the content of the file."""
+        return bytes(self._data)

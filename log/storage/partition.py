@@ -309,8 +309,14 @@ class PartitionLog:
         self._active = new
         self._durable_position = 0
         self._generation += 1
+        self._unload_sealed()
         with contextlib.suppress(DiskFull):  # the next checkpoint makes up for it; until then an open scans more
             self.save_checkpoint()
+
+    def _unload_sealed(self) -> None:
+        """Give up memory and descriptors of the sealed segments; what is read again is loaded again."""
+        for segment in self._segments[:-1]:
+            segment.unload()
 
     def _segment_at(self, offset: int) -> int:
         """Return the index of the segment that holds `offset`, or would."""
@@ -534,6 +540,7 @@ class PartitionLog:
         Forgets producers that were silent for producer.id.expiration.ms too. Only durable records are dropped.
         """
         self._check_usable()
+        self._unload_sealed()
         self._producers.expire(now_ms - self.config.producer_id_expiration_ms)
         if not self.config.is_deleted:
             return 0

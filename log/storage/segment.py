@@ -39,6 +39,7 @@ class Segment:
     """
 
     __slots__ = (
+        "_aborted",
         "_disk",
         "_file",
         "_indexes",
@@ -75,7 +76,8 @@ class Segment:
         self._stem = f"{directory}/{base_offset:020d}"
         self._suffix = suffix
         self._file: File | None = None
-        self._indexes: tuple[OffsetIndex, TimeIndex, list[AbortedTransaction]] | None = None
+        self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        self._aborted: list[AbortedTransaction] | None = None
         self._last_indexed_position = 0
         self.base_offset = base_offset
         self.index_interval_bytes = index_interval_bytes
@@ -88,7 +90,8 @@ class Segment:
         self.max_timestamp_ms = info.max_timestamp_ms if info else -1
         self.max_timestamp_offset = info.max_timestamp_offset if info else -1
         if info is None:
-            self._indexes = OffsetIndex(), TimeIndex(), []
+            self._indexes = OffsetIndex(), TimeIndex()
+            self._aborted = []
 
     @property
     def path(self) -> str:
@@ -115,7 +118,10 @@ class Segment:
     @property
     def aborted(self) -> list[AbortedTransaction]:
         """The aborted transactions whose markers lie in this segment, in order of marker."""
-        return self._load_indexes()[2]
+        if self._aborted is None:
+            assert self.info is not None, "a segment without a checkpoint has its indexes in memory"
+            self._aborted = self._read_aborted(self.info)
+        return self._aborted
 
     def write(self, buffers: Sequence[Buffer], header: BatchHeader) -> None:
         """Write a stamped batch at the end; on an error nothing is noted and the file may be longer than `size_bytes`."""
@@ -128,7 +134,7 @@ class Segment:
         if header.max_timestamp > self.max_timestamp_ms:
             self.max_timestamp_ms, self.max_timestamp_offset = header.max_timestamp, last_offset
         if position == 0 or position - self._last_indexed_position >= self.index_interval_bytes:
-            offset_index, time_index, _ = self._load_indexes()
+            offset_index, time_index = self._load_indexes()
             offset_index.add(last_offset - self.base_offset, position)
             if self.max_timestamp_offset >= 0:
                 time_index.add(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
@@ -199,6 +205,7 @@ class Segment:
     def forget_info(self) -> None:
         """Forget what a checkpoint knew, once the indexes are in memory: the segment is about to change."""
         self._load_indexes()
+        self._aborted = self.aborted
         self.info = None
 
     def corrupt(self, position: int, cause: object) -> CorruptLog:
@@ -210,20 +217,20 @@ class Segment:
 
     def cut(self, position: int, next_offset: int) -> None:
         """Shorten the segment to `position`, a batch's, after which offset `next_offset` follows."""
-        offset_index, time_index, aborted = self._load_indexes()
+        offset_index, time_index = self._load_indexes()
         offset_index.cut(position)
         time_index.cut(next_offset - self.base_offset)
-        aborted[:] = [each for each in aborted if each.last_offset < next_offset]
+        self._aborted = [each for each in self.aborted if each.last_offset < next_offset]
         i = bisect_left(self.recent_positions, position)
         del self.recent_last_offsets[i:], self.recent_positions[i:]
         self.file.truncate(position)
         self.size_bytes, self.next_offset = position, next_offset
-        self._last_indexed_position = offset_index.positions[-1] if len(offset_index) else 0
+        self._last_indexed_position = offset_index.last_position
         self.max_timestamp_ms = self.max_timestamp_offset = -1
         start = 0
         if len(time_index):
-            self.max_timestamp_ms = time_index.timestamps_ms[-1]
-            self.max_timestamp_offset = time_index.offsets[-1] + self.base_offset
+            self.max_timestamp_ms = time_index.last[0]
+            self.max_timestamp_offset = time_index.last[1] + self.base_offset
             start = self.position_of(self.max_timestamp_offset)
         for _, header in self.scan(start):
             if header.max_timestamp > self.max_timestamp_ms:
@@ -234,10 +241,10 @@ class Segment:
 
         Only aborted transactions are synced; the others are rebuilt if their checksums do not match.
         """
-        offset_index, time_index, aborted = self._load_indexes()
+        offset_index, time_index = self._load_indexes()
         if self.max_timestamp_offset >= 0:
             time_index.add(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
-        contents = (offset_index.to_bytes(), time_index.to_bytes(), pack_aborted(aborted))
+        contents = (offset_index.to_bytes(), time_index.to_bytes(), pack_aborted(self.aborted))
         for kind, content in zip(INDEX_SUFFIXES, contents, strict=True):
             if kind == ".txnindex" and not content:
                 self._disk.remove(self._path(kind))
@@ -253,19 +260,18 @@ class Segment:
         )
         return self.info
 
-    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex, list[AbortedTransaction]]:
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         if self._indexes is None:
             assert self.info is not None, "a segment without a checkpoint has its indexes in memory"
-            index, time_index = self._read_indexes(self.info)
-            self._indexes = index, time_index, self._read_aborted(self.info)
-            self._last_indexed_position = index.positions[-1] if len(index) else 0
+            self._indexes = self._read_indexes(self.info)
+            self._last_indexed_position = self._indexes[0].last_position
         return self._indexes
 
     def _read_indexes(self, info: SegmentInfo) -> tuple[OffsetIndex, TimeIndex]:
         """Return the indexes in the files, or rebuilt from the segment if a checksum does not match."""
         index_bytes, time_index_bytes = (self._disk.read_file(self._path(kind)) or b"" for kind in INDEX_SUFFIXES[:2])
         if crc32c(index_bytes) == info.index_crc and crc32c(time_index_bytes) == info.time_index_crc:
-            return OffsetIndex.from_bytes(index_bytes), TimeIndex.from_bytes(time_index_bytes)
+            return OffsetIndex(index_bytes), TimeIndex(time_index_bytes)
         self.rebuilt_indexes += 1
         index, time_index = OffsetIndex(), TimeIndex()
         max_timestamp_ms, max_offset, indexed_position = -1, -1, -self.index_interval_bytes
@@ -300,6 +306,13 @@ class Segment:
     def sync(self) -> None:
         """fdatasync the `.log` file."""
         self.file.sync()
+
+    def unload(self) -> None:
+        """Give up what can be read again (indexes, tail, open file), if a checkpoint knows the segment as it is."""
+        if self.info is not None and self.info.size_bytes == self.size_bytes:
+            self._indexes = self._aborted = self._file = None
+            self.recent_last_offsets.clear()
+            self.recent_positions.clear()
 
     def remove_indexes(self) -> None:
         """Remove the index files that can be rebuilt, once they are in memory."""

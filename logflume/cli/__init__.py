@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Command] = {
     "produce": Command("produce", "Write records from standard input or a file"),
     "consume": Command("consume", "Read records, from the beginning unless told otherwise"),
     "group": Command("group", "List, describe and reset consumer groups"),
+    "sql": Command("sql", "SQL shell; -e and -f run statements; `sql test` runs case files"),
     "connect": Command("connect", "Run, check and list connectors"),
     "run": Command("run", "Run a Python file that defines a topology"),
     "backfill": Command("backfill", "Compute a query's history on Spark and hand it to the live query"),
@@ -34,7 +36,7 @@ EXAMPLES = """\
 Examples:
   logflume serve --data ./data --listen 127.0.0.1:9092
   logflume topic create flights --partitions 4 --bootstrap 127.0.0.1:9092
-  logflume consume flights --from -5 --bootstrap 127.0.0.1:9092
+  logflume sql -e "SELECT * FROM flights EMIT CHANGES LIMIT 5;" --bootstrap 127.0.0.1:9092
 
 Where the log is: --data DIR opens it in this process (or joins the process that holds it), --bootstrap HOST:PORT
 speaks to a logflume broker or an Apache Kafka cluster. Without either: $LOGFLUME_BOOTSTRAP, $LOGFLUME_DATA, then ./data.
@@ -63,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0 done, 1 an error that was explained, 2 wrong usage."""
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
-        print(overview())
+        with contextlib.suppress(BrokenPipeError):
+            print(overview(), flush=True)
         return 0
     if args[0] in ("--version", "version"):
         from logflume import __version__

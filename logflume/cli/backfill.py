@@ -36,7 +36,7 @@ def backfill(
     file: Annotated[Path | None, typer.Argument(help="A Python file that makes an lf.App and ends with app.run().")] = None,
     execute: Annotated[str | None, typer.Option("--execute", "-e", metavar="SQL", help="A CREATE ... AS SELECT.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the cut; change nothing.")] = False,
-    engine: Annotated[Where, typer.Option(help="spark, or local for a history that one core can take.")] = Where.SPARK,
+    engine: Annotated[Where, typer.Option(help="spark, or local for a history one core can take.")] = Where.SPARK,
     follow: Annotated[
         bool, typer.Option("--follow", help="Run continuously on Structured Streaming instead of handing over.")
     ] = False,
@@ -49,7 +49,7 @@ def backfill(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Freeze a cut, compute [start, cut) as a batch job, install the result in one transaction; the live query goes on at the cut.
+    """Freeze a cut, compute [start, cut) as a batch job, install the result in one transaction; the live query goes on there.
 
     Example: logflume backfill -e "CREATE TABLE n AS SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier;" --dry-run
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.log import InvalidInput, LogflumeError
+from logflume.log import InvalidInput, LogflumeError, default_where
 
 if TYPE_CHECKING:
     from logflume.log import Log
@@ -25,10 +25,17 @@ Bootstrap = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for pipes.")]
 
 
-def make_app(help_text: str) -> typer.Typer:
-    """Return a typer app in the house style: plain help, no completion options, no pretty stack traces."""
+def make_app(help_text: str, *, has_default: bool = False) -> typer.Typer:
+    """Return a typer app in the house style: plain help, no completion options, no pretty stack traces.
+
+    `has_default`: without arguments it does something, instead of showing its help.
+    """
     return typer.Typer(
-        help=help_text, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, rich_markup_mode=None
+        help=help_text,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        no_args_is_help=not has_default,
+        rich_markup_mode=None,
     )
 
 
@@ -86,10 +93,7 @@ def where(data: str | None, bootstrap: str | None) -> str:
         return bootstrap
     if data:
         return os.path.abspath(data)
-    from_env = os.environ.get("LOGFLUME_BOOTSTRAP")
-    if from_env:
-        return from_env
-    return os.path.abspath(os.environ.get("LOGFLUME_DATA", "data"))
+    return default_where()
 
 
 def open_log(data: str | None, bootstrap: str | None) -> Log:

@@ -19,7 +19,7 @@ import typer
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows, where
 from logflume.log import LogflumeError
 
-app = make_app("")
+app = make_app("", has_default=True)
 FSYNC_TRIES = 20
 FREE_BYTES_MIN = 1 << 30
 FSYNC_MS_MAX = 20.0

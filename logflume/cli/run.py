@@ -19,6 +19,9 @@ app = make_app("")
 @app.command()
 def run(
     file: Annotated[Path, typer.Argument(help="A Python file that makes an lf.App and ends with app.run().")],
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the state of the topology is kept.")
+    ] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -30,5 +33,7 @@ def run(
         raise InvalidInput(f"no file {file}; expected a Python file such as examples/delays.py")
     address = where(data, bootstrap)
     os.environ["LOGFLUME_BOOTSTRAP" if bootstrap else "LOGFLUME_DATA"] = address
+    if state_dir is not None:
+        os.environ["LOGFLUME_STATE_DIR"] = str(state_dir)
     sys.path.insert(0, str(file.resolve().parent))
     runpy.run_path(str(file), run_name="__main__")

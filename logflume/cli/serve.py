@@ -16,7 +16,7 @@ from logflume.cli.common import make_app
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
 
-app = make_app("")
+app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
 
 

@@ -6,14 +6,14 @@ python -m logflume.cli.worker --bootstrap HOST:PORT --state-dir DIR
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import threading
 from pathlib import Path
 
-from logflume.log import LogflumeError, connect
-
-CATCH_UP_EVERY_S = 0.1
+from logflume.log import LogflumeError
+from logflume.sql.worker import run_worker
 
 
 def main() -> int:
@@ -22,29 +22,16 @@ def main() -> int:
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the broker")
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="where the state of the queries is kept")
     args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
     stopping = threading.Event()
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: stopping.set())
     try:
-        work(args.bootstrap, args.state_dir, stopping)
+        run_worker(args.bootstrap, stopping, state_dir=args.state_dir)
     except LogflumeError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def work(bootstrap: str, state_dir: Path, stopping: threading.Event) -> None:
-    """Follow the catalog: start what it gains, stop what it loses."""
-    from logflume.sql import SqlEngine
-    from logflume.sql.pull_service import PullService
-
-    with connect(bootstrap) as log, SqlEngine(log, state_dir) as engine, PullService(engine, log):
-        told = 0
-        while not stopping.wait(CATCH_UP_EVERY_S):
-            engine.catch_up()
-            for problem in engine.problems[told:]:
-                print(problem, file=sys.stderr, flush=True)
-            told = len(engine.problems)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from logflume.log import InvalidInput, UnknownName
+from logflume.log import InvalidInput, UnknownName, default_where
 
 from .. import graph as g
 from .binding import Scope, bind
@@ -28,8 +29,10 @@ class App:
 
     Args:
         name: letters, digits, `.`, `_` and `-`. Instances with one name share the work.
-        log: a directory (the log is opened in this process), the address of a broker ("host:9092"), or an open log.
-        state_dir: where state is kept on disk; by default `<data directory>-state`, or `./state` for a broker.
+        log: a directory (the log is opened in this process), the address of a broker ("host:9092"), or an open log; by default
+            $LOGFLUME_BOOTSTRAP, else $LOGFLUME_DATA, else `./data`.
+        state_dir: where state is kept on disk; by default $LOGFLUME_STATE_DIR, else `<data directory>-state`, or `./state` for a
+            broker.
         options: of the engine, by name (see `EngineOptions`).
 
     >>> import logflume.streams as lf
@@ -40,9 +43,9 @@ class App:
     ['lines', 'lines-filter', 'lines-by-value', 'lines-by-value-count', 'counts']
     """
 
-    def __init__(self, name: str, *, log: str | Log = "./data", state_dir: str | None = None, **options: Any) -> None:
-        self.name, self.log, self.options = name, log, options
-        self.state_dir = state_dir or _default_state_dir(log)
+    def __init__(self, name: str, *, log: str | Log | None = None, state_dir: str | None = None, **options: Any) -> None:
+        self.name, self.log, self.options = name, default_where() if log is None else log, options
+        self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name)
 
     def stream(

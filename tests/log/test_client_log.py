@@ -129,6 +129,33 @@ def test_a_poll_returns_no_more_than_was_asked_for(log: Log, topic: str) -> None
     assert seen == [b"%d" % i for i in range(1000)]
 
 
+def test_batches_beyond_the_brokers_limit_are_split_and_records_beyond_it_refused(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, configs={"max.message.bytes": "20000"})
+    producer = log.producer(batch_size=1_000_000)
+    values: list[bytes | None] = [b"%d" % i + bytes(1000) for i in range(200)]
+    futures = [producer.send(topic, value) for value in values]
+    sent = producer.send_chunk(topic, Chunk.from_columns(topic, [None] * 200, values, [1] * 200))
+    too_large = producer.send(topic, bytes(30_000))
+    assert [future.result(WAIT_S).offset for future in futures] == list(range(200))
+    assert sent.result(WAIT_S) == 200
+    with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+        too_large.result(WAIT_S)
+    producer.send(topic, b"after").result(WAIT_S)
+    assert [r.value for r in read_all(log, topic)[0]] == [*values, *values, b"after"]
+
+
+def test_records_larger_than_a_fetch_are_read(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, configs={"max.message.bytes": "9000000"})
+    producer = log.producer()
+    sizes = [10, 3_000_000, 20, 8_000_000, 30]
+    for size in sizes:
+        producer.send(topic, bytes(size))
+    producer.flush()
+    consumer = log.consumer(fetch_max_bytes=100_000)
+    consumer.assign([TopicPartition(topic, 0)])
+    assert [len(r.value or b"") for r in read(consumer, 5)] == sizes
+
+
 def test_out_of_range_is_handled_as_asked_and_reported(log: Log, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     log.admin().create_topic(topic)
     partition = TopicPartition(topic, 0)
