@@ -1,4 +1,4 @@
-"""Any well-formed request of any version, with any values: it is answered, the answer can be encoded, and the broker serves on."""
+"""Any well-formed request of any version, with any values, is answered, and the answer can be encoded."""
 
 import tempfile
 from collections.abc import Iterator
