@@ -333,8 +333,8 @@ class Session:
             for source in task.inputs:
                 self._owner.setdefault(source, []).append(task)
         _log.info("%s: %d tasks on %d partitions", self._around.plan.application, len(self.tasks), len(assigned))
-
         self._resume_restored()
+        self._on_tasks()
 
     def _is_current(self, task: Task, assigned: frozenset[TopicPartition]) -> bool:
         """Return whether an open task may go on: same inputs, and nobody else committed for it in between."""
@@ -370,14 +370,15 @@ class Session:
         self._purgeable = {tp: offset for tp, offset in self._purgeable.items() if tp not in set(partitions)}
 
     def _release(self, keys: Sequence[tuple[str, int]]) -> None:
-        for key in keys:
-            task = self.tasks.pop(key)
-            self._running.discard(task)
+        released = [self.tasks.pop(key) for key in keys]
+        self._running.difference_update(released)
+        if released:
+            self._on_tasks()
+        for task in released:
             self._on_release(task)
             self.restorer.remove(task)
             if task.state:
                 self._closer.close(task.state)
-        self._on_tasks()
 
     def _cross_gaps(self) -> None:
         """The log deleted records before they were fetched: go on or stop, as the setting says."""

@@ -11,7 +11,7 @@ Used by the task's thread only; other threads read committed entries from disk (
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -144,18 +144,30 @@ class Store:
         if self._db is not None and self.size_bytes() > self._memory_bytes:
             self._evict()
 
-    def restored(self, key: bytes, data: bytes | None, batch: Any) -> None:
-        """Take one changelog record: into the write batch, and out of memory where it may be stale."""
-        self.resident.pop(key, None)
-        if data is None:
-            batch.delete(self.disk_key(key))
-            return
-        self.codec.decode(data)
-        batch.put(self.disk_key(key), data)
+    def restored(self, keys: Sequence[bytes | None], values: Sequence[bytes | None], batch: Any) -> None:
+        """Take records of the changelog, in order: into the write batch, and out of memory where they may be stale.
+
+        Raises InvalidInput, CorruptLog for what this logflume did not write (the last record stands for its chunk).
+        """
+        newest = next((value for value in reversed(values) if value is not None), None)
+        if newest is not None:
+            self.codec.decode(newest)
+        disk_key, put = self.disk_key, batch.put
+        for key, data in zip(keys, values, strict=True):
+            if key is None:
+                continue
+            if data is None:
+                batch.delete(disk_key(key))
+            else:
+                put(disk_key(key), data)
+        known = [key for key in keys if key is not None]
+        if self.resident:
+            for key in known:
+                self.resident.pop(key, None)
         if self.layout is None:
             self._complete_from = _NEVER
-        else:
-            self._complete_from = max(self._complete_from, window_start(key) + 1)
+        elif known:
+            self._complete_from = max(self._complete_from, max(map(window_start, known)) + 1)
 
     def preload(self) -> None:
         """Read all entries into memory if they are few, so that `load` is free from then on."""

@@ -74,9 +74,7 @@ class TaskState:
     def restore(self, store: Store, keys: Sequence[bytes | None], values: Sequence[bytes | None], checkpoint: Checkpoint) -> None:
         """Take records of a store's changelog, in order, in one write batch."""
         batch = self.db.batch()
-        for key, value in zip(keys, values, strict=True):
-            if key is not None:
-                store.restored(key, value, batch)
+        store.restored(keys, values, batch)
         self.checkpoint = replace(checkpoint, written_s=self._wall_s())
         self.db.write(batch, self.checkpoint)
 
