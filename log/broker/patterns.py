@@ -7,8 +7,8 @@ repetition of something that itself repeats or branches, and more than three unb
 from __future__ import annotations
 
 import re
-from re import _constants as constants
-from re import _parser as parser
+from re import _constants as constants  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 LIMIT_CHARS = 1_024
