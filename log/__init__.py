@@ -25,7 +25,7 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
-    from .client import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort, connect, default_where
+    from .client import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort, connect, default_where, is_rebalance
     from .interfaces import (
         Admin,
         Consumer,
@@ -43,7 +43,16 @@ if TYPE_CHECKING:
 
 _LAZY = {
     **dict.fromkeys(
-        ("ClientClosed", "OffsetOutOfRange", "ProducerFenced", "TransactionMustAbort", "connect", "default_where"), "client"
+        (
+            "ClientClosed",
+            "OffsetOutOfRange",
+            "ProducerFenced",
+            "TransactionMustAbort",
+            "connect",
+            "default_where",
+            "is_rebalance",
+        ),
+        "client",
     ),
     **dict.fromkeys(
         (
@@ -103,6 +112,7 @@ __all__ = [
     "UnknownName",
     "connect",
     "default_where",
+    "is_rebalance",
     "key_partitions",
     "load_kernels",
     "near_matches",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from logflume.log.schemas import Column, FormatSpec
+from logflume.streams import expr as x
 from logflume.streams import graph as g
 
 from . import plan as p
@@ -31,11 +32,8 @@ class _Builder:
         match operator:
             case p.Scan():
                 return self._scan(operator)
-            case p.Filter(input, predicate, name):
-                source = self.build(input)
-                return self.add(
-                    name, g.Filter, schema=source.schema, kind=source.kind, inputs=(source.name,), predicate=predicate
-                )
+            case p.Filter():
+                return self._filter(operator)
             case p.Select(input, columns, name):
                 source = self.build(input)
                 schema = g.Schema(source.schema.key, _columns(columns), source.schema.window)
@@ -82,6 +80,20 @@ class _Builder:
             timestamp=operator.timestamp,
         )
 
+    def _filter(self, operator: p.Filter) -> g.Node:
+        """A filter of a source table keeps the rows that pass, so that one that never did puts out no tombstone."""
+        source = self.build(operator.input)
+        is_kept = source.kind is g.EdgeKind.TABLE and operator.name == "WHERE"
+        return self.add(
+            operator.name,
+            g.Filter,
+            schema=source.schema,
+            kind=source.kind,
+            inputs=(source.name,),
+            predicate=operator.predicate,
+            store=operator.name if is_kept else None,
+        )
+
     def _explode(self, input: p.Operator, columns: tuple[tuple[str, Any, bool], ...]) -> g.Node:
         source = self.build(input)
         value = tuple(Column(n, e.type.element if is_list else e.type) for n, e, is_list in columns)
@@ -115,12 +127,24 @@ def _columns(named: tuple[tuple[str, Any], ...]) -> tuple[Column, ...]:
     return tuple(Column(name, e.type) for name, e in named)
 
 
+def _with_key_names(builder: _Builder, last: g.Node, key: tuple[Column, ...]) -> g.Node:
+    """Give a key of several columns the names it is written with; a single one is written without a name."""
+    if len(key) < 2 or [c.name for c in key] == [c.name for c in last.schema.key]:
+        return last
+    named = tuple(
+        (column.name, x.ColumnRef(x.Side.KEY, old.name, old.type)) for column, old in zip(key, last.schema.key, strict=True)
+    )
+    schema = replace(last.schema, key=key)
+    return builder.add("KEY-NAMES", g.Rekey, schema=schema, kind=last.kind, inputs=(last.name,), key=named)
+
+
 def build_topology(plan: p.QueryPlan, *, watch: Any = None) -> g.Topology:
     """Build the topology of a query. A watched query ends in `watch`, a callable of (key, value, timestamp)."""
     builder = _Builder()
     last = builder.build(plan.root)
     if plan.output is not None:
         output = plan.output
+        last = _with_key_names(builder, last, output.key)
         builder.add(
             "SINK",
             g.Sink,

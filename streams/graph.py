@@ -182,7 +182,10 @@ class FlatMap(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rekey(Node):
-    """New key columns from expressions (the value may be kept or extended by a Project before). Marks the key as changed."""
+    """New key columns from expressions (the value may be kept or extended by a Project before). Marks the key as changed.
+
+    A null value gives null for what is computed from it, unless a plain callable takes the whole value: it is called with None.
+    """
 
     key: tuple[tuple[str, Expr], ...]
 

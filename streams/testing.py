@@ -46,6 +46,10 @@ class TestRecord:
     key: Any
     value: Any
     timestamp_ms: int
+    headers: Headers = field(default=(), repr=False)
+
+
+RawRecord = tuple[bytes | None, bytes | None, int, Headers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +144,11 @@ class TestOutput:
     def __init__(self, node: g.Sink) -> None:
         self._key = key_side(node.schema, node.key_format)
         self._value = value_side(node.schema, node.value_format)
-        self.raw: deque[tuple[bytes | None, bytes | None, int]] = deque()
+        self.raw: deque[RawRecord] = deque()
 
     def read(self) -> list[TestRecord]:
         """Return the records written since the last read, in order."""
-        found = [TestRecord(self._key.decode(k), self._value.decode(v), t) for k, v, t in self.raw]
+        found = [TestRecord(self._key.decode(k), self._value.decode(v), t, h) for k, v, t, h in self.raw]
         self.raw.clear()
         return found
 
@@ -182,7 +186,7 @@ class _Queue:
     """Records of an internal topic on their way."""
 
     topic: str
-    records: deque[tuple[bytes | None, bytes | None, int]] = field(default_factory=deque)
+    records: deque[RawRecord] = field(default_factory=deque)
 
 
 class TopologyTestDriver:
@@ -310,7 +314,7 @@ class TopologyTestDriver:
     ) -> None:
         """Take outputs of a task (the driver is its own `Outputs`)."""
         topic = self._topics[node]
-        records = list(zip(keys, values, timestamps_ms, strict=True))
+        records = list(zip(keys, values, timestamps_ms, headers or [()] * len(keys), strict=True))
         if topic in self._outputs:
             self._outputs[topic].raw.extend(records)
         if topic in self._readers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -91,15 +91,17 @@ class Core:
         flusher: Flusher,
         addresses: Mapping[str, Address],
         random_bytes: Callable[[int], bytes] = os.urandom,
+        disk_threads: int = DISK_THREADS,
     ) -> None:
         """Open every partition; finish deletions that were interrupted.
 
         Args:
             addresses: listener name -> address told to clients of that listener; filled in by the shell as it binds.
+            disk_threads: how many logs are opened, closed or deleted at a time; 1 for a disk that is not thread-safe.
 
         Raises StorageError, CorruptLog.
         """
-        self._disk = disk
+        self._disk, self._disk_threads = disk, disk_threads
         self.data_dir, self.config, self.clock, self.timers = data_dir, config, clock, timers
         self.addresses, self._flusher, self._random_bytes = addresses, flusher, random_bytes
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
@@ -204,8 +206,7 @@ class Core:
 
     def close(self) -> None:
         """Checkpoint and close every log, so that the next start scans nothing."""
-        for _ in _map_in_threads(_close, [partition.log for partition in self.partitions.values()]):
-            pass
+        self._for_logs(_close, [partition.log for partition in self.partitions.values()])
         self.partitions.clear()
 
     def _check_count(self, count: int) -> None:
@@ -222,7 +223,7 @@ class Core:
         def open_one(index: int) -> PartitionLog:
             return self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms)
 
-        for index, log in zip(indexes, _map_in_threads(open_one, indexes), strict=True):
+        for index, log in zip(indexes, self._for_logs(open_one, indexes), strict=True):
             self.partitions[topic.name, index] = Partition(log, compression_type)
             if log.recovery.truncated_bytes:
                 _log.warning(
@@ -241,8 +242,7 @@ class Core:
     def _delete_logs(self, topic: Topic) -> None:
         partitions = [self.partitions.pop((topic.name, index), None) for index in range(topic.partition_count)]
         opened = [partition for partition in partitions if partition is not None]
-        for _ in _map_in_threads(self.data_dir.delete_partition, [partition.log for partition in opened]):
-            pass
+        self._for_logs(self.data_dir.delete_partition, [partition.log for partition in opened])
         for partition in opened:
             partition.wake()
         for name, index in self.data_dir.partitions():
@@ -250,21 +250,19 @@ class Core:
                 self.data_dir.delete_directory(name, index)
         self.cluster.finish_delete(topic)
 
+    def _for_logs(self, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""
+        if len(items) < PARALLEL_FROM or self._disk_threads == 1:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(self._disk_threads) as pool:
+            return list(pool.map(function, items))
+
 
 def _close(log: PartitionLog) -> None:
     try:
         log.close()
     except LogflumeError as error:
         _log.error("cannot close %s-%d: %s", log.topic, log.partition, error)
-
-
-def _map_in_threads(function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""
-    if len(items) < PARALLEL_FROM:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(DISK_THREADS) as pool:
-        yield from pool.map(function, items)
 
 
 def check_topic_name(name: str) -> None:

@@ -17,6 +17,7 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 """Read, write, create, delete, alter, describe, describe configs, alter configs: bits by AclOperation code."""
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 BROKER_ENDPOINTS = 1
+NULL_NAME_FROM_VERSION = 12
 
 
 def metadata(core: Core, context: RequestContext, request: Any) -> Any:
@@ -36,7 +37,8 @@ def metadata(core: Core, context: RequestContext, request: Any) -> Any:
         try:
             topic = _find_or_create(core, asked, may_create=may_create)
         except LogflumeError as error:
-            answer = response.MetadataResponseTopic(name=asked.name, topic_id=asked.topic_id)
+            name = asked.name or "" if context.api_version < NULL_NAME_FROM_VERSION else asked.name
+            answer = response.MetadataResponseTopic(name=name, topic_id=asked.topic_id)
             answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             response.topics.append(answer)
             continue

@@ -142,7 +142,7 @@ class SimulatedTopics:
         return list(self.partitions)
 
     def name_of(self, topic_id: bytes) -> str | None:
-        name = topic_id.rstrip(b"\0").decode()
+        name = topic_id.rstrip(b"\0").decode(errors="replace")
         return name if name in self.partitions else None
 
     def id_of(self, topic: str) -> bytes | None:

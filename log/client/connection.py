@@ -57,10 +57,6 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._transport is not None and self._failure is None and not self._transport.is_closing()
 
-    @property
-    def pending_count(self) -> int:
-        return len(self._pending)
-
     def send(self, message: Any, *, timeout_s: float, max_version: int = 1 << 15) -> asyncio.Future[Any]:
         """Send a request in the version both sides hold; the future is that of the response (None at once for acks=0)."""
         has_v2 = self.features.get(TRANSACTION_V2, 0) >= 2

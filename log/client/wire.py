@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from logflume.log.errors import LogflumeError, TransportError
@@ -73,8 +73,6 @@ class _Slot:
     attempt: asyncio.Task[Connection] | None = None
     failures: int = 0
     not_before_s: float = 0.0
-    last_error: LogflumeError | None = None
-    waiters: list[Any] = field(default_factory=list)
 
 
 class WireChannel:

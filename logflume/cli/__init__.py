@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0 done, 1 an error that was explained, 2 wrong usage."""
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
-        print(overview())
+        with contextlib.suppress(BrokenPipeError):
+            print(overview(), flush=True)
         return 0
     if args[0] in ("--version", "version"):
         from logflume import __version__

@@ -38,6 +38,6 @@ class Driver:
         found: list[Output] = []
         for topic in self._sinks:
             written = self._driver.output(topic).raw
-            found += [Output(topic, key, value, time) for key, value, time in written]
+            found += [Output(topic, key, value, time, headers) for key, value, time, headers in written]
             written.clear()
         return found

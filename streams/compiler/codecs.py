@@ -54,10 +54,11 @@ def write_decode(
     kept = tuple(column for column in columns if column.name in used)
     names = [writer.local(identifier(column.name)) for column in kept]
     namespace.add("DecodeError", DecodeError)
-    nothing = " = ".join([*names, "None"]) if names else "pass"
+    nothing = " = ".join([*names, "None"])
     with writer.block(f"if {data} is None:"):
         writer.line(f"{null} = True")
-        writer.line(nothing)
+        if names:
+            writer.line(nothing)
     with writer.block("else:"):
         writer.line(f"{null} = False")
         if format.name == "JSON" and _is_fast(format, columns, kept):
@@ -169,7 +170,8 @@ def _write_serde(
             writer.line(text)
     with writer.block(f"if {row} is None:"):
         writer.line(f"{null} = True")
-        writer.line(" = ".join([*names, "None"]) if names else "pass")
+        if names:
+            writer.line(" = ".join([*names, "None"]))
     if names:
         with writer.block("else:"):
             if len(read) == len(names):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from logflume.log import InvalidInput
 
 from .. import graph as g
-from ..expr import Expr, Side
+from ..expr import Expr, Side, columns_used
 from .codecs import encode_fragment
 from .expressions import Fragment, identifier
 from .flow import Flow
@@ -169,7 +169,12 @@ def emit_rekey(generator: Generator, node: g.Node, flow: Flow, source: str) -> N
     flow = generator.with_whole(flow, source, [x for _, x in node.key])
     columns = {c: f for c, f in flow.columns.items() if c[0] is not Side.KEY and c[1] not in ("WINDOWSTART", "WINDOWEND")}
     for name, expr in node.key:
-        columns[Side.KEY, name] = generator.evaluate(expr, flow, node.name, f"key_{name}")
+        found = generator.evaluate(expr, flow, node.name, f"key_{name}")
+        if flow.null is not None and not sees_null(expr) and any(side is Side.VALUE for side, _ in columns_used(expr)):
+            target = generator.writer.local(identifier(f"key_{name}"))
+            generator.writer.line(f"{target} = None if {flow.null} else {found.code}")
+            found = Fragment(target, is_atom=True)
+        columns[Side.KEY, name] = found
     generator.forward(node.name, replace(flow, columns=columns, key=None, is_loaded=False))
 
 

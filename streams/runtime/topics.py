@@ -68,14 +68,19 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
     return TopicMap(partitions, changelogs, frozenset(internal))
 
 
+_SEGMENT_BYTES = str(50 * 1024**2)
 _REPARTITION_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 
 
 def changelog_configs(window: TimeWindow | None) -> dict[str, str]:
-    """Return a changelog's configs: compacted; for windows also deleted a day after their retention."""
+    """Return a changelog's configs: compacted; for windows also deleted a day after their retention.
+
+    Segments are small, for the one that is written to is never compacted.
+    """
     if window is None:
-        return {"cleanup.policy": "compact"}
-    return {"cleanup.policy": "compact,delete", "retention.ms": str(SegmentLayout(window).retention_ms + _DAY_MS)}
+        return {"cleanup.policy": "compact", "segment.bytes": _SEGMENT_BYTES}
+    retention_ms = SegmentLayout(window).retention_ms + _DAY_MS
+    return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms), "segment.bytes": _SEGMENT_BYTES}
 
 
 def _count(

@@ -49,7 +49,7 @@ class SimulatedBroker:
         self._start()
 
     def _start(self) -> None:
-        clock = SimulatedTime()
+        self.time = clock = SimulatedTime()
         self._data_dir = DataDir.open(self._path, disk=self.disk)
         try:
             self.core = Core(
@@ -60,6 +60,7 @@ class SimulatedBroker:
                 timers=clock,
                 flusher=self._flusher,
                 addresses={},
+                disk_threads=1,
             )
         except BaseException:
             self._data_dir.close()

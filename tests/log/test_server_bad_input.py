@@ -85,6 +85,15 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(server: Ser
         assert wire.call(messages.ApiVersionsRequest(), 3).error_code == 0, "the connection goes on"
 
 
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_an_unknown_topic_id_is_answered_in_every_version(server: ServerProcess, version: int) -> None:
+    request = messages.MetadataRequest
+    with Wire(server.port) as wire:
+        asked = request(topics=[request.MetadataRequestTopic(name=None if version > 11 else "", topic_id=b"?" * 16)])
+        (found,) = wire.call(asked, version).topics
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
 def test_pipelined_requests_are_answered_in_order(server: ServerProcess, topic: str) -> None:
     with Wire(server.port) as wire:
         wire.call(create_topic_request(topic), 7)

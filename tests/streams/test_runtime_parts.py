@@ -97,9 +97,10 @@ def _partitions(chunk: Chunk, partitions: int) -> list[tuple[int, Chunk]]:
 
 
 def test_changelogs_are_compacted_and_those_of_windows_expire() -> None:
-    assert changelog_configs(None) == {"cleanup.policy": "compact"}
+    assert changelog_configs(None) == {"cleanup.policy": "compact", "segment.bytes": "52428800"}
     configs = changelog_configs(TimeWindow(size_ms=3_600_000, advance_ms=3_600_000, grace_ms=600_000))
-    assert configs == {"cleanup.policy": "compact,delete", "retention.ms": str(3_600_000 + 600_000 + 86_400_000)}
+    retention_ms = str(3_600_000 + 600_000 + 86_400_000)
+    assert configs == {"cleanup.policy": "compact,delete", "retention.ms": retention_ms, "segment.bytes": "52428800"}
 
 
 @pytest.mark.parametrize(
