@@ -153,8 +153,9 @@ def json_keys(text: str) -> list[str] | None:
 
 
 def json_records(text: str) -> dict[str, str] | None:
+    """The entries of an object; each value as JSON, text with its quotes."""
     is_json, value = _maybe(text)
-    return {k: v if type(v) is str else write(v) for k, v in value.items()} if is_json and isinstance(value, dict) else None
+    return {k: write(v) for k, v in value.items()} if is_json and isinstance(value, dict) else None
 
 
 def to_json_string(value: Any, type: DataType) -> str:

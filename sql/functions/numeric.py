@@ -95,7 +95,12 @@ def sqrt(x: float) -> float:
 
 
 def cbrt(x: float) -> float:
-    return math.cbrt(x)
+    """The C library may miss a perfect cube by the last digit."""
+    root = math.cbrt(x)
+    if not math.isfinite(root):
+        return root
+    nearest = round(root)
+    return float(nearest) if nearest**3 == x else root
 
 
 def ln(x: float) -> float:

@@ -1,0 +1,152 @@
+"""Functions one by one: expression -> value, written and read as a user would."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logflume.sql.binding.expressions import Binder
+from logflume.sql.binding.scope import Scope
+from logflume.sql.errors import StatementError
+from logflume.sql.evaluate import evaluate
+from logflume.sql.functions.aggregates import AGGREGATES
+from logflume.sql.functions.distinct import distinct_add, distinct_count, distinct_merge, distinct_start
+from logflume.sql.functions.java_time import format_timestamp, parse_timestamp
+from logflume.sql.functions.library import builtin_library
+from logflume.sql.parser import parse_expression
+
+VALUES: dict[str, Any] = {
+    "ABS(-3) + SIGN(-2)": 2,
+    "CEIL(1.2E0)": 2.0,
+    "FLOOR(CAST(-1.25 AS DECIMAL(5, 2)))": Decimal("-2.00"),
+    "ROUND(2.5E0)": 3,
+    "ROUND(-2.5E0)": -2,
+    "ROUND(1.2350, 2)": Decimal("1.2400"),
+    "TRUNC(-1.29E0, 1)": -1.2,
+    "LOG(2, 8)": 3.0,
+    "LN(0)": -math.inf,
+    "CBRT(27)": 3.0,
+    "POWER(2, 10)": 1024.0,
+    "GREATEST(1, NULL, 2.5E0)": 2.5,
+    "LEAST('b', 'a')": "a",
+    "INITCAP('the qUICK  fox')": "The Quick  Fox",
+    "MASK('My Test $123')": "Xx-Xxxx--nnn",
+    "MASK('My Test $123', '*', NULL, '1', NULL)": "*y *est $111",
+    "MASK_LEFT('My Test $123', 4)": "Xx-Xest $123",
+    "MASK_RIGHT('My Test $123', 4)": "My Test -nnn",
+    "MASK_KEEP_LEFT('My Test $123', 4)": "My Txxx--nnn",
+    "MASK_KEEP_RIGHT('My Test $123', 4)": "Xx-Xxxx-$123",
+    "INSTR('corporate floor', 'or', 3)": 5,
+    "SUBSTRING('stream', -3, 2)": "ea",
+    "LPAD('7', 3, '0') || RPAD('x', 3, 'ab')": "007xab",
+    "CONCAT_WS('-', 'a', NULL, 'b')": "a-b",
+    "SPLIT('a,,b', ',')": ["a", "", "b"],
+    "SPLIT_TO_MAP('a:1/b:2/c', '/', ':')": {"a": "1", "b": "2"},
+    "REGEXP_SPLIT_TO_ARRAY('a1b22c', '[0-9]+')": ["a", "b", "c"],
+    "REGEXP_REPLACE('2024-05', '([0-9]+)-([0-9]+)', '$2/$1')": "05/2024",
+    "REGEXP_EXTRACT('([a-z]+)@', 'bob@x', 1)": "bob",
+    "ENCODE('4869', 'hex', 'utf8')": "Hi",
+    "FROM_BYTES(TO_BYTES('aGk=', 'base64'), 'ascii')": "hi",
+    "INT_FROM_BYTES(TO_BYTES('0000ff00', 'hex'))": 65280,
+    "INT_FROM_BYTES(TO_BYTES('00ff0000', 'hex'), 'LITTLE_ENDIAN')": 65280,
+    "MD5('a')": "0cc175b9c0f1b6a831c399e269772661",
+    "CHR('\\u0041') || CHR(128512)": "A😀",
+    "ELT(2, 'a', 'b') || CAST(FIELD('b', 'a', 'b') AS STRING)": "b2",
+    "URL_ENCODE_PARAM('a b&ü')": "a+b%26%C3%BC",
+    "URL_EXTRACT_HOST('https://me@logs.example.org:8080/a?b=c')": "logs.example.org",
+    "URL_EXTRACT_PARAMETER('http://x/?a=1&b=%20z', 'b')": " z",
+    "ARRAY_DISTINCT(ARRAY[1, 2, 1])": [1, 2],
+    "ARRAY_EXCEPT(ARRAY[1, 2, 3], ARRAY[2])": [1, 3],
+    "ARRAY_INTERSECT(ARRAY[1, 2, 2], ARRAY[2, 3])": [2],
+    "ARRAY_UNION(ARRAY[1, 2], ARRAY[2, 3])": [1, 2, 3],
+    "ARRAY_SORT(ARRAY[2, NULL, 1], 'DESC')": [2, 1, None],
+    "ARRAY_REMOVE(ARRAY[1, NULL, 2], NULL)": [1, 2],
+    "SLICE(ARRAY['a', 'b', 'c', 'd'], 2, 3)": ["b", "c"],
+    "MAP_UNION(MAP('a' := 1, 'b' := 2), MAP('b' := 3))": {"a": 1, "b": 3},
+    "MAP_VALUES(MAP('a' := 1))": [1],
+    "ENTRIES(MAP('b' := 2, 'a' := 1), TRUE)[1]->K": "a",
+    "GENERATE_SERIES(5, 1, -2)": [5, 3, 1],
+    "TRANSFORM(MAP('a' := 1), (k, v) => UCASE(k), (k, v) => v + 1)": {"A": 2},
+    'JSON_KEYS(\'{"a": 1, "b": 2}\')': ["a", "b"],
+    'JSON_RECORDS(\'{"a": "x", "b": {"c": 1.50}}\')': {"a": '"x"', "b": '{"c":1.50}'},
+    "JSON_ARRAY_LENGTH('[1, 2, 3]')": 3,
+    "JSON_ARRAY_CONTAINS('[1, \"a\", true, null]', 'a')": True,
+    "JSON_ARRAY_CONTAINS('[1, 2]', 3)": False,
+    "EXTRACTJSONFIELD('{\"a\": [{\"b\": 1.20}]}', '$.a[0].b')": "1.20",
+    "IS_JSON_STRING('{\"a\"')": False,
+    "TO_JSON_STRING(STRUCT(A := 1, B := ARRAY[TRUE]))": '{"A":1,"B":[true]}',
+    "NULLIF(1, 1)": None,
+    "IFNULL(CAST(NULL AS STRING), 'x')": "x",
+    "FORMAT_DATE(FROM_DAYS(19782), 'dd.MM.yyyy')": "29.02.2024",
+    "UNIX_DATE(PARSE_DATE('29 Feb 2024', 'd MMM yyyy'))": 19782,
+    "FORMAT_TIME(TIMEADD(HOURS, 2, PARSE_TIME('23:30', 'HH:mm')), 'HH:mm')": "01:30",
+    "UNIX_TIMESTAMP(TIMESTAMPSUB(DAYS, 1, PARSE_TIMESTAMP('1970-01-02', 'yyyy-MM-dd')))": 0,
+    "UNIX_DATE(DATEADD(DAYS, 3, FROM_DAYS(1)))": 4,
+    "TIMESTAMPTOSTRING(0, 'yyyy-MM-dd HH:mm z', 'Europe/Berlin')": "1970-01-01 01:00 CET",
+    "UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(0), 'America/New_York', 'UTC'))": 18_000_000,
+    "GEO_DISTANCE(0, 0, 0, 1) BETWEEN 111 AND 112": True,
+    "CAST('2024-02-29T10:15' AS TIMESTAMP) = '2024-02-29T10:15:00.000'": True,
+    "CAST(ARRAY[1.50] AS STRING)": "[1.50]",
+    "CAST(1.0E7 AS STRING)": "1.0E7",
+    "CAST('tru' AS BOOLEAN) AND NOT CAST('nope' AS BOOLEAN)": True,
+}
+
+
+def value_of(text: str) -> Any:
+    return evaluate(Binder(Scope(()), builtin_library(), {}).bind(parse_expression(text)), {})
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_value(text: str) -> None:
+    found = value_of(text)
+    assert found == VALUES[text]
+    assert type(found) is type(VALUES[text])
+
+
+@pytest.mark.parametrize("name", sorted(builtin_library().scalars))
+def test_every_function_says_what_it_takes_when_given_something_else(name: str) -> None:
+    with pytest.raises(StatementError, match=name.lower()):
+        value_of(
+            f"{name}(STRUCT(A := 1), STRUCT(B := 2), x => x, STRUCT(C := 3), DAYS, 1, 2, 3)"
+            if name != "AS_VALUE"
+            else "as_value()"
+        )
+
+
+@given(st.lists(st.integers(0, 5_000)))
+def test_count_distinct_is_close_and_merges(values: list[int]) -> None:
+    left, right = (distinct_start(),), (distinct_start(),)
+    for i, value in enumerate(values):
+        if i % 2:
+            left = distinct_add(left, value)
+        else:
+            right = distinct_add(right, value)
+    estimate = distinct_count(distinct_merge(left, right))
+    assert abs(estimate - len(set(values))) <= 1 + 0.08 * len(set(values))
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30), st.floats(-1e6, 1e6))
+def test_spread_matches_statistics_and_undoes(values: list[float], other: float) -> None:
+    (overload,) = [o for o in AGGREGATES if o.name == "STDDEV_SAMPLE" and str(o.signature.params[0]) == "DOUBLE"]
+    from logflume.log.schemas import DOUBLE
+
+    aggregator = overload.make([DOUBLE], [])
+    state = aggregator.initial
+    for value in values:
+        state = aggregator.add(state, value)
+    assert aggregator.result(state) == pytest.approx(statistics.stdev(values), rel=1e-6, abs=1e-3)
+    assert aggregator.undo is not None
+    again = aggregator.undo(aggregator.add(state, other), other)
+    assert aggregator.result(again) == pytest.approx(aggregator.result(state), rel=1e-3, abs=1e-1)
+
+
+@given(st.integers(-(10**12), 10**13), st.sampled_from(["UTC", "Europe/Berlin", "+05:30"]))
+def test_timestamps_read_back(ms: int, zone: str) -> None:
+    pattern = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
+    assert parse_timestamp(format_timestamp(ms, pattern, zone), pattern) == ms
