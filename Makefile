@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
+# Two at a time, a file stays together: its tests share servers and Spark sessions. WORKERS=0 runs them in one process.
+WORKERS ?= 2
 
 .PHONY: help setup java demo test check format bench clean
 
@@ -24,7 +26,7 @@ demo: $(READY) java ## the main job: flights of New York 2013 through log, strea
 	@$(BIN)/python -m examples.demo
 
 test: $(READY) java ## every test
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(READY) ## what to run before each commit: format, lint, types, imports, fast tests
 	@$(BIN)/ruff format --check .

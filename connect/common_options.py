@@ -99,7 +99,8 @@ def source_spec(connector: str, own: Spec) -> Spec:
                 name="topic.config.*",
                 type=OptionType.TABLE,
                 default={},
-                doc="Configs of the topic when it is created, such as `topic.config.cleanup.policy = compact` for a table.",
+                doc="Configs of the topic when it is created, such as `topic.config.cleanup.policy = compact` for a table. "
+                "`retention.ms` is -1 unless given: it goes by event time, so files of last year would be deleted at once.",
             ),
             *_errors("<name>.dead-letters"),
         ),

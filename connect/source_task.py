@@ -136,7 +136,8 @@ def make_topics(log: Log, connector: ConnectorConfig) -> None:
     """Make the topics a source writes to, where they are missing."""
     config, admin = connector.config, log.admin()
     partitions = config.integer("topic.partitions")
-    admin.ensure_topic(config.text("topic"), partitions=partitions, configs=config.table("topic.config.*"))
+    configs = {"retention.ms": "-1", **config.table("topic.config.*")}
+    admin.ensure_topic(config.text("topic"), partitions=partitions, configs=configs)
     if connector.dead_letter_topic:
         admin.ensure_topic(connector.dead_letter_topic)
 

@@ -52,12 +52,13 @@ def main() -> int:
 
 def story(start: Any, log: Log, address: str) -> bool:
     """The steps, in order."""
-    for name in ("airlines", "airports", "planes", "weather"):
-        run("connect", "run", f"examples/flights/{name}.toml", "--once", "--bootstrap", address)
+    tables = [f"examples/flights/{name}.toml" for name in ("airlines", "airports", "planes", "weather")]
+    run("connect", "run", *tables, "--once", "--bootstrap", address)
     run("sql", "-f", "examples/queries.sql", "--bootstrap", address)
     app = start("topology", "run", "examples/delays.py", "--state-dir", "demo-data/state", "--bootstrap", address)
     start("flights", *source(address))
     watch(log, address, FIRST_PART_S)
+    say("[bold]3. A pull query answers from state, and any Kafka client reads the results[/bold]")
     run("sql", "-f", "examples/pull.sql", "--bootstrap", address, shown=True)
     subprocess.run([sys.executable, str(EXAMPLES / "read_with_confluent.py"), address, "delays"], check=True)
     pause_s = kill_and_restart(start, app, log, address)

@@ -16,7 +16,7 @@ from .engine import Session, SqlEngine
 from .errors import StatementError
 from .parser import parse_statement
 from .pull_service import has_worker
-from .render import RowLines, error_text, print_message, print_rows, row_json
+from .render import RowLines, error_text, print_message, print_rows, row_json, row_tabbed
 from .results import PushQuery, PushRow, Rows
 from .scripts import split_script
 
@@ -46,8 +46,8 @@ def open_engine(where: str, *, state_dir: Path | None = None) -> Iterator[SqlEng
 class Runner:
     """Executes statements and prints what they give."""
 
-    def __init__(self, engine: SqlEngine, console: Console, *, is_json: bool = False) -> None:
-        self.engine, self.console, self.is_json = engine, console, is_json
+    def __init__(self, engine: SqlEngine, console: Console, *, is_json: bool = False, is_piped: bool = False) -> None:
+        self.engine, self.console, self.is_json, self.is_piped = engine, console, is_json, is_piped
         self.session = Session()
 
     def run_text(self, text: str, *, depth: int = 0) -> None:
@@ -61,7 +61,7 @@ class Runner:
                 if isinstance(result, PushQuery):
                     self.follow(result)
                 elif isinstance(result, Rows):
-                    print_rows(self.console, result, is_json=self.is_json)
+                    print_rows(self.console, result, is_json=self.is_json, is_piped=self.is_piped)
                 else:
                     print_message(self.console, result, is_json=self.is_json)
 
@@ -79,7 +79,10 @@ class Runner:
         """Print the rows of a running query until its limit, or until Ctrl-C, which ends the query only."""
         try:
             for line in self._lines(query):
-                self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                if self.is_piped:
+                    print(line, file=self.console.file, flush=True)
+                else:
+                    self.console.print(line, markup=False, highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
             if not self.is_json:
                 self.console.print("\nquery stopped", style="dim")
@@ -93,6 +96,11 @@ class Runner:
         if self.is_json:
             for row in query:
                 yield row_json(query.columns, row.values)
+            return
+        if self.is_piped:
+            yield "\t".join(c.name for c in query.columns)
+            for row in query:
+                yield row_tabbed(query.columns, row.values)
             return
         lines = RowLines(query.columns, self.console.width)
         if query.limit is None and self.console.is_terminal:
@@ -130,7 +138,7 @@ def run_batch(
     out = console or Console(file=sys.stdout)
     err = errors or Console(file=sys.stderr)
     with open_engine(where, state_dir=state_dir) as engine:
-        runner = Runner(engine, out, is_json=is_json)
+        runner = Runner(engine, out, is_json=is_json, is_piped=console is None and not sys.stdout.isatty())
         try:
             if text is not None:
                 runner.run_text(text)

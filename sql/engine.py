@@ -358,7 +358,7 @@ class SqlEngine:
             near = near_matches(source.topic, known)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise StatementError(f"Kafka topic does not exist: {source.topic}.{hint} WITH (PARTITIONS=...) creates it.", s.span)
-        configs = {"cleanup.policy": "compact"} if source.is_table and source.window is None else {}
+        configs = {"cleanup.policy": "compact"} if source.is_table and source.window is None else {"retention.ms": "-1"}
         admin.create_topic(source.topic, partitions=source.partitions, configs=configs)
 
     def _drop(self, s: ast.Drop, context: Context) -> Result:

@@ -164,6 +164,9 @@ def explain(s: ast.Explain, context: Context) -> Rows:
             plan = plan_insert(statement, context, query_id="QUERY").plan
         case _:
             raise StatementError("EXPLAIN takes a query: SELECT, CREATE ... AS SELECT or INSERT INTO ... SELECT", s.span)
-    topology = build_topology(plan)
-    text = ["Logical plan", *plan_text(plan.root).splitlines(), "", "Topology", *str(topology.describe()).splitlines()]
+    try:
+        topology = str(build_topology(plan).describe()).splitlines()
+    except NotSupported as e:
+        topology = [f"none: {e.reason}"]
+    text = ["Logical plan", *plan_text(plan.root).splitlines(), "", "Topology", *topology]
     return Rows("EXPLAIN", _columns("PLAN"), tuple((line,) for line in text))

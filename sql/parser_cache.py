@@ -23,7 +23,10 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def cached_parser(grammar: str, build: Callable[[str], lark.Lark], *, folder: Path | None = None) -> lark.Lark:
     """Return the parser of a grammar, from the cache if it is there, and put it there if not."""
     key = hashlib.sha256(f"{grammar}\n{lark.__version__}\n{sys.version}".encode()).hexdigest()[:24]
-    path = (folder or cache_folder()) / f"sql-grammar-{key}.pickle"
+    try:
+        path = (folder or cache_folder()) / f"sql-grammar-{key}.pickle"
+    except RuntimeError:  # no home directory
+        return build(grammar)
     loaded = _load(path)
     if loaded is not None:
         return loaded

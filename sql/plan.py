@@ -7,13 +7,14 @@ operator's input by side and name (for a join: `TABLE:name` for the table's colu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from logflume.log.schemas import Column, FormatSpec
 from logflume.streams.expr import Expr
 from logflume.streams.graph import Aggregation, Emit, JoinKind, TimeWindow
 
+from .ast import NOWHERE, Span
 from .catalog import SourceInfo
 
 NamedExpr = tuple[str, Expr]
@@ -77,6 +78,7 @@ class Aggregate:
     aggregations: tuple[Aggregation, ...]
     window: TimeWindow | None
     emit: Emit
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class JoinAny:
     kind: str
     what: str
     columns: tuple[NamedExpr, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 Operator = Scan | Filter | Rekey | Select | Explode | Aggregate | JoinTable | JoinAny

@@ -57,8 +57,20 @@ def row_json(columns: Sequence[Column], values: Sequence[Any]) -> str:
     return json.dumps({c.name: json_value(v, c.type) for c, v in zip(columns, values, strict=True)}, ensure_ascii=False)
 
 
-def print_rows(console: Console, result: Rows, *, is_json: bool) -> None:
-    """Print a finished result; a plan as plain lines."""
+def row_tabbed(columns: Sequence[Column], values: Sequence[Any]) -> str:
+    """Write one row for a pipe: whole cells between tabs, null as nothing, tabs and line ends as escapes."""
+    if not values:
+        return "(removed)"
+    cells = ("" if v is None else cell_text(v, c.type) for v, c in zip(values, columns, strict=True))
+    return "\t".join(cell.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for cell in cells)
+
+
+def print_rows(console: Console, result: Rows, *, is_json: bool, is_piped: bool = False) -> None:
+    """Print a finished result; a plan as plain lines; for a pipe as lines with tabs."""
+    if is_piped and not is_json and result.title != "EXPLAIN":
+        lines = ["\t".join(c.name for c in result.columns), *(row_tabbed(result.columns, row) for row in result.rows)]
+        print("\n".join(lines), file=console.file, flush=True)
+        return
     if is_json:
         for row in result.rows:
             console.print(row_json(result.columns, row), markup=False, highlight=False, soft_wrap=True)

@@ -73,7 +73,7 @@ def _line(operator: p.Operator) -> str:
             return f"Aggregate {calls}{size}, emit {emit}"
         case p.JoinTable(_, _, kind, columns):
             return f"Join [{kind} with table] {_named(columns)}"
-        case p.JoinAny(_, _, kind, what, _):
+        case p.JoinAny(_, _, kind, what):
             return f"Join [{kind}: {what}]"
     raise AssertionError(operator)
 

@@ -59,7 +59,7 @@ class _Builder:
                     columns=columns,
                 )
             case p.JoinAny():
-                raise NotSupported(operator.what)
+                raise NotSupported(operator.what, operator.span)
         raise AssertionError(operator)
 
     def _scan(self, operator: p.Scan) -> g.Node:
@@ -103,7 +103,7 @@ class _Builder:
     def _aggregate(self, operator: p.Aggregate) -> g.Node:
         source = self.build(operator.input)
         if source.kind is g.EdgeKind.TABLE:
-            raise NotSupported("GROUP BY on a table")
+            raise NotSupported("GROUP BY on a table", operator.span)
         value = tuple(Column(a.name, a.aggregator.type) for a in operator.aggregations)
         return self.add(
             "AGGREGATE",

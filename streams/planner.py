@@ -95,8 +95,8 @@ def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
             raise InvalidInput(f"{node.name!r} aggregates a table, {inputs[0].name!r}; make it a stream first (to_stream)")
         if not node.schema.key:
             raise InvalidInput(f"{node.name!r} aggregates records without a key: group_by something first")
-        if node.emit is g.Emit.FINAL:
-            raise InvalidInput(f"{node.name!r}: emit='final' is not supported yet; use 'commit' or 'update'")
+        if node.emit is g.Emit.FINAL and node.window is None:
+            raise InvalidInput(f"{node.name!r}: emit='final' needs a window, whose end makes a result final")
         if node.window is not None:
             _check_window(node.name, node.window)
     elif isinstance(node, g.Merge):

@@ -207,8 +207,8 @@ def from_text(type: DataType, path: str) -> Callable[[str], Any]:
 def java_double_text(value: float) -> str:
     """Return a double the way Java's `Double.toString` writes it (shortest digits; E notation below 1e-3 and from 1e7).
 
-    >>> [java_double_text(x) for x in (1.0, 1e7, 123456789.5, 0.001, 0.00012, float("-inf"))]
-    ['1.0', '1.0E7', '1.234567895E8', '0.001', '1.2E-4', '-Infinity']
+    >>> [java_double_text(x) for x in (1.0, 1e7, 123456789.5, 0.001, 0.00012, 5e-324, float("-inf"))]
+    ['1.0', '1.0E7', '1.234567895E8', '0.001', '1.2E-4', '4.9E-324', '-Infinity']
     """
     if value != value:
         return "NaN"
@@ -219,6 +219,10 @@ def java_double_text(value: float) -> str:
     sign, digits, _ = Decimal(repr(value)).normalize().as_tuple()
     text = "".join(map(str, digits))
     exponent = Decimal(repr(value)).adjusted()
+    if len(text) == 1:  # Java writes at least two digits: of those that read back, the nearest to the value (4.9E-324)
+        nearest = Decimal(f"{value:.1e}")
+        if float(nearest) == value:
+            text, exponent = "".join(map(str, nearest.as_tuple().digits)), nearest.adjusted()
     return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent}"
 
 

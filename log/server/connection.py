@@ -136,7 +136,7 @@ class Connection:
             self._end += received
             try:
                 self._handle_frames()
-            except DecodeError as error:
+            except LogflumeError as error:  # bytes that are no request, an answer that cannot be encoded or read from the disk
                 self.close(str(error), level=logging.WARNING)
                 return
             if received < len(room) or not self._is_reading:
@@ -266,8 +266,12 @@ class Connection:
         if self._is_closed:
             return
         queue = self._queue
-        while queue and queue[0].parts is not None:
-            self._outbox.add(queue.popleft().parts or [])
+        try:
+            while queue and queue[0].parts is not None:
+                self._outbox.add(queue.popleft().parts or [])
+        except LogflumeError as error:
+            self.close(str(error), level=logging.ERROR)
+            return
         if self._is_writing or (not self._outbox and not self._is_draining):
             self._resume()
             return

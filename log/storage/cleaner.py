@@ -22,8 +22,10 @@ class Cleaner:
         self._is_closed = False
         self._lock = asyncio.Lock()
 
-    async def clean(self, logs: Iterable[PartitionLog], *, now_ms: int) -> dict[str, int]:
+    async def clean(self, logs: Iterable[PartitionLog], *, now_ms: int, min_bytes: int = 0) -> dict[str, int]:
         """Compact each log that is due; return the bytes freed per directory. A second call meanwhile does nothing.
+
+        Logs with less than `min_bytes` that were never compacted are left for another time: a process is not worth it.
 
         Raises:
             StorageError: a log is damaged or the disk refused; that log is left as it is.
@@ -34,7 +36,7 @@ class Cleaner:
         async with self._lock:
             for log in list(logs):
                 plan = None if self._is_closed else log.compaction_plan(now_ms)
-                if plan is not None:
+                if plan is not None and dirty_bytes(plan) >= min_bytes:
                     result = await self._run(plan)
                     if result is not None:
                         freed[log.directory] = log.finish_compaction(result)
@@ -65,3 +67,8 @@ class Cleaner:
             self._process.kill()
         async with self._lock:
             return
+
+
+def dirty_bytes(plan: CompactionPlan) -> int:
+    """Return how much of what a plan covers was never compacted."""
+    return sum(segment.size_bytes for segment in plan.segments if segment.base_offset >= plan.dirty_offset)

@@ -20,7 +20,8 @@ class FlushScheduler:
     """Flushes partitions in groups. Lives on one asyncio loop; only the syncing happens in worker threads.
 
     Invariant: at most one flush is under way; whatever is appended meanwhile goes into the next one, which begins when it ends
-    (at least `interval_ms` after the last one began; at once when idle).
+    (at least `interval_ms` after the last one began; at once when idle, or when the last one served a single request, for then
+    there is nobody to wait for).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, interval_ms: float = 2.0, threads: int = 4) -> None:
@@ -33,6 +34,7 @@ class FlushScheduler:
         self._jobs_left = 0
         self._timer: asyncio.Handle | None = None
         self._last_start_s = -1.0
+        self._last_requests = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
@@ -57,7 +59,7 @@ class FlushScheduler:
 
     def _schedule(self) -> None:
         pause_s = self._last_start_s + self._interval_s - self._loop.time()
-        if pause_s > 0:
+        if pause_s > 0 and self._last_requests > 1:
             self._timer = self._loop.call_later(pause_s, self._start)
         else:
             self._timer = self._loop.call_soon(self._start)
@@ -66,6 +68,7 @@ class FlushScheduler:
         self._timer = None
         self._last_start_s = self._loop.time()
         waiting, self._waiting = self._waiting, {}
+        self._last_requests = sum(map(len, waiting.values()))
         work: list[_Work] = []
         for log, callbacks in waiting.items():
             try:

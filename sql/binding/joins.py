@@ -126,7 +126,7 @@ def _planned_only(
     what = "a foreign-key join of two tables" if is_foreign else f"a join of two {'tables' if left.is_table else 'streams'}"
     columns = [*_wanted(left, used), *_wanted(right, used)]
     outputs = tuple((_joined_name(c), c.expr) for c in columns)
-    operator = p.JoinAny(left.operator, right.operator, join.kind, what, outputs)
+    operator = p.JoinAny(left.operator, right.operator, join.kind, what, outputs, join.span)
     result = _result(operator, left, right, join, left_on, right_on, left_expr, columns)
     return replace(result, keys=left.keys, key_columns=left.key_columns) if is_foreign else result
 

@@ -293,7 +293,7 @@ class _Shape:
         window = None if query.window is None else _time_window(query.window, is_final=query.emit == "FINAL")
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
         emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
-        root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
+        root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit, self._span("GROUP BY"))
         after = self._after(groups, names, bound_groups, placed, window)
         if having is not None:
             root = p.Filter(root, replace(after, clause="HAVING").condition(having), "HAVING")

@@ -25,7 +25,7 @@ def json_text(value: Any) -> str:
 
 def encode(value: Any, format: FormatSpec, columns: tuple[Column, ...]) -> bytes | None:
     """Return an input's key or value as bytes. JSON goes as it is written, so that wrong types reach the deserializer."""
-    if value is None or format.name == "NONE" or not columns:
+    if value is None or format.name == "NONE":
         return None
     if format.name == "JSON":
         return json_text(value).encode()
@@ -52,7 +52,7 @@ def _encode_kafka(value: Any, format: FormatSpec, columns: tuple[Column, ...]) -
 
 def encode_key(record: CaseRecord, source: SourceInfo) -> bytes | None:
     """Return an input's key, with its window start for a windowed source."""
-    key = encode(record.key, source.key_format, source.key)
+    key = encode(record.key, source.key_format, source.key) if source.key else None
     if record.window is not None and key is not None:
         if source.window is None:
             raise CaseFault(f"a windowed key for {source.name}, which is not windowed")

@@ -99,6 +99,10 @@ def _update(generator: Generator, node: g.Aggregate, flow: Flow, args: list[list
         else:
             with writer.block(f"if {flow.time} > {entry}.timestamp_ms:"):
                 writer.line(f"{entry}.timestamp_ms = {flow.time}")
+    if node.emit is g.Emit.FINAL:
+        generator.closing[node.store] = None
+        start = flow.columns[Side.META, "WINDOWSTART"].code
+        writer.line(f"{generator.local('windows', node.store)}.setdefault({start}, {{}})[{key}] = {entries}[{key}]")
     if is_update and generator.wiring.children[node.name]:
         old = _old_results(generator, node, before, flow, key, time) if node.name in generator.wiring.wants_old else None
         null = None
@@ -123,13 +127,22 @@ def _old_results(generator: Generator, node: g.Aggregate, before: str, flow: Flo
 
 
 def emit_flush(generator: Generator, node: g.Aggregate) -> None:
-    """Write the body of a flush: each key changed since the last commit puts out its result once, in order of first change."""
+    """Write the body of a flush.
+
+    Each key changed since the last commit puts out its result once, in order of first change; with Emit.FINAL each window that
+    has closed since then, in order of start and key.
+    """
     writer = generator.writer
     needs = generator.needs(node.name)
     entries, dirty = generator.entries(node.store)
     can_delete = g.is_bare(node.schema)
-    with writer.block(f"for key, before in {dirty}.items():"):
-        writer.line(f"entry = {entries}.get(key)")
+    is_final = node.emit is g.Emit.FINAL
+    changes = f"{generator.local('closing', node.store)}.take_closed()" if is_final else f"{dirty}.items()"
+    with writer.block(f"for key, {'entry' if is_final else 'before'} in {changes}:"):
+        if is_final:
+            writer.line("before = None")
+        else:
+            writer.line(f"entry = {entries}.get(key)")
         writer.line("state = None if entry is None else entry.state")
         with writer.block("if state is None and before is None:"):
             writer.line("continue")

@@ -30,6 +30,7 @@ class Generator:
         outputs: outputs written by the current function.
         clocks: stores whose stream time the current function moves.
         stores: stores it touches.
+        closing: stores whose open windows it adds to.
         loads: stores whose entries can be loaded for a whole run -> the windows whose starts follow the record's key.
     """
 
@@ -43,6 +44,7 @@ class Generator:
     clocks: dict[str, None] = field(default_factory=dict)
     stores: dict[str, None] = field(default_factory=dict)
     loads: dict[str, g.TimeWindow | None] = field(default_factory=dict)
+    closing: dict[str, None] = field(default_factory=dict)
 
     def start(self, *, has_chunk: bool) -> None:
         """Begin another function."""
@@ -50,11 +52,11 @@ class Generator:
         self.writer.names = set(_RESERVED) if has_chunk else set(_RESERVED | _FLUSH)
         labels = self.wiring.labels
         for store in labels.stores:
-            self.writer.names |= {labels.local(part, store) for part in ("store", "entries", "dirty", "now")}
+            self.writer.names |= {labels.local(part, store) for part in _STORE_PARTS}
         for name in self.wiring.outputs:
             self.writer.names |= {f"{labels.nodes[name]}_{part}" for part in ("keys", "values", "times", "causes")}
         self.namespace.is_taken = lambda name: name in self.writer.names and name not in _FIXED_GLOBALS
-        self.outputs, self.clocks, self.stores, self.loads = {}, {}, {}, {}
+        self.outputs, self.clocks, self.stores, self.loads, self.closing = {}, {}, {}, {}, {}
 
     def label(self, name: str) -> str:
         """Return what a node is called in the text."""
@@ -214,8 +216,20 @@ class Generator:
 
 
 _FIXED_GLOBALS = frozenset(
-    ("FAST_ERRORS", "DecodeError", "UNSET", "OtherSpelling", "Entry", "window_keys", "zip_longest", "headers_of", "headers_at")
+    (
+        "FAST_ERRORS",
+        "DecodeError",
+        "UNSET",
+        "OtherSpelling",
+        "Entry",
+        "window_keys",
+        "zip_longest",
+        "headers_of",
+        "headers_at",
+        "OpenWindows",
+    )
 )
+_STORE_PARTS = ("store", "entries", "dirty", "now", "closing", "windows")
 _LOOP = frozenset(
     ("chunk", "start", "stop", "i", "key", "data", "time", "keys", "values", "times", "error", "report", "send", "view")
 )

@@ -15,6 +15,7 @@ from typing import Any
 from .. import graph as g
 from ..seams import Outputs, Problems, StateStore, StoreSpec
 from .aggregates import emit_aggregate, emit_flush
+from .closing import OpenWindows
 from .expressions import Compiler, Namespace
 from .flow import Labels, Writer
 from .generator import Emit, Generator
@@ -126,13 +127,15 @@ def compile_program(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs
     namespace, writer = Namespace(), Writer()
     namespace.add("window_keys", window_keys)
     namespace.add("headers_at", headers_at)
+    namespace.add("OpenWindows", OpenWindows)
     generator = Generator(wiring, EMITTERS, namespace, writer, Compiler(namespace))
     bodies = {
         "process": {name: _function(generator, "process", wiring.nodes[name]) for name in sources},
         "restore": {n.name: _function(generator, "restore", n) for n in _kept_tables(wiring)},
         "flush": {n.name: _function(generator, "flush", n) for n in _flushed(wiring)},
     }
-    text = _module(bodies, wiring.labels)
+    closing = {node.store: namespace.add("window", node.window) for node in _flushed(wiring) if node.emit is g.Emit.FINAL}
+    text = _module(bodies, wiring.labels, closing)
     scope: dict[str, Any] = dict(namespace.values)
     exec(compile(text, f"<topology {'-'.join(sources)}>", "exec"), scope)
     topics = {name: _topic(wiring.nodes[name]) for name in sources}
@@ -152,7 +155,7 @@ def _kept_tables(wiring: Wiring) -> Iterator[g.Source]:
 
 def _flushed(wiring: Wiring) -> Iterator[g.Aggregate]:
     for node in wiring.nodes.values():
-        if isinstance(node, g.Aggregate) and node.emit is g.Emit.COMMIT and wiring.children[node.name]:
+        if isinstance(node, g.Aggregate) and node.emit is not g.Emit.UPDATE and wiring.children[node.name]:
             yield node
 
 
@@ -227,6 +230,8 @@ def _write_head(generator: Generator, role: str, node: g.Node) -> None:
     for store in generator.stores:
         entries, dirty, kept = (generator.local(part, store) for part in ("entries", "dirty", "store"))
         writer.line(f"{entries}, {dirty} = {kept}.resident, {kept}.dirty")
+    for store in generator.closing:
+        writer.line(f"{generator.local('windows', store)} = {generator.local('closing', store)}.by_start()")
     for store in generator.clocks:
         writer.line(f"{generator.local('now', store)} = {generator.local('store', store)}.stream_time_ms")
     for output in generator.outputs:
@@ -261,11 +266,13 @@ def _write_tail(generator: Generator, role: str, node: g.Node) -> None:
         writer.line("view.release(stop)")
 
 
-def _module(bodies: Mapping[str, Mapping[str, str]], labels: Labels) -> str:
+def _module(bodies: Mapping[str, Mapping[str, str]], labels: Labels, closing: Mapping[str, str]) -> str:
     writer = Writer()
     with writer.block("def bind(stores, send, report, make_view):"):
         for store in labels.stores:
             writer.line(f"{labels.local('store', store)} = stores[{store!r}]")
+        for store, window in closing.items():
+            writer.line(f"{labels.local('closing', store)} = OpenWindows({labels.local('store', store)}, {window})")
         for name in bodies["process"]:
             writer.line(f"view_{labels.nodes[name]} = make_view()")
     parts = [writer.text()]

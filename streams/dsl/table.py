@@ -58,7 +58,8 @@ class Grouped:
 
         Args:
             name: of the store (and so of its changelog topic).
-            emit: "commit": the latest result of a key leaves once per task commit; "update": each result leaves at once.
+            emit: "commit": the latest result of a key leaves once per task commit; "update": each result leaves at once;
+                "final": the result of a window leaves once, when it closes (stream time passes its end and the grace).
         """
         scope = self.stream.scope()
         if plain:
@@ -108,7 +109,7 @@ class Grouped:
             span += f"-every-{duration(self.over.advance_ms)}"
         store = name or f"{self.base}{span}-{slug(what)}"
         if emit not in ("commit", "update", "final"):
-            raise InvalidInput(f"emit={emit!r}: expected 'commit' or 'update'")
+            raise InvalidInput(f"emit={emit!r}: expected 'commit', 'update' or 'final'")
         if stream.schema.window is not None and self.over is not None:
             raise InvalidInput("the key is windowed already: select_key(...) before another window")
         schema = g.Schema(

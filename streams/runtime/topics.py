@@ -55,7 +55,7 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
         partitions[topic] = _count(topic, plan, outputs, partitions, ())
     for topic, out in sorted(outputs.items()):
         count = partitions.get(topic) or _count(topic, plan, outputs, partitions, ())
-        configs = _REPARTITION_CONFIGS if out.is_repartition else out.configs
+        configs = _REPARTITION_CONFIGS if out.is_repartition else {**_OUTPUT_CONFIGS, **out.configs}
         found = admin.ensure_topic(topic, partitions=count, configs=configs)
         if out.is_repartition and found.partitions != count:
             raise InvalidInput(
@@ -69,6 +69,8 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
 
 
 _SEGMENT_BYTES = str(50 * 1024**2)
+_OUTPUT_CONFIGS = {"retention.ms": "-1"}
+"""Retention goes by the records' own time: results for last year's records would be deleted minutes after they are written."""
 _REPARTITION_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 
 

@@ -105,6 +105,11 @@ class TaskDb:
         """Return about how many entries all stores have."""
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
+    def estimated_bytes(self) -> int:
+        """Return about how much all stores take, compressed as they are on disk."""
+        names = ("rocksdb.estimate-live-data-size", "rocksdb.cur-size-all-mem-tables")
+        return sum(int(self._db.property_int_value(name) or 0) for name in names)
+
     def is_empty(self, store: str) -> bool:
         """Return whether a store has no entry."""
         prefix = self.prefix(store)

@@ -25,6 +25,7 @@ _ENTRY_OVERHEAD_BYTES = 260
 _PRELOAD_MAX_ENTRIES = 100_000
 _PREFIXES_KEPT = 10_000
 _SCAN_FROM_ENTRIES = 10_000
+_SAMPLE_ENTRIES = 64
 _NEVER = 1 << 62
 
 
@@ -46,6 +47,7 @@ class Store:
         self._prefix = db.prefix(spec.name) if db else b""
         self.disk_key: Callable[[bytes], bytes] = self._segmented_key if self.layout else self._plain_key
         self._segment_prefixes: dict[bytes, bytes] = {}
+        self._value_bytes = 0
         self._expired_segment = 0
         self._expired_in_memory = 0
         self._alive_entries = 0
@@ -110,7 +112,11 @@ class Store:
         """Return keys, encoded values (None = deleted) and timestamps of all changed entries, in order of first change."""
         keys = list(self.dirty)
         entries = list(map(self.resident.__getitem__, keys))
-        return keys, self.codec.encode_all(entries), [entry.timestamp_ms for entry in entries]
+        values = self.codec.encode_all(entries)
+        sample = [len(value) for value in values[:_SAMPLE_ENTRIES] if value is not None]
+        if sample:
+            self._value_bytes = max(sum(sample) // len(sample), (self._value_bytes * 7) // 8)
+        return keys, values, [entry.timestamp_ms for entry in entries]
 
     def put_into(self, batch: Any, keys: list[bytes], values: list[bytes | None]) -> None:
         """Add changed entries to a write batch, and the range delete of segments that have expired."""
@@ -173,13 +179,16 @@ class Store:
         """Read all entries into memory if they are few, so that `load` is free from then on."""
         if self._db is None or self._complete_from == 0 or self._db.estimated_keys() > _PRELOAD_MAX_ENTRIES:
             return
+        if self._db.estimated_bytes() > self._memory_bytes // 4:
+            return
         room = self._memory_bytes // (2 * _ENTRY_OVERHEAD_BYTES)
         found: dict[bytes, Entry] = {}
         for key, entry in self.scan_disk(b"", None):
             found[key] = entry
             if len(found) > min(room, _PRELOAD_MAX_ENTRIES):
                 return
-        self.resident = {**found, **self.resident}
+        for key, entry in found.items():
+            self.resident.setdefault(key, entry)
         self._complete_from = 0
 
     def expire(self) -> int:
@@ -209,9 +218,10 @@ class Store:
     # -- memory ----------------------------------------------------------------------------------------------------------
 
     def size_bytes(self) -> int:
-        """Return about how much memory the resident entries take (the first key stands for all)."""
+        """Return about how much memory the resident entries take: a key and a few lately encoded values stand for all."""
         key = next(iter(self.resident), b"")
-        return len(self.resident) * (_ENTRY_OVERHEAD_BYTES + len(key) + 40 * len(self._spec.columns))
+        values = max(self._value_bytes, 40 * len(self._spec.columns))
+        return len(self.resident) * (_ENTRY_OVERHEAD_BYTES + len(key) + values)
 
     def _evict(self) -> None:
         """Drop clean entries down to half of the setting: those not asked for since the last time first, then the oldest."""

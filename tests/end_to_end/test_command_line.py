@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,39 +13,13 @@ from pathlib import Path
 
 import pytest
 
-LOGFLUME = [sys.executable, "-m", "logflume"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command; it must end with the exit code."""
-    done = subprocess.run([*LOGFLUME, *args], input=stdin, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stderr
-    return done
+from ._command import free_port, read_until, run, serving
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    address = f"127.0.0.1:{free_port()}"
-    data = tmp_path_factory.mktemp("serve") / "data"
-    argv = [*LOGFLUME, "serve", "--data", str(data), "--listen", address, "--workers", "0"]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith("ready"):
-            break
-    else:
-        pytest.fail("serve ended: " + "".join(lines))
-    yield address
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    with serving(tmp_path_factory.mktemp("serve") / "data", "--workers", "0") as (address, _):
+        yield address
 
 
 def test_topics_are_created_listed_described_and_deleted(server: str) -> None:
@@ -139,26 +112,10 @@ def test_a_directory_is_opened_here_and_joined_by_a_second_process(tmp_path: Pat
 
 
 def test_serve_restarts_a_broker_that_was_killed(tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    argv = [*LOGFLUME, "serve", "--data", str(tmp_path / "data"), "--listen", address, "--workers", "0"]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        read_until(process, "ready; Ctrl-C stops")
+    with serving(tmp_path / "data", "--workers", "0") as (address, process):
         run("topic", "create", "t", "--bootstrap", address)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGKILL)
         assert "SIGKILL" in read_until(process, "starting it again")
         read_until(process, "broker ready")
         assert "t\t1" in run("topic", "list", "--bootstrap", address).stdout
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """Return the first line of the output that holds these words."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if words in line:
-            return line
-    pytest.fail(f"the process ended without saying {words!r}")

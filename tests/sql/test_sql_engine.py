@@ -214,3 +214,19 @@ def test_a_source_in_use_cannot_be_dropped(engine: SqlEngine) -> None:
     run(engine, "DROP STREAM O; DROP STREAM S DELETE TOPIC;")
     assert rows(engine, "SHOW STREAMS") == []
     assert rows(engine, "SHOW QUERIES") == []
+
+
+def test_what_has_no_topology_yet_is_explained_and_refused(engine: SqlEngine) -> None:
+    run(engine, SETUP + "CREATE STREAM R (ID INT KEY, X INT) WITH (KAFKA_TOPIC='r', PARTITIONS=2, VALUE_FORMAT='JSON');")
+    join = "SELECT S.ID, V, X FROM S JOIN R WITHIN 1 HOUR ON S.ID = R.ID"
+    with pytest.raises(StatementError, match="a join of two streams is not supported yet") as caught:
+        run(engine, f"CREATE STREAM J AS {join}")
+    assert caught.value.pointer().splitlines()[1].strip() == "^" * len("JOIN R WITHIN 1 HOUR ON S.ID = R.ID")
+    with pytest.raises(StatementError, match="GROUP BY on a table is not supported yet") as caught:
+        run(engine, "CREATE TABLE G AS SELECT NAME, COUNT(*) AS N FROM T GROUP BY NAME")
+    assert caught.value.column == 53
+    with pytest.raises(StatementError, match="must include the join expressions"):
+        run(engine, "CREATE STREAM J AS SELECT V, X FROM S JOIN R WITHIN 1 HOUR ON S.ID = R.ID")
+    (plan,) = run(engine, f"EXPLAIN {join} EMIT CHANGES")
+    assert ("  Join [INNER: a join of two streams]",) in plan.rows
+    assert "J" not in engine.catalog.sources

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
@@ -139,3 +140,10 @@ def test_rows_fit_the_terminal() -> None:
     assert shown[2].endswith("…")
     assert shown[4] == "(removed)"
     assert sum(fit_widths([50, 50, 50], 60)) <= 54
+
+
+def test_pipes_get_whole_cells_between_tabs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = CREATE + "INSERT INTO s VALUES (1, '" + "x" * 300 + "\ty'); SELECT * FROM s; SELECT * FROM s EMIT CHANGES LIMIT 1;"
+    assert run_batch(str(tmp_path / "data"), text=text) == 0
+    line = "1\t" + "x" * 300 + "\\ty"
+    assert capfd.readouterr().out.splitlines()[2:] == ["ID\tV", line, "ID\tV", line]

@@ -151,3 +151,22 @@ def test_runs_and_commits_do_not_change_results(records: list[Record], cuts: lis
         assert latest(at_commit) == latest(whole)
         assert commit_store == store
         assert at_commit.reasons == pieces.reasons == whole.reasons
+
+
+@settings(max_examples=100, deadline=None)
+@given(RECORDS, CUTS, st.integers(0, 30))
+def test_final_results_leave_exactly_once_across_a_restart(
+    records: list[Record], cuts: list[tuple[int, bool]], stop: int
+) -> None:
+    program = windowed("final")
+    whole, _ = run(program, records, [])
+    first, store = Collector(), Store(program.stores[0])
+    for part in (records[:stop], records[stop:]):
+        task = program.bind({"s": store}, first, first)
+        keys, values, times = (list(column) for column in zip(*part, strict=True)) if part else ([], [], [])
+        chunk = Chunk.from_columns("in", keys, values, np.array(times, dtype=np.int64), partition=0)
+        task.process("in", chunk, 0, len(part))
+        task.flush()
+        store.committed()
+    assert sorted(first.records, key=str) == sorted(whole.records, key=str)
+    assert len({key for key, _, _ in first.records}) == len(first.records)

@@ -12,7 +12,7 @@ import pytest
 
 import logflume as lf
 from logflume import col
-from logflume.log import UnknownName
+from logflume.log import InvalidInput, UnknownName
 from logflume.log.records import Chunk
 from logflume.streams.testing import TestRecord, TopologyTestDriver, WindowedKey
 
@@ -451,3 +451,24 @@ def test_a_join_on_several_columns() -> None:
     assert [(r.key, r.value) for r in driver.output("out").read()] == [
         ({"left": 1, "right": 2}, {"left": 1, "right": 2, "x": 7, "y": 8})
     ]
+
+
+def test_final_results_leave_once_when_their_window_closes() -> None:
+    app, clicks = click_app()
+    windowed = clicks.group_by_key().window(lf.tumbling(10, grace=5))
+    windowed.aggregate(n=lf.count(), name="s", emit="final").filter(col.n > 1).to("out")
+    driver = TopologyTestDriver(app)
+    for key, time in (("b", 1), ("a", 2), ("b", 9), ("a", 14), ("a", 3), ("x", 15), ("b", 4), ("x", 100)):
+        driver.input("clicks").send(Click("u"), key=key, timestamp_ms=time)
+    found = [
+        (record.key.key, record.key.start_ms, record.value["n"], record.timestamp_ms) for record in driver.output("out").read()
+    ]
+    assert found == [("a", 0, 2, 3), ("b", 0, 2, 9)]
+    assert driver.problems == {"late": 1}
+
+
+def test_final_results_need_a_window() -> None:
+    app, clicks = click_app()
+    clicks.group_by_key().count(emit="final").to("out")
+    with pytest.raises(InvalidInput, match="needs a window"):
+        app.plan()

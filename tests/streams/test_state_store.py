@@ -159,6 +159,19 @@ def test_memory_stays_within_its_setting_and_nothing_is_lost(tmp_path: Path) -> 
     state.close()
 
 
+def test_large_values_count_for_what_they_take(tmp_path: Path) -> None:
+    state = open_state(tmp_path, PLAIN, memory_bytes=4 << 20)
+    store = state.stores["counts"]
+    for block in range(10):
+        for i in range(block * 200, block * 200 + 200):
+            store.resident[b"%05d" % i] = Entry((i, "x" * 5000), 1)
+            store.dirty[b"%05d" % i] = None
+        state.commit(state.encode_dirty(), Checkpoint())
+    assert len(store.resident) * 5000 <= 4 << 20
+    assert len(list(store.range(b"", None))) == 2000
+    state.close()
+
+
 def test_windows_of_a_key_are_read_in_order_of_time(tmp_path: Path) -> None:
     state = open_state(tmp_path, WINDOWED)
     store = state.stores["per_minute"]

@@ -1,0 +1,52 @@
+"""Runs the `logflume` command in real processes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOGFLUME = [sys.executable, "-m", "logflume"]
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command; it must end with the exit code."""
+    done = subprocess.run([*LOGFLUME, *args], input=stdin, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@contextmanager
+def serving(data: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run `logflume serve`; give its address and process once it is ready; it must end cleanly."""
+    address = f"127.0.0.1:{free_port()}"
+    argv = [*LOGFLUME, "serve", "--data", str(data), "--listen", address, *options]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        read_until(process, "ready; Ctrl-C stops")
+        yield address, process
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """Return the first line of the output that holds these words."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if words in line:
+            return line
+    raise AssertionError(f"the process ended without saying {words!r}")
