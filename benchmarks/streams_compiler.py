@@ -1,4 +1,4 @@
-"""Topologies T1 to T4 in the reference tier on one core: generated code and stores in memory, without the log around it.
+"""Topologies T1 to T4 on one core, by tier: generated code and stores in memory, without the log around it.
 
 `python -m benchmarks.streams_compiler`; with the log, transactions and disks see `benchmarks.streams`.
 """
@@ -17,6 +17,7 @@ import logflume.streams as lf
 from benchmarks._report import Figure, main
 from logflume.log.records import Chunk
 from logflume.streams import col
+from logflume.streams.kernels import TieredProgram, compiled_tier
 from logflume.streams.state.store import Store
 
 RECORDS = 400_000
@@ -96,9 +97,14 @@ def t4() -> lf.App:
     return app
 
 
-def run(app: lf.App, chunks: list[Chunk], users: int) -> float:
+def run(app: lf.App, chunks: list[Chunk], users: int, *, is_compiled: bool = False) -> float:
     """Return CPU seconds per million records, the least of a few runs; a task commit after each chunk."""
     program = app.plan().subtopologies[0].program
+    assert isinstance(program, TieredProgram) or not is_compiled
+    if is_compiled:
+        compiled_tier().load()
+    elif isinstance(program, TieredProgram):
+        program = program.reference
     seconds = []
     for _ in range(REPEATS):
         stores = {spec.name: Store(spec) for spec in program.stores}
@@ -120,7 +126,7 @@ def run(app: lf.App, chunks: list[Chunk], users: int) -> float:
     return min(seconds) / (len(chunks) * CHUNK) * 1e6
 
 
-def measure_reference_tier() -> Iterator[Figure]:
+def measure_tiers() -> Iterator[Figure]:
     """Records a second of each topology."""
     few, many = clicks(10_000), clicks(100_000)
     for name, app, chunks, users, budget in (
@@ -131,7 +137,9 @@ def measure_reference_tier() -> Iterator[Figure]:
         ("T4 stream-table join, 100 k keys (reference tier, no log)", t4(), many, 100_000, 300_000),
     ):
         yield Figure(name, 1e6 / run(app, chunks, users), "records/s", budget)
+    rate = 1e6 / run(t1(), few, 10_000, is_compiled=True)
+    yield Figure("T1 filter, project (compiled tier, no log)", rate, "records/s", 2_500_000)
 
 
 if __name__ == "__main__":
-    main(measure_reference_tier)
+    main(measure_tiers)
