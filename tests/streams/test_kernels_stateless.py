@@ -70,6 +70,18 @@ JSON_VALUES: dict[str, st.SearchStrategy[str]] = {
     ),
 }  # fmt: skip
 FITTING = {"i": "int", "big": "int", "x": "float", "Y": "float", "ok": "bool", "s": "text", "S2": "raw_text", "at": "int"}
+EDGES = st.sampled_from([2**31 - 1, -(2**31), 2**31 - 2, 65537, 3, 0, -1, 46341])
+CERTAIN: dict[str, st.SearchStrategy[str]] = {
+    "i": st.one_of(EDGES, st.integers(-(2**31), 2**31 - 1)).map(str),
+    "big": st.one_of(st.sampled_from([10**15 - 1, 1 - 10**15, 3 * 10**9]), st.integers(-(10**14), 10**14)).map(str),
+    "x": st.one_of(st.integers(-(10**6), 10**6).map(lambda n: str(n / 100)), st.integers(-99, 99).map(str)),
+    "Y": st.integers(-(10**14), 10**14).map(lambda n: f"{n}.5" if n else "0.5"),
+    "ok": st.sampled_from(["true", "false", "null"]),
+    "s": st.sampled_from(['"a"', '"b"', '""', "null"]),
+    "S2": st.sampled_from(['"a"', '"b"', '""', "null"]),
+    "at": st.integers(0, 10**13).map(str),
+}
+"""Values that no kernel should have to mark."""
 
 
 @st.composite
@@ -78,6 +90,10 @@ def rows(draw: st.DrawFn) -> bytes | None:
     if shape == 0:
         return draw(st.one_of(st.none(), st.binary(max_size=20), st.sampled_from([b"{}", b"null", b"[]", b"1", b" {} ", b"{,}"])))
     names = [column.name for column in FIELDS]
+    if shape >= 6:
+        repeated = draw(st.lists(st.sampled_from(names), max_size=1)) if shape == 11 else []
+        fields = [(n, draw(CERTAIN[n])) for n in names] + [(n, draw(st.one_of(CERTAIN[n], st.just("null")))) for n in repeated]
+        return ("{" + ",".join(f'"{name}":{text}' for name, text in fields) + "}").encode()
     if shape <= 4:
         names = draw(st.lists(st.sampled_from([*names, "extra", "I", "y", "s2", "a\u00e9", 'q"']), max_size=10))
     if shape == 5:
@@ -107,7 +123,7 @@ def numbers(draw: st.DrawFn, depth: int = 2) -> tuple[e.Expr, DataType]:
             column = draw(st.sampled_from([c for c in FIELDS if c.type in (INTEGER, BIGINT, DOUBLE)]))
             return reference(column), column.type
         kind = draw(st.sampled_from([INTEGER, BIGINT, DOUBLE]))
-        value: Any = draw(FLOATS) if kind == DOUBLE else draw(st.sampled_from([0, 1, -3, 7, 2**31 - 1]))
+        value: Any = draw(FLOATS) if kind == DOUBLE else draw(st.sampled_from([0, 1, -3, 7, 2**31 - 1, -(2**31)]))
         return e.Literal(value, kind), kind
     left, left_type = draw(numbers(depth - 1))
     if draw(st.integers(0, 5)) == 0:
@@ -219,6 +235,68 @@ def test_doubles_are_written_as_the_reference_tier_writes_them(numbers: list[flo
     sure = [i for i in range(count) if status[i] == module.CERTAIN]
     texts = [written[starts[i] : starts[i] + sizes[i]] for i in sure]
     assert texts == [b"{" + msgspec.json.encode(numbers[i]) + b"}" for i in sure]
+
+
+def projected(expr: e.Expr, kind: DataType) -> dict[str, g.Node]:
+    """A program that writes one expression of every row."""
+    stream, schema = g.EdgeKind.STREAM, g.Schema((Column("k", STRING),), (Column("c", kind), Column("at", TIMESTAMP)))
+    source = g.Source(
+        name="in", schema=g.Schema(schema.key, FIELDS), kind=stream, topic="in", key_format=KAFKA, value_format=JSON
+    )
+    where = g.Filter(name="where", inputs=("in",), schema=source.schema, kind=stream, predicate=e.Literal(True, BOOLEAN))
+    columns = (("c", expr), ("at", reference(FIELDS[7])))
+    select = g.Project(name="select", inputs=("where",), schema=schema, kind=stream, columns=columns)
+    sink = g.Sink(name="out", inputs=("select",), schema=schema, kind=stream, topic="out", key_format=KAFKA, value_format=JSON)
+    return {node.name: node for node in (source, where, select, sink)}
+
+
+I, BIG, X = (reference(column) for column in FIELDS[:3])
+TENFOLD = e.Binary(e.BinaryOp.MUL, BIG, e.Literal(10, BIGINT), BIGINT)
+
+
+@pytest.mark.parametrize(
+    ("expr", "kind"),
+    [
+        (e.Binary(e.BinaryOp.ADD, I, I, INTEGER), INTEGER),
+        (e.Binary(e.BinaryOp.MUL, I, I, INTEGER), INTEGER),
+        (e.Unary(e.UnaryOp.NEG, I, INTEGER), INTEGER),
+        (e.Binary(e.BinaryOp.MUL, BIG, BIG, BIGINT), BIGINT),
+        (e.Binary(e.BinaryOp.MUL, e.Binary(e.BinaryOp.MUL, BIG, BIG, BIGINT), X, DOUBLE), DOUBLE),
+        (e.Binary(e.BinaryOp.DIV, X, I, DOUBLE), DOUBLE),
+        (e.Binary(e.BinaryOp.DIV, I, X, DOUBLE), DOUBLE),
+        (e.Binary(e.BinaryOp.GT, e.Binary(e.BinaryOp.ADD, BIG, BIG, BIGINT), X, BOOLEAN), BOOLEAN),
+        (
+            e.Binary(
+                e.BinaryOp.EQ,
+                e.Binary(e.BinaryOp.ADD, TENFOLD, e.Literal(1, BIGINT), BIGINT),
+                e.Binary(e.BinaryOp.MUL, e.Cast(BIG, DOUBLE), e.Literal(10.0, DOUBLE), DOUBLE),
+                BOOLEAN,
+            ),
+            BOOLEAN,
+        ),
+        (X, DOUBLE),
+        (reference(FIELDS[5]), STRING),
+        (e.Unary(e.UnaryOp.NOT, reference(FIELDS[4]), BOOLEAN), BOOLEAN),
+    ],
+)  # fmt: skip
+def test_wraps_zeros_and_inexact_comparisons_are_the_same(expr: e.Expr, kind: DataType) -> None:
+    ints = [2**31 - 1, -(2**31), 65537, 46341, -46341, 0, 1, 7]
+    bigs = [10**15 - 2, 10**15 - 1, 1 - 10**15, 3_037_000_500, 0, 900_719_925_474_099, 900_719_925_474_100]
+    values: list[bytes | None] = [
+        b'{"i":%d,"big":%d,"x":%s,"ok":true,"s":"a","at":%d}' % (i, big, x, n)
+        for n, (i, big, x) in enumerate((i, big, x) for i in ints for big in bigs for x in (b"0.1", b"3", b"0", b"-2.75"))
+    ]
+    later = b',"x":null,"i":null,"ok":null,"s":null}'
+    for n in range(5, len(values), 23):
+        whole = values[n]
+        assert whole is not None
+        values[n] = whole[:-1] + later
+    chunk = Chunk.from_columns("in", [b"k"] * len(values), values, [1] * len(values), partition=0)
+    expected, got, is_held = both(projected(expr, kind), chunk, 0, len(values))
+    assert is_held
+    assert len(expected.outputs) == len(values)
+    assert got.outputs == expected.outputs
+    assert got.problems == expected.problems
 
 
 class Event(msgspec.Struct):
