@@ -18,6 +18,7 @@ from . import graph as g
 from .compiler import CompiledProgram, compile_program
 from .compiler.usage import wire
 from .expr import Side
+from .kernels import tiered
 from .seams import OutputTopic, Plan, SubTopology
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
@@ -269,7 +270,7 @@ def outputs_of(part: Mapping[str, g.Node]) -> list[str]:
 
 
 def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
-    program = compile_part(part)
+    program = tiered(compile_part(part))
     outputs = {}
     for name in outputs_of(part):
         node = part[name]

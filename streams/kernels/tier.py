@@ -1,0 +1,47 @@
+"""When the compiled tier takes over: after a number of records, once its kernels are loaded in the background.
+
+Loading takes 0.5 s from numba's cache and some seconds without it; until then, and without numba, the reference
+tier does everything.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import threading
+from types import ModuleType
+
+_WARM_UP_RECORDS = 50_000
+
+
+class CompiledTier:
+    """Loads `rows.py` once. Invariant: `_module` is set once, after its compilation is complete. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._module: ModuleType | None = None
+        self._seen_records = 0
+        self._lock = threading.Lock()
+        self._is_started = importlib.util.find_spec("numba") is None
+
+    def kernels(self, records: int) -> ModuleType | None:
+        """Return the kernels if they are loaded; count `records` as processed, and begin to load them once it pays."""
+        if self._module is None and not self._is_started:
+            self._seen_records += records
+            if self._seen_records >= _WARM_UP_RECORDS:
+                self._is_started = True
+                threading.Thread(target=self.load, name="logflume-streams-kernels", daemon=True).start()
+        return self._module
+
+    def load(self) -> bool:
+        """Load the kernels now, blocking; False without numba."""
+        with self._lock:
+            if self._module is None and importlib.util.find_spec("numba") is not None:
+                self._module = importlib.import_module(f"{__package__}.rows")
+            return self._module is not None
+
+
+@functools.cache
+def compiled_tier() -> CompiledTier:
+    """Return the tier of this process."""
+    return CompiledTier()

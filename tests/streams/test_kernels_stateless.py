@@ -1,0 +1,266 @@
+"""The compiled tier against the reference tier: random programs over random, also malformed, JSON give the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import logflume.streams as lf
+from logflume.log.records import Chunk
+from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, TIMESTAMP, Column, DataType, FormatSpec
+from logflume.streams import col
+from logflume.streams import expr as e
+from logflume.streams import graph as g
+from logflume.streams.compiler import compile_program
+from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
+
+numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
+
+FIELDS = (
+    Column("i", INTEGER), Column("big", BIGINT), Column("x", DOUBLE), Column("Y", DOUBLE), Column("ok", BOOLEAN),
+    Column("s", STRING), Column("S2", STRING), Column("at", TIMESTAMP),
+)  # fmt: skip
+JSON, KAFKA = FormatSpec("JSON"), FormatSpec("KAFKA")
+ENOUGH_ROWS = 64
+
+
+class Recorder:
+    """Keeps what a program puts out and reports, in order."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Any] = []
+        self.problems: list[Any] = []
+
+    def send(
+        self, node: str, keys: Sequence[Any], values: Sequence[Any], timestamps_ms: Sequence[int], *,
+        headers: Sequence[Any] | None = None, causes: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        assert causes is not None
+        assert len(keys) == len(values) == len(timestamps_ms) == len(causes)
+        each = headers or [()] * len(keys)
+        self.outputs += zip([node] * len(keys), keys, values, timestamps_ms, causes, each, strict=True)
+
+    def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
+        self.problems.append((reason, node, topic, partition, offset, str(cause)))
+
+
+INTEGERS = st.one_of(
+    st.integers(-20, 20), st.integers(-(2**31) - 2, 2**31 + 2), st.integers(-(10**16), 10**16), st.integers(-(2**64), 2**64)
+)
+FLOATS = st.one_of(st.integers(-10000, 10000).map(lambda n: n / 100), st.floats(allow_nan=False, allow_infinity=False))
+TEXTS = st.one_of(st.sampled_from(["", "a", "b", "u00001"]), st.text(max_size=6))
+JSON_VALUES: dict[str, st.SearchStrategy[str]] = {
+    "int": INTEGERS.map(str),
+    "float": FLOATS.map(repr),
+    "bool": st.sampled_from(["true", "false"]),
+    "text": TEXTS.map(json.dumps),
+    "raw_text": TEXTS.map(lambda t: msgspec.json.encode(t).decode("utf-8", "replace")),
+    "null": st.just("null"),
+    "odd": st.sampled_from(
+        ["-0", "-0.0", "0.0", "1e5", "1E-2", "01", "+1", ".5", "1.", "NaN", "[1]", '{"a":1}', "tru", "nul", '"\x01"', "0.1",
+         "123456789012345678", "1.7976931348623157e308", "0.30000000000000004", '"\x7f"', "", '"12"', '"true"',
+         "100000.000000001"]
+    ),
+}  # fmt: skip
+FITTING = {"i": "int", "big": "int", "x": "float", "Y": "float", "ok": "bool", "s": "text", "S2": "raw_text", "at": "int"}
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> bytes | None:
+    shape = draw(st.integers(0, 11))
+    if shape == 0:
+        return draw(st.one_of(st.none(), st.binary(max_size=20), st.sampled_from([b"{}", b"null", b"[]", b"1", b" {} ", b"{,}"])))
+    names = [column.name for column in FIELDS]
+    if shape <= 4:
+        names = draw(st.lists(st.sampled_from([*names, "extra", "I", "y", "s2", "a\u00e9", 'q"']), max_size=10))
+    if shape == 5:
+        names += draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))
+    space = draw(st.sampled_from(["", "", "", " ", "\n\t"]))
+    parts = []
+    for name in names:
+        plain = FITTING.get(name, "int")
+        kind = draw(st.sampled_from([*[plain] * 12, "null", "int", *(JSON_VALUES if shape <= 2 else ())]))
+        spelled = json.dumps(name, ensure_ascii=draw(st.booleans()))
+        parts.append(f"{spelled}{space}:{space}{draw(JSON_VALUES[kind])}")
+    data = (space + "{" + space + f"{space},{space}".join(parts) + "}").encode("utf-8", "surrogatepass")
+    if shape == 1:
+        cut = draw(st.integers(0, len(data)))
+        return data[:cut] + draw(st.binary(max_size=2)) + data[cut + draw(st.integers(0, 2)) :]
+    return data
+
+
+def reference(column: Column) -> e.Expr:
+    return e.ColumnRef(e.Side.VALUE, column.name, column.type)
+
+
+@st.composite
+def numbers(draw: st.DrawFn, depth: int = 2) -> tuple[e.Expr, DataType]:
+    if depth == 0 or draw(st.booleans()):
+        if draw(st.booleans()):
+            column = draw(st.sampled_from([c for c in FIELDS if c.type in (INTEGER, BIGINT, DOUBLE)]))
+            return reference(column), column.type
+        kind = draw(st.sampled_from([INTEGER, BIGINT, DOUBLE]))
+        value: Any = draw(FLOATS) if kind == DOUBLE else draw(st.sampled_from([0, 1, -3, 7, 2**31 - 1]))
+        return e.Literal(value, kind), kind
+    left, left_type = draw(numbers(depth - 1))
+    if draw(st.integers(0, 5)) == 0:
+        if left_type != DOUBLE and draw(st.booleans()):
+            return e.Cast(left, DOUBLE), DOUBLE
+        return e.Unary(e.UnaryOp.NEG, left, left_type), left_type
+    right, right_type = draw(numbers(depth - 1))
+    kind = DOUBLE if DOUBLE in (left_type, right_type) else BIGINT if BIGINT in (left_type, right_type) else INTEGER
+    ops = [e.BinaryOp.ADD, e.BinaryOp.SUB, e.BinaryOp.MUL, *([e.BinaryOp.DIV] if kind == DOUBLE else [])]
+    return e.Binary(draw(st.sampled_from(ops)), left, right, kind), kind
+
+
+@st.composite
+def conditions(draw: st.DrawFn, depth: int = 2) -> e.Expr:
+    choice = draw(st.integers(0, 6 if depth else 3))
+    if choice == 0:
+        return reference(FIELDS[4])
+    if choice == 1:
+        op = draw(st.sampled_from([e.BinaryOp.EQ, e.BinaryOp.NE]))
+        return e.Binary(op, reference(FIELDS[draw(st.sampled_from([5, 6]))]), e.Literal(draw(TEXTS), STRING), BOOLEAN)
+    if choice == 2:
+        return e.Unary(
+            draw(st.sampled_from([e.UnaryOp.IS_NULL, e.UnaryOp.IS_NOT_NULL])), reference(draw(st.sampled_from(FIELDS))), BOOLEAN
+        )
+    if choice == 3:
+        op = draw(st.sampled_from([e.BinaryOp.EQ, e.BinaryOp.NE, e.BinaryOp.LT, e.BinaryOp.LE, e.BinaryOp.GT, e.BinaryOp.GE]))
+        return e.Binary(op, draw(numbers(1))[0], draw(numbers(1))[0], BOOLEAN)
+    if choice == 4:
+        return e.Unary(e.UnaryOp.NOT, draw(conditions(depth - 1)), BOOLEAN)
+    op = e.BinaryOp.AND if choice == 5 else e.BinaryOp.OR
+    return e.Binary(op, draw(conditions(depth - 1)), draw(conditions(depth - 1)), BOOLEAN)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> dict[str, g.Node]:
+    stream, key = g.EdgeKind.STREAM, (Column("k", STRING),)
+    nodes: list[g.Node] = [
+        g.Source(name="in", inputs=(), schema=g.Schema(key, FIELDS), kind=stream, topic="in", key_format=KAFKA, value_format=JSON)
+    ]
+    if draw(st.booleans()):
+        condition = draw(conditions())
+        nodes.append(g.Filter(name="where", inputs=("in",), schema=nodes[-1].schema, kind=stream, predicate=condition))
+    columns: list[tuple[str, e.Expr, DataType]] = []
+    for position in range(draw(st.integers(1, 4))):
+        what = draw(st.integers(0, 3))
+        if what == 0:
+            columns.append((f"c{position}", draw(conditions()), BOOLEAN))
+        elif what == 1:
+            expr, kind = draw(numbers())
+            columns.append((f"c{position}", expr, kind))
+        else:
+            field = draw(st.sampled_from(FIELDS))
+            columns.append((f"c{position}", reference(field), field.type))
+    schema = g.Schema(key, tuple(Column(name, kind) for name, _, kind in columns))
+    pairs = tuple((name, expr) for name, expr, _ in columns)
+    nodes.append(g.Project(name="select", inputs=(nodes[-1].name,), schema=schema, kind=stream, columns=pairs))
+    nodes.append(
+        g.Sink(name="out", inputs=("select",), schema=schema, kind=stream, topic="out", key_format=KAFKA, value_format=JSON)
+    )
+    return {node.name: node for node in nodes}
+
+
+def both(nodes: dict[str, g.Node], chunk: Chunk, start: int, stop: int) -> tuple[Recorder, Recorder, bool]:
+    """Run both tiers over the same records; say whether the compiled one holds the program."""
+    assert compiled_tier().load()
+    program = compile_program(nodes, ["in"], ["out"])
+    with_kernels = tiered(program)
+    recorders = (Recorder(), Recorder())
+    for each, recorder in zip((program, with_kernels), recorders, strict=True):
+        each.bind({}, recorder, recorder).process("in", chunk, start, stop)
+    return *recorders, isinstance(with_kernels, TieredProgram)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    programs(), st.lists(rows(), min_size=1, max_size=12), st.lists(st.integers(0, 11), min_size=ENOUGH_ROWS, max_size=90),
+    st.integers(0, 20), st.sampled_from([-1, 0, 1_700_000_000_000]),
+)  # fmt: skip
+def test_both_tiers_put_out_and_report_the_same(
+    nodes: dict[str, g.Node], found: list[bytes | None], picks: list[int], first: int, time: int
+) -> None:
+    plain = b'{"i":1,"big":2,"x":1.5,"Y":2.25,"ok":true,"s":"a","S2":"b","at":5}'
+    values = [plain] * 200 + [found[pick % len(found)] for pick in picks] + [plain] * 40
+    keys = [None if i % 7 == 0 else b"k%d" % i for i in range(len(values))]
+    times = [1_000 + i for i in range(len(values))]
+    times[210] = time
+    chunk = Chunk.from_columns("in", keys, values, times, partition=3)
+    expected, got, is_held = both(nodes, chunk, first, len(values) - 3)
+    assert is_held
+    assert got.problems == expected.problems
+    assert got.outputs == expected.outputs
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(FLOATS, st.floats(0.001, 1e16), st.floats(0.05, 100)), min_size=64, max_size=64))
+def test_doubles_are_written_as_the_reference_tier_writes_them(numbers: list[float]) -> None:
+    kernels = compiled_tier()
+    assert kernels.load()
+    module: Any = kernels.kernels(0)
+    label = np.frombuffer(b"{", np.uint8)
+    count = len(numbers)
+    none, status, data = np.zeros((1, count), np.int64), np.ones(count, np.int64), np.empty(count * 64, np.uint8)
+    starts, sizes = np.zeros(count, np.int64), np.zeros(count, np.int32)
+    module.write(
+        label, np.arange(count), label, np.array([1]), np.array([module.DOUBLE]), np.zeros((1, count), np.bool_), none,
+        np.array([numbers]), none, none, status, data, starts, sizes,
+    )  # fmt: skip
+    written = data.tobytes()
+    sure = [i for i in range(count) if status[i] == module.CERTAIN]
+    texts = [written[starts[i] : starts[i] + sizes[i]] for i in sure]
+    assert texts == [b"{" + msgspec.json.encode(numbers[i]) + b"}" for i in sure]
+
+
+class Event(msgspec.Struct):
+    id: int
+    user: str
+    ms: int
+    price: float
+    ok: bool
+
+
+def test_an_application_of_the_dsl_is_held_and_its_plain_rows_are_not_left_to_the_reference_tier() -> None:
+    app = lf.App("t1")
+    events = app.stream("events", Event, key=str)
+    events.filter(col.ok & (col.ms > 100)).select(col.id, col.user, gross=col.price * 1.2).to("out")
+    program = app.plan().subtopologies[0].program
+    assert isinstance(program, TieredProgram)
+    assert compiled_tier().load()
+    rows = [b'{"id":%d,"user":"u%d","ms":%d,"price":%.2f,"ok":true}' % (i, i, i, i / 7) for i in range(500)]
+    rows[200] = b'{"id":200,"user":"\\u0041","ms":200,"price":1e2,"ok":true}'
+    chunk = Chunk.from_columns("events", [b"k"] * 500, list(rows), [1] * 500)
+
+    class Counting:
+        """Stands before the reference tier and keeps what it is given."""
+
+        def __init__(self, inner: Any) -> None:
+            self.inner, self.taken = inner, []
+
+        def process(self, source: str, chunk: Chunk, start: int, stop: int) -> None:
+            self.taken += range(start, stop)
+            self.inner.process(source, chunk, start, stop)
+
+    recorder, expected = Recorder(), Recorder()
+    bound: Any = program.bind({}, recorder, recorder)
+    counting = Counting(bound.reference)
+    type(bound)(counting, bound.chain, bound.outputs).process(next(iter(program.sources)), chunk, 0, 500)
+    program.reference.bind({}, expected, expected).process(next(iter(program.sources)), chunk, 0, 500)
+    assert recorder.outputs == expected.outputs
+    assert len(recorder.outputs) == 399
+    assert counting.taken == [200]
+
+
+def test_what_the_kernels_do_not_hold_stays_on_the_reference_tier() -> None:
+    app = lf.App("plain")
+    app.stream("events", Event, key=str).filter(lambda event: event.ms > 3).to("out")
+    assert not isinstance(app.plan().subtopologies[0].program, TieredProgram)
