@@ -62,6 +62,8 @@ class Runner:
                     self.follow(result)
                 elif isinstance(result, Rows):
                     print_rows(self.console, result, is_json=self.is_json, is_piped=self.is_piped)
+                    if result.note and self.is_piped and not self.is_json:
+                        print(result.note, file=sys.stderr)
                 else:
                     print_message(self.console, result, is_json=self.is_json)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
-from logflume.streams.runtime import EngineOptions
+from logflume.streams.runtime import EngineOptions, EngineStatus
 from logflume.streams.seams import Plan
 
 from . import ast
@@ -124,9 +124,17 @@ class SqlEngine:
     def library(self) -> Library:
         return self._library
 
-    def status(self) -> Mapping[str, object]:
+    def status(self) -> Mapping[str, EngineStatus]:
         """Return what each running query is doing, by query id."""
         return dict(self._running.status())
+
+    def _status(self) -> Mapping[str, EngineStatus]:
+        """Return what the queries are doing: here, or in the worker that runs them."""
+        if self._runs_queries:
+            return self._running.status()
+        from .pull_service import ask_status
+
+        return ask_status(self._log)
 
     # -------------------------------------------------------------------------------------------- statements
 
@@ -176,9 +184,9 @@ class SqlEngine:
             case ast.QueryControl():
                 return [self._control(statement)]
             case ast.Show():
-                return [show(statement, context, self._log, self._running.status(), user.variables)]
+                return [show(statement, context, self._log, self._status(), user.variables)]
             case ast.Describe():
-                return list(describe(statement, context, self._running.status()))
+                return list(describe(statement, context, self._status()))
             case ast.Explain():
                 return [explain(statement, context)]
             case ast.AlterSource() | ast.CreateType() | ast.DropType():

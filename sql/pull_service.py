@@ -2,6 +2,7 @@
 
 A worker serves them over HTTP on loopback and writes its address to a compacted topic; `ask` finds the addresses there. One
 request is one statement: POST /pull {sql, properties} -> {title, columns: [{name, type}], rows, note}, or 4xx {error}.
+GET /status -> what each running query is doing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 from logflume.log import LogflumeError, TopicPartition
 from logflume.log.interfaces import Log
 from logflume.log.schemas import Column
+from logflume.streams.runtime import EngineStatus
 
 from .results import Rows
 
@@ -44,7 +46,7 @@ class PullService:
         from starlette.routing import Route
 
         self._engine, self._log = engine, log
-        routes = [Route("/pull", self._pull, methods=["POST"])]
+        routes = [Route("/pull", self._pull, methods=["POST"]), Route("/status", self._status)]
         self._socket = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off")
         self._server = uvicorn.Server(config)
@@ -87,6 +89,11 @@ class PullService:
         except LogflumeError as error:
             return JSONResponse({"error": str(error)}, 400)
         return JSONResponse(rows)
+
+    async def _status(self, request: Request) -> JSONResponse:
+        from starlette.responses import JSONResponse
+
+        return JSONResponse(msgspec.to_builtins(self._engine.status()))
 
     def _answer(self, sql: str, properties: Mapping[str, str]) -> dict[str, Any]:
         result = self._engine.pull(sql, properties)
@@ -168,6 +175,20 @@ def has_worker(log: Log) -> bool:
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S):
             return True
     return False
+
+
+def ask_status(log: Log) -> dict[str, EngineStatus]:
+    """Return what the workers' queries are doing, by query id; the figures of the first worker that answers."""
+    import httpx
+
+    for address in addresses(log):
+        try:
+            answer = httpx.get(f"http://{address}/status", timeout=httpx.Timeout(5.0, connect=CONNECT_TIMEOUT_S))
+        except httpx.HTTPError:
+            continue
+        if answer.status_code == 200:
+            return msgspec.convert(answer.json(), dict[str, EngineStatus])
+    return {}
 
 
 def ask(log: Log, sql: str, properties: Mapping[str, str]) -> Rows | None:

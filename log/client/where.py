@@ -47,6 +47,9 @@ def parse_where(where: str | os.PathLike[str]) -> Path | tuple[Address, ...]:
     addresses = [_parse_address(part.strip()) for part in where.split(",")]
     if all(addresses):
         return tuple(a for a in addresses if a is not None)
+    if any(addresses):
+        wrong = next(part.strip() for part, found in zip(where.split(","), addresses, strict=True) if found is None)
+        raise InvalidInput(f"expected host:port in each part of a list of brokers, found {wrong!r} in {where!r}")
     if where.startswith((".", "~")) or "/" in where or os.sep in where:
         return Path(where).expanduser()
     raise InvalidInput(

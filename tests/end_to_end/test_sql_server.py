@@ -61,7 +61,9 @@ def test_a_query_survives_the_kill_of_its_worker_and_answers_from_state(stack: t
     address, process = stack
     send(address, 0, 100)
     wait_for_rows(address, "delays", rows_of(100))
-    assert "of its state" in run("sql", "-e", "SELECT * FROM delays WHERE k='UA';", "--bootstrap", address).stdout
+    assert "of its state" in run("sql", "-e", "SELECT * FROM delays WHERE k='UA';", "--bootstrap", address).stderr
+    shown = run("sql", "-e", "SHOW QUERIES;", "--json", "--bootstrap", address).stdout
+    assert json.loads(shown.splitlines()[0])["STATE"] == "RUNNING"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(children[1]), signal.SIGKILL)
     assert "engine-0 ended with signal SIGKILL" in read_until(process, "starting it again")
