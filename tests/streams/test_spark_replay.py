@@ -103,7 +103,7 @@ def test_two_steps_equal_one_and_the_driver(records: list[Sent], data: st.DataOb
     for time_ms, key, value in records:
         driver.process("orders", key.encode(), value, time_ms)
     raw = driver.output("app-out").raw
-    assert whole.newest == {key: (value, time_ms) for key, value, time_ms in raw}
+    assert whole.newest == {key: (value, time_ms) for key, value, time_ms, _ in raw}
 
 
 def test_a_state_directory_ahead_of_its_start_is_rebuilt(tmp_path: Path) -> None:
