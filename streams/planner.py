@@ -19,7 +19,7 @@ from .compiler import CompiledProgram, compile_program
 from .compiler.usage import wire
 from .expr import Side
 from .kernels import tiered
-from .seams import OutputTopic, Plan, SubTopology
+from .seams import OutputTopic, Plan, SubTopology, changelog_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -276,24 +276,9 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
         node = part[name]
         is_windowed = topology.nodes[node.inputs[0]].schema.window is not None
         if isinstance(node, g.Repartition):
-            outputs[name] = OutputTopic(
-                node.topic, node.partitions, is_repartition=True, is_windowed=is_windowed, like=_copartitioned(topology, node)
-            )
+            outputs[name] = OutputTopic(node.topic, node.partitions, is_repartition=True, is_windowed=is_windowed)
         else:
             assert isinstance(node, g.Sink)
             outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, is_windowed=is_windowed)
     tables = {n.store: n.name for n in part.values() if isinstance(n, g.Source) and n.store is not None}
     return SubTopology(re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0]), program, outputs, tables)
-
-
-def _copartitioned(topology: g.Topology, node: g.Repartition) -> tuple[str, ...]:
-    """Return the source topics whose number of partitions a repartition topic must have: those it is joined with."""
-    part: dict[str, g.Node] = next((p for p in split(topology) if node.name in sources_of(p)), {})
-    if not any(isinstance(n, g.StreamTableJoin) for n in part.values()):
-        return ()
-    return tuple(dict.fromkeys(n.topic for n in part.values() if isinstance(n, g.Source)))
-
-
-def changelog_topic(application: str, store: str) -> str:
-    """Return the name of a store's changelog topic."""
-    return f"{application}-{store}-changelog"

@@ -161,8 +161,6 @@ class OutputTopic:
         configs: for creating it (a repartition topic gets its own from the engine).
         is_repartition: internal; merged by time between tasks, purged after commit.
         is_windowed: the key bytes end in a window start of 8 bytes, which the partitioner leaves out.
-        like: topics with whose partitions this one's must line up (it is joined with them): the number of partitions is
-            theirs, and it is an error when they differ from each other.
     """
 
     topic: str
@@ -170,7 +168,6 @@ class OutputTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
     is_repartition: bool = False
     is_windowed: bool = False
-    like: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +192,12 @@ class Plan:
 
     application: str
     subtopologies: tuple[SubTopology, ...]
+
+
+def changelog_topic(application: str, store: str) -> str:
+    """Return the changelog topic of a store.
+
+    >>> changelog_topic("delays", "counts")
+    'delays-counts-changelog'
+    """
+    return f"{application}-{store}-changelog"

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .. import graph as g
-from ..planner import changelog_topic, outputs_of, rewrite, sources_of, split
+from ..planner import outputs_of, rewrite, sources_of, split
+from ..seams import changelog_topic
 from .words import expression_text
 
 

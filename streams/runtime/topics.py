@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from logflume.log import InvalidInput
 from logflume.log.interfaces import Admin
 from logflume.streams.graph import TimeWindow
-from logflume.streams.seams import OutputTopic, Plan, SubTopology
+from logflume.streams.seams import OutputTopic, Plan, SubTopology, changelog_topic
 from logflume.streams.state import SegmentLayout
 
 _DAY_MS = 86_400_000
@@ -25,15 +25,6 @@ class TopicMap:
     def task_count(self, subtopology: SubTopology) -> int:
         """Return the number of tasks: partitions of the largest source topic."""
         return max(self.partitions[topic] for topic in subtopology.program.sources.values())
-
-
-def changelog_topic(application: str, store: str) -> str:
-    """Return the changelog topic of a store.
-
-    >>> changelog_topic("delays", "counts")
-    'delays-counts-changelog'
-    """
-    return f"{application}-{store}-changelog"
 
 
 def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:

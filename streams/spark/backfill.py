@@ -33,8 +33,8 @@ from logflume.log import (
     connect,
 )
 from logflume.streams.runtime.positions import to_offsets
-from logflume.streams.runtime.topics import changelog_topic, prepare_topics
-from logflume.streams.seams import Plan
+from logflume.streams.runtime.topics import prepare_topics
+from logflume.streams.seams import Plan, changelog_topic
 
 from .ranges import OffsetRange, check_available
 from .replay import TaskEnd

@@ -21,8 +21,7 @@ import numpy as np
 from logflume.log import Chunk, Headers, InvalidInput, Log, TopicPartition, connect
 from logflume.log.batch.columns import key_partitions
 from logflume.streams.runtime.task import task_name
-from logflume.streams.runtime.topics import changelog_topic
-from logflume.streams.seams import OutputTopic, Plan, SubTopology
+from logflume.streams.seams import OutputTopic, Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
 
 from .ranges import OffsetRange, read_range
