@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +54,10 @@ def serve(
     wait_ready(broker, host, port)
     print(f"broker    {host}:{port}   (any Kafka client)")
     print(f"data      {data.resolve()}")
+    missing = missing_modules() if workers else []
+    if missing:
+        print(f"sql       left out: needs {', '.join(missing)}: pip install 'logflume[sql]'")
+        workers = 0
     for number in range(workers):
         state = data.resolve() / "engine" / f"worker-{number}"
         argv = [*python, "logflume.cli.worker", "--bootstrap", listen, "--state-dir", str(state)]
@@ -64,6 +69,11 @@ def serve(
         print(f"connector {path}")
     print("ready; Ctrl-C stops", flush=True)
     supervisor.run()
+
+
+def missing_modules() -> list[str]:
+    """Return which modules of the SQL engine are not installed."""
+    return [name for name in ("lark", "rocksdict", "starlette", "uvicorn", "httpx") if find_spec(name) is None]
 
 
 def host_and_port(listen: str) -> tuple[str, int]:
