@@ -229,9 +229,10 @@ class Fetcher:
             rest = [s.partition for s in states if committed.get(s.partition) is None]
             found = await self._reset_offsets(rest, "it has no committed offset") if rest else {}
         except LogflumeError as error:
-            for state, epoch in zip(states, epochs, strict=True):
-                if state.epoch == epoch:
-                    self._failed(state, error)
+            with self.lock:  # a seek meanwhile has answered the question
+                for state, epoch in zip(states, epochs, strict=True):
+                    if state.epoch == epoch:
+                        self._failed(state, error)
         else:
             with self.lock:
                 for state, epoch in zip(states, epochs, strict=True):

@@ -258,12 +258,15 @@ def bounded(start: Mapping[str, int], end: Mapping[str, int], records_max: int |
     >>> bounded({"t-0": 0, "t-1": 0}, {"t-0": 30, "t-1": 10}, 20)
     {'t-0': 15, 't-1': 5}
     """
-    total = sum(end[name] - start[name] for name in end)
+    lags = {name: end[name] - start[name] for name in end}
+    total = sum(lags.values())
     if records_max is None or total <= records_max:
         return dict(end)
-    return {
-        name: start[name] + max(1, (end[name] - start[name]) * records_max // total) * (end[name] > start[name]) for name in end
-    }
+    shares = {name: lag * records_max // total for name, lag in lags.items()}
+    left = records_max - sum(shares.values())
+    for name in sorted(lags, key=lambda name: -(lags[name] * records_max % total))[:left]:
+        shares[name] += 1
+    return {name: start[name] + shares[name] for name in end}
 
 
 def _name(tp: TopicPartition) -> str:
