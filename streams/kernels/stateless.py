@@ -192,14 +192,15 @@ def _encode(chain: Chain, rows: Rows, columns: Sequence[Values], status: npt.NDA
     return Encoded(status, data, starts, sizes)
 
 
-def tiered(program: CompiledProgram) -> CompiledProgram | TieredProgram:
-    """Return the program with the compiled tier beside it, or as it is where that tier does not hold it."""
+def stateless_program(program: CompiledProgram) -> TieredProgram:
+    """Return the program with the compiled tier beside it.
+
+    Raises:
+        Unsupported: that tier does not hold it.
+    """
     if len(program.sources) != 1 or program.stores:
-        return program
-    try:
-        return TieredProgram(program, next(iter(program.sources)), _chain(program))
-    except Unsupported:
-        return program
+        raise Unsupported("several sources, or stores")
+    return TieredProgram(program, next(iter(program.sources)), _chain(program))
 
 
 def _chain(program: CompiledProgram) -> Chain:
@@ -246,7 +247,7 @@ def _chain(program: CompiledProgram) -> Chain:
     )
 
 
-def _fields(node: g.Source, needs: frozenset[tuple[Side, str]]) -> tuple[SchemaColumn, ...]:
+def _fields(node: g.Source | g.Repartition, needs: frozenset[tuple[Side, str]]) -> tuple[SchemaColumn, ...]:
     """Return the fields that the reference tier decodes, so that both tiers refuse the same rows."""
     used = {name for side, name in needs if side is Side.VALUE}
     fields = tuple(c for c in node.schema.value if c.name in used)
