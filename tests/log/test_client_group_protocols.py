@@ -19,10 +19,14 @@ PROTOCOLS: Mapping[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def log(server: ServerProcess) -> Iterator[Log]:
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    """A broker whose members report often: what a member gave up reaches the others with their next heartbeat."""
+    configs = ["group.consumer.min.heartbeat.interval.ms=100", "group.consumer.heartbeat.interval.ms=200"]
+    server = ServerProcess(str(tmp_path_factory.mktemp("broker")), configs)
     with connect(server.address) as opened:
         yield opened
+    assert server.stop() == 0
 
 
 @pytest.fixture(params=PROTOCOLS)
