@@ -112,4 +112,5 @@ def _transaction_config(core: Core) -> TransactionConfig:
     return TransactionConfig(
         max_timeout_ms=numbers("transaction.max.timeout.ms"),
         id_expiration_ms=numbers("transactional.id.expiration.ms"),
+        expiry_check_interval_ms=numbers("transaction.remove.expired.transaction.cleanup.interval.ms"),
     )
