@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -25,6 +26,8 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
+DURATION_CHOICE = "by_duration:<PnDTnHnMn.nS>"
+_DURATION = re.compile(r"by_duration:P(?=\d|T\d)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?", re.IGNORECASE)
 WHOLE_NUMBERS = {ConfigType.SHORT: I16_MAX, ConfigType.INT: I32_MAX, ConfigType.LONG: I64_MAX}
 
 
@@ -35,8 +38,8 @@ class ConfigSpec:
     Attributes:
         default: its text, None for "not set".
         low, high: bounds of a number.
-        choices: what a text or the parts of a list may be; empty for anything.
-        broker_names: settings of the broker that are the default of this topic setting, in the order in which they count.
+        choices: what a text or the parts of a list may be; empty for anything. DURATION_CHOICE stands for durations (ISO 8601).
+        broker_names: the broker's settings that are the default of this one of topics or groups, in the order in which they count.
         is_read_only: it cannot be changed while the broker runs.
         is_per_broker: it can be changed for a broker, not for the cluster.
         has_effect: False for what is accepted so that clients and files that set it work, and changes nothing here.
@@ -96,11 +99,14 @@ class ConfigSpec:
         if not self.choices:
             return None
         given = [value] if self.type is not ConfigType.LIST else [part.strip() for part in value.split(",") if part]
-        unknown = [part for part in given if part not in self.choices]
+        unknown = [part for part in given if not self._is_choice(part)]
         if not unknown:
             return None
         near = near_matches(unknown[0], self.choices)
         return f"expected {self.expected}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+    def _is_choice(self, part: str) -> bool:
+        return part in self.choices or (DURATION_CHOICE in self.choices and _DURATION.fullmatch(part) is not None)
 
 
 def find_spec(specs: dict[str, ConfigSpec], name: str, what: str) -> ConfigSpec:

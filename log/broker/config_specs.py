@@ -17,7 +17,6 @@ NO_EFFECT = {
     "acl": "there is no authorizer",
     "always-flushed": "what is acknowledged is on disk already; logflume.flush changes that",
     "codec-level": "each codec has one level",
-    "groups": "groups have the broker's settings",
     "immediate": "files are removed at once",
     "no-jitter": "segments are rolled without jitter",
     "no-preallocation": "files are not reserved",
@@ -29,7 +28,6 @@ NO_EFFECT = {
     "quotas": "there are no quotas",
     "sasl": "clients are not authenticated",
     "share": "there are no share groups",
-    "streams-groups": "there are no streams groups",
     "telemetry": "clients' metrics are not collected",
     "tiered": "there is no tiered storage",
     "tls": "connections are not encrypted",
@@ -89,6 +87,11 @@ BROKER_CONFIGS = _TABLE["broker"]
 def topic_spec(name: str) -> ConfigSpec:
     """Return a topic setting. Raises KafkaError INVALID_CONFIG with near matches."""
     return find_spec(TOPIC_CONFIGS, name, "topic")
+
+
+def group_spec(name: str) -> ConfigSpec:
+    """Return a setting of groups. Raises KafkaError INVALID_CONFIG with near matches."""
+    return find_spec(GROUP_CONFIGS, name, "group")
 
 
 def broker_spec(name: str) -> ConfigSpec:

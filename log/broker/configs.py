@@ -10,7 +10,8 @@ from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import LogConfig
 
 from .config_spec import WHOLE_NUMBERS, ConfigSpec, ConfigType
-from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, broker_spec, topic_spec
+from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
+from .group_config_specs import bounds_of, check_bounds, check_broker_bounds
 
 UNIT_MS = {".hours": 3_600_000, ".minutes": 60_000}
 OLDER_NAMES = {"node.id": "broker.id", "log.dirs": "log.dir"}
@@ -61,6 +62,7 @@ class BrokerConfig:
         for name, older in OLDER_NAMES.items():
             if older in self.static and self.static[older] not in ("", "-1"):
                 self.static.setdefault(name, self.static[older])
+        check_broker_bounds(self.number)
 
     def set_dynamic(self, values: Mapping[str, str], *, cluster: Mapping[str, str]) -> None:
         """Replace the dynamic values of this broker and those of the cluster, which were checked."""
@@ -91,12 +93,32 @@ class BrokerConfig:
 
     def lookup_topic(self, name: str, overrides: Mapping[str, str]) -> ConfigValue:
         """Return a topic setting, given the topic's own values. Raises KafkaError INVALID_CONFIG."""
-        spec = topic_spec(name)
-        synonyms = [(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
-        synonyms += self._synonyms(spec.broker_names)
-        if spec.default is not None and not (synonyms and synonyms[-1][2] is ConfigSource.DEFAULT):
-            synonyms.append((name, spec.default, ConfigSource.DEFAULT))
-        return _first(spec, synonyms)
+        return self._lookup_own(topic_spec(name), overrides, ConfigSource.TOPIC)
+
+    def lookup_group(self, name: str, overrides: Mapping[str, str]) -> ConfigValue:
+        """Return a group's setting as it was set, given the group's own values. Raises KafkaError INVALID_CONFIG."""
+        return self._lookup_own(group_spec(name), overrides, ConfigSource.GROUP)
+
+    def group_number(self, name: str, overrides: Mapping[str, str]) -> int:
+        """Return a group's setting that is a whole number as it applies: within the broker's present bounds."""
+        value = int(self.lookup_group(name, overrides).value or 0)
+        least, most = bounds_of(name)
+        value = value if most is None else min(value, self.number(most))
+        return value if least is None else max(value, self.number(least))
+
+    def check_group(self, overrides: Mapping[str, str]) -> None:
+        """Check a group's own values. Raises KafkaError INVALID_CONFIG."""
+        for name, value in overrides.items():
+            group_spec(name).check(value)
+        check_bounds(lambda name: int(self.lookup_group(name, overrides).value or 0), self.number)
+
+    def check_dynamic(self, values: Mapping[str, str], *, cluster: Mapping[str, str]) -> None:
+        """Check dynamic values of this broker and of the cluster, also against each other. Raises KafkaError INVALID_CONFIG."""
+        for name, value in [*values.items(), *cluster.items()]:
+            broker_spec(name).check(value)
+        changed = BrokerConfig(self.static)
+        changed.set_dynamic(values, cluster=cluster)
+        check_broker_bounds(changed.number)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Return the storage's settings for a topic with these own values."""
@@ -107,6 +129,14 @@ class BrokerConfig:
                 found = self.lookup_topic(key, overrides)
                 values[name] = _typed(found.spec, found.value or "")
         return LogConfig(**values, producer_id_expiration_ms=self.number("producer.id.expiration.ms"))  # type: ignore[arg-type]
+
+    def _lookup_own(self, spec: ConfigSpec, overrides: Mapping[str, str], source: ConfigSource) -> ConfigValue:
+        """Return a setting of a topic or group: its own value, else what the broker has under the setting's names there."""
+        synonyms = [(spec.name, overrides[spec.name], source)] if spec.name in overrides else []
+        synonyms += self._synonyms(spec.broker_names)
+        if spec.default is not None and not (synonyms and synonyms[-1][2] is ConfigSource.DEFAULT):
+            synonyms.append((spec.name, spec.default, ConfigSource.DEFAULT))
+        return _first(spec, synonyms)
 
     def _synonyms(self, names: Iterable[str]) -> list[Synonym]:
         """Return what is set under these names, the sources one after the other; then the first default there is."""
@@ -124,7 +154,7 @@ class BrokerConfig:
         return found
 
 
-def check_dynamic(spec: ConfigSpec, *, is_default: bool) -> None:
+def check_changeable(spec: ConfigSpec, *, is_default: bool) -> None:
     """Raise KafkaError INVALID_REQUEST if a setting cannot be changed at run time, for a broker or as the cluster's default."""
     if spec.is_read_only:
         raise KafkaError(
