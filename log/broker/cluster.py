@@ -57,6 +57,7 @@ class ClusterState:
         self.by_id: dict[bytes, Topic] = {}
         self.deleting: list[Topic] = []
         self.broker_configs: dict[str, str] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = self._producer_id_limit = 0
         content = disk.read_file(path)
         if content is not None:
@@ -81,6 +82,14 @@ class ClusterState:
     def set_broker_configs(self, configs: Mapping[str, str]) -> None:
         self._save(broker_configs=configs)
         self.broker_configs = dict(configs)
+
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replace a group's own configs; a group without any is forgotten."""
+        changed = {name: own for name, own in self.group_configs.items() if name != group_id}
+        if configs:
+            changed[group_id] = dict(configs)
+        self._save(group_configs=changed)
+        self.group_configs = changed
 
     def begin_delete(self, topic: Topic) -> None:
         """Take the topic away; its partitions are to be deleted, then `finish_delete` called."""
@@ -108,12 +117,14 @@ class ClusterState:
             "topics": self.topics.values(),
             "deleting": self.deleting,
             "broker_configs": self.broker_configs,
+            "group_configs": self.group_configs,
             "producer_id_limit": self._producer_id_limit,
         } | changes
         content = {
             "version": FORMAT_VERSION,
             "producer_id_limit": state["producer_id_limit"],
             "broker_configs": dict(state["broker_configs"]),
+            "group_configs": state["group_configs"],
             "topics": [_to_json(topic) for topic in state["topics"]],
             "deleting": [_to_json(topic) for topic in state["deleting"]],
         }
@@ -130,6 +141,7 @@ class ClusterState:
             self.topics = {each["name"]: _from_json(each) for each in state["topics"]}
             self.deleting = [_from_json(each) for each in state["deleting"]]
             self.broker_configs = dict(state["broker_configs"])
+            self.group_configs = {name: dict(own) for name, own in state.get("group_configs", {}).items()}
             self._next_producer_id = self._producer_id_limit = int(state["producer_id_limit"])
         except (ValueError, KeyError, TypeError) as error:
             name = os.path.basename(self._path)

@@ -22,8 +22,8 @@ CONSUMER_MEMBER = 1
 class ConsumerHandlers:
     """The APIs of the consumer protocol."""
 
-    def __init__(self, coordinator: GroupCoordinator, topics: Topics, *, heartbeat_interval_ms: int) -> None:
-        self._coordinator, self._topics, self._heartbeat_interval_ms = coordinator, topics, heartbeat_interval_ms
+    def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
+        self._coordinator, self._topics = coordinator, topics
 
     def heartbeat(self, context: RequestContext, request: Any) -> Reply:
         owned = None
@@ -45,10 +45,10 @@ class ConsumerHandlers:
             client_host=f"/{context.host}",
         )
         reply = Reply()
-        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(self._heartbeat_response(result)))
+        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(self._heartbeat_response(beat.group_id, result)))
         return reply
 
-    def _heartbeat_response(self, result: HeartbeatResult) -> Any:
+    def _heartbeat_response(self, group_id: str, result: HeartbeatResult) -> Any:
         response = messages.ConsumerGroupHeartbeatResponse
         if result.error:
             return response(error_code=result.error, error_message=result.message)
@@ -62,7 +62,7 @@ class ConsumerHandlers:
         return response(
             member_id=result.member_id,
             member_epoch=result.member_epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            heartbeat_interval_ms=self._coordinator.settings.number("consumer.heartbeat.interval.ms", group_id),
             assignment=assignment,
         )
 
