@@ -39,7 +39,7 @@ class ConfigSpec:
         default: its text, None for "not set".
         low, high: bounds of a number.
         choices: what a text or the parts of a list may be; empty for anything. DURATION_CHOICE stands for durations (ISO 8601).
-        broker_names: the broker's settings that are the default of this one of topics or groups, in the order in which they count.
+        broker_names: broker settings that are the default of this one of topics or groups, in the order in which they count.
         is_read_only: it cannot be changed while the broker runs.
         is_per_broker: it can be changed for a broker, not for the cluster.
         has_effect: False for what is accepted so that clients and files that set it work, and changes nothing here.
