@@ -57,6 +57,7 @@ class ClusterState:
         self.by_id: dict[bytes, Topic] = {}
         self.deleting: list[Topic] = []
         self.broker_configs: dict[str, str] = {}
+        self.cluster_configs: dict[str, str] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = self._producer_id_limit = 0
         content = disk.read_file(path)
@@ -82,6 +83,10 @@ class ClusterState:
     def set_broker_configs(self, configs: Mapping[str, str]) -> None:
         self._save(broker_configs=configs)
         self.broker_configs = dict(configs)
+
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
+        self._save(cluster_configs=configs)
+        self.cluster_configs = dict(configs)
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace a group's own configs; a group without any is forgotten."""
@@ -117,6 +122,7 @@ class ClusterState:
             "topics": self.topics.values(),
             "deleting": self.deleting,
             "broker_configs": self.broker_configs,
+            "cluster_configs": self.cluster_configs,
             "group_configs": self.group_configs,
             "producer_id_limit": self._producer_id_limit,
         } | changes
@@ -124,6 +130,7 @@ class ClusterState:
             "version": FORMAT_VERSION,
             "producer_id_limit": state["producer_id_limit"],
             "broker_configs": dict(state["broker_configs"]),
+            "cluster_configs": dict(state["cluster_configs"]),
             "group_configs": state["group_configs"],
             "topics": [_to_json(topic) for topic in state["topics"]],
             "deleting": [_to_json(topic) for topic in state["deleting"]],
@@ -141,6 +148,7 @@ class ClusterState:
             self.topics = {each["name"]: _from_json(each) for each in state["topics"]}
             self.deleting = [_from_json(each) for each in state["deleting"]]
             self.broker_configs = dict(state["broker_configs"])
+            self.cluster_configs = dict(state.get("cluster_configs", {}))
             self.group_configs = {name: dict(own) for name, own in state.get("group_configs", {}).items()}
             self._next_producer_id = self._producer_id_limit = int(state["producer_id_limit"])
         except (ValueError, KeyError, TypeError) as error:
