@@ -12,6 +12,7 @@ from enum import IntEnum
 from logflume.log.errors import near_matches
 from logflume.log.protocol import ErrorCode, KafkaError
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 I32_MAX, I64_MAX = 2**31 - 1, 2**63 - 1
 _NO_EFFECT = " Accepted; has no effect on a single broker."
 
@@ -181,6 +182,20 @@ TOPIC_SPECS = (
 
 OWN_BROKER_SPECS = (
     _text("advertised.listeners", "", "Addresses told to clients; default: the listeners.", fixed=True),
+    ConfigSpec(
+        "allow.everyone.if.no.acl.found",
+        ConfigType.BOOLEAN,
+        "false",
+        "Whether a resource about which no ACL says anything is open to everyone.",
+        is_read_only=True,
+    ),
+    _text(
+        "authorizer.class.name",
+        "",
+        "Who decides about access: empty for nobody (everything is allowed), StandardAuthorizer for the ACLs kept by this broker.",
+        choices=("", STANDARD_AUTHORIZER),
+        fixed=True,
+    ),
     _bool("auto.create.topics.enable", True, "Create a topic when a client asks for one that does not exist."),
     _long("connections.max.idle.ms", 600_000, "Close a connection on which nothing happened for so long."),
     _int("default.replication.factor", 1, "Replicas of a topic created without a number.", low=1, high=1),
@@ -204,6 +219,7 @@ OWN_BROKER_SPECS = (
     _int("offsets.topic.num.partitions", 8, "Partitions of __consumer_offsets. Kafka's default is 50.", low=1, fixed=True),
     _int("producer.id.expiration.ms", DAY_MS, "How long the state of an idle producer is kept.", low=1),
     _int("socket.request.max.bytes", 104_857_600, "Largest request.", low=1024),
+    _text("super.users", "", "Principals that may do everything, as User:name, separated by semicolons.", fixed=True),
     _int("transaction.max.timeout.ms", 900_000, "Longest transaction timeout that a producer may ask for.", low=1),
     _int(
         "transaction.state.log.num.partitions", 8, "Partitions of __transaction_state. Kafka's default is 50.", low=1, fixed=True

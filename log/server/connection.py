@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
-from logflume.log.broker.seams import CLOSE_CONNECTION, Reply, RequestContext
+from logflume.log.broker.seams import ANONYMOUS, CLOSE_CONNECTION, Reply, RequestContext
 from logflume.log.errors import DecodeError, LogflumeError
 from logflume.log.protocol import codec, frames, messages
 
@@ -64,12 +64,14 @@ class Connection:
         host: str,
         listener: str,
         on_close: Callable[[Connection], None],
+        principal: str = ANONYMOUS,
     ) -> None:
         self.connection_id = connection_id
         self.active_s = loop.time()
         """When something was last received or sent."""
         self._sock, self._loop, self._handlers = sock, loop, handlers
         self._host, self._listener, self._on_close = host, listener, on_close
+        self._principal = principal
         self._fd = sock.fileno()
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -199,7 +201,8 @@ class Connection:
                 header.client_id or "",
                 self._host,
                 self.connection_id,
-                listener=self._listener,
+                self._principal,
+                self._listener,
             ),
             request,
         )

@@ -10,7 +10,9 @@ import os
 import socket
 from collections.abc import Callable
 
+from logflume.log.broker.access import OWNER
 from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.seams import ANONYMOUS
 from logflume.log.errors import TransportError
 
 from .addresses import WILDCARDS, Address
@@ -85,6 +87,7 @@ class Listener:
                 host=host,
                 listener=own_name,
                 on_close=self._closed,
+                principal=OWNER if sock.family == socket.AF_UNIX else ANONYMOUS,
             )
 
     def _interface(self, name: str, sock: socket.socket) -> str:
