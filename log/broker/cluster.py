@@ -59,6 +59,7 @@ class ClusterState:
         self.deleting: list[Topic] = []
         self.broker_configs: dict[str, str] = {}
         self._documents: dict[str, Any] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = self._producer_id_limit = 0
         content = disk.read_file(path)
         if content is not None:
@@ -94,6 +95,14 @@ class ClusterState:
         self._save(documents=documents)
         self._documents = documents
 
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replace a group's own configs; a group without any is forgotten."""
+        changed = {name: own for name, own in self.group_configs.items() if name != group_id}
+        if configs:
+            changed[group_id] = dict(configs)
+        self._save(group_configs=changed)
+        self.group_configs = changed
+
     def begin_delete(self, topic: Topic) -> None:
         """Take the topic away; its partitions are to be deleted, then `finish_delete` called."""
         self._save(topics=[each for each in self.topics.values() if each is not topic], deleting=[*self.deleting, topic])
@@ -121,6 +130,7 @@ class ClusterState:
             "deleting": self.deleting,
             "broker_configs": self.broker_configs,
             "documents": self._documents,
+            "group_configs": self.group_configs,
             "producer_id_limit": self._producer_id_limit,
         } | changes
         content = {
@@ -128,6 +138,7 @@ class ClusterState:
             "producer_id_limit": state["producer_id_limit"],
             "broker_configs": dict(state["broker_configs"]),
             "documents": state["documents"],
+            "group_configs": state["group_configs"],
             "topics": [_to_json(topic) for topic in state["topics"]],
             "deleting": [_to_json(topic) for topic in state["deleting"]],
         }
@@ -145,6 +156,7 @@ class ClusterState:
             self.deleting = [_from_json(each) for each in state["deleting"]]
             self.broker_configs = dict(state["broker_configs"])
             self._documents = dict(state.get("documents", {}))
+            self.group_configs = {name: dict(own) for name, own in state.get("group_configs", {}).items()}
             self._next_producer_id = self._producer_id_limit = int(state["producer_id_limit"])
         except (ValueError, KeyError, TypeError) as error:
             name = os.path.basename(self._path)

@@ -127,9 +127,7 @@ def _alter_client_quotas(request: Any, response: Any) -> None:
         response.EntryData(
             error_code=REFUSED,
             error_message=REFUSED.text,
-            entity=[
-                response.EntityData(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity
-            ],
+            entity=[response.EntityData(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity],
         )
         for entry in request.entries
     ]

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from logflume.log.storage import LogConfig
 
-from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, ConfigSpec, ConfigType, broker_spec, topic_spec
+from .config_spec import ConfigSpec, ConfigType
+from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
+from .group_config_specs import bounds_of, check_bounds, check_broker_bounds
 
 
 class ConfigSource(IntEnum):
@@ -18,6 +20,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_BROKER = 2
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigValue(NamedTuple):
@@ -44,6 +47,7 @@ class BrokerConfig:
         self._ints: dict[str, int] = {}
         for name, value in self.static.items():
             broker_spec(name).check(value)
+        check_broker_bounds(self.number)
 
     def set_dynamic(self, values: Mapping[str, str]) -> None:
         """Replace the dynamic values, which were checked."""
@@ -76,6 +80,37 @@ class BrokerConfig:
         else:
             synonyms.append((name, spec.default, ConfigSource.DEFAULT))
         return _first(spec, synonyms)
+
+    def lookup_group(self, name: str, overrides: Mapping[str, str]) -> ConfigValue:
+        """Return a group's setting as it was set, given the group's own values. Raises KafkaError INVALID_CONFIG."""
+        spec = group_spec(name)
+        synonyms = [(name, overrides[name], ConfigSource.GROUP)] if name in overrides else []
+        if spec.broker_name:
+            synonyms += self._synonyms(spec.broker_name, spec.default)
+        else:
+            synonyms.append((name, spec.default, ConfigSource.DEFAULT))
+        return _first(spec, synonyms)
+
+    def group_number(self, name: str, overrides: Mapping[str, str]) -> int:
+        """Return a group's setting that is a whole number as it applies: within the broker's present bounds."""
+        value = int(self.lookup_group(name, overrides).value)
+        least, most = bounds_of(name)
+        value = value if most is None else min(value, self.number(most))
+        return value if least is None else max(value, self.number(least))
+
+    def check_group(self, overrides: Mapping[str, str]) -> None:
+        """Check a group's own values. Raises KafkaError INVALID_CONFIG."""
+        for name, value in overrides.items():
+            group_spec(name).check(value)
+        check_bounds(lambda name: int(self.lookup_group(name, overrides).value), self.number)
+
+    def check_dynamic(self, values: Mapping[str, str]) -> None:
+        """Check dynamic values, also against each other. Raises KafkaError INVALID_CONFIG."""
+        for name, value in values.items():
+            broker_spec(name).check(value)
+        changed = BrokerConfig(self.static)
+        changed.set_dynamic(values)
+        check_broker_bounds(changed.number)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Return the storage's settings for a topic with these own values."""

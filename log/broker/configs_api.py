@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker, with their sources."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics, groups and the broker, with their sources."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 
 from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
-from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, ConfigSpec, ConfigType, broker_spec, topic_spec
+from .config_spec import ConfigSpec, ConfigType
+from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
 from .configs import ConfigSource, ConfigValue
 from .core import Core, check_topic_name
+from .group_config_specs import GROUP_CONFIGS
 from .seams import RequestContext
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
@@ -49,10 +51,15 @@ def _values(core: Core, asked: Any) -> list[ConfigValue]:
                 value for value in map(core.config.lookup, BROKER_CONFIGS.values()) if value.source is ConfigSource.DYNAMIC_BROKER
             ]
         return [core.config.lookup(spec) for spec in BROKER_CONFIGS.values()]
+    if asked.resource_type == GROUP:
+        if not asked.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "expected the id of a group, found an empty name")
+        own = core.group_configs(asked.resource_name)
+        return [core.config.lookup_group(name, own) for name in GROUP_CONFIGS]
     if asked.resource_type == BROKER_LOGGER:
         return []
     raise KafkaError(
-        ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: expected 2 (topic) or 4 (broker)"
+        ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: expected 2 (topic), 4 (broker) or 32 (group)"
     )
 
 
@@ -89,7 +96,7 @@ def incremental_alter_configs(core: Core, context: RequestContext, request: Any)
 
 
 def _require(context: RequestContext, operation: Operation, asked: Any) -> None:
-    """Raise KafkaError unless who asks may see or alter the configs of a resource: of a topic or group, or of the cluster for the rest."""
+    """Raise KafkaError unless who asks may see or alter these configs: those of a topic, a group, or the cluster for the rest."""
     if asked.resource_type == TOPIC:
         context.require(operation, Resource.TOPIC, asked.resource_name)
     elif asked.resource_type == GROUP:
@@ -119,6 +126,8 @@ def _alter_all(
                 _alter_topic(core, _topic(core, asked.resource_name), asked, change, is_dry=request.validate_only)
             elif asked.resource_type == BROKER:
                 _alter_broker(core, asked, change, is_dry=request.validate_only)
+            elif asked.resource_type == GROUP:
+                _alter_group(core, asked, change, is_dry=request.validate_only)
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configs to alter")
         except LogflumeError as error:
@@ -143,8 +152,17 @@ def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]],
                 ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs; set it at the next start"
             )
         spec.check(value)
+    core.config.check_dynamic(configs)
     if not is_dry and configs != old:
         core.set_broker_configs(configs)
+
+
+def _alter_group(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+    old = core.group_configs(asked.resource_name)
+    configs = change(asked, group_spec, old)
+    core.check_group_configs(asked.resource_name, configs)
+    if not is_dry and configs != old:
+        core.set_group_configs(asked.resource_name, configs)
 
 
 def _changed(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ LEADER_EPOCH = 0
 """Leader epoch of every partition: without replicas the leader never changes."""
 
 MAX_TOPIC_PARTITIONS = 10_000
+MAX_GROUPS_WITH_CONFIGS = 10_000
 PARALLEL_FROM = 16
 DISK_THREADS = 16
 
@@ -171,6 +172,25 @@ class Core:
         self.config.set_dynamic(configs)
         for topic in self.cluster.topics.values():
             self._apply_configs(topic)
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """Return the configs that a group has of its own, also when there is no such group yet."""
+        return self.cluster.group_configs.get(group_id, {})
+
+    def check_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Raise KafkaError if a group may not have these configs."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "expected the id of a group, found an empty name")
+        if configs and group_id not in self.cluster.group_configs and len(self.cluster.group_configs) >= MAX_GROUPS_WITH_CONFIGS:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{MAX_GROUPS_WITH_CONFIGS} groups have configs of their own; delete those of another group first",
+            )
+        self.config.check_group(configs)
+
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replace a group's own configs, which were checked, durably; they apply at once. Raises StorageError."""
+        self.cluster.set_group_configs(group_id, configs)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic and its data. Long polls on it are woken. Raises StorageError."""

@@ -138,7 +138,18 @@ class FetchHandler:
 class _LongPoll:
     """A fetch that may have to wait. Answers once: with enough bytes, an error, or what there is when its time is up."""
 
-    __slots__ = ("_context", "_handler", "_reply", "_request", "_rights", "_session", "_timer", "_waits_on", "_wanted", "connection_id")
+    __slots__ = (
+        "_context",
+        "_handler",
+        "_reply",
+        "_request",
+        "_rights",
+        "_session",
+        "_timer",
+        "_waits_on",
+        "_wanted",
+        "connection_id",
+    )
 
     def __init__(
         self, handler: FetchHandler, context: RequestContext, request: Any, wanted: list[Wanted], session: FetchSession | None

@@ -18,7 +18,7 @@ _E = TypeVar("_E", bound=IntEnum)
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """Allows or denies one principal (`User:alice`, `User:*`) an operation on resources, from a host (`*`, an address, a CIDR)."""
+    """Allows or denies one principal (`User:alice`, `User:*`) an operation on resources, from a host: `*`, an address, a CIDR."""
 
     resource: Resource
     name: str
@@ -29,9 +29,7 @@ class Acl:
     permission: Permission
 
 
-def new_acl(
-    resource: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int
-) -> Acl:
+def new_acl(resource: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int) -> Acl:
     """Return an ACL from what a client sent. Raises KafkaError INVALID_REQUEST, INVALID_PRINCIPAL_TYPE."""
     made = Acl(
         _concrete(Resource, resource, {Resource.UNKNOWN, Resource.ANY}, "resource type"),
@@ -45,7 +43,9 @@ def new_acl(
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "an ACL needs a resource name; '*' stands for all")
     if made.resource is Resource.CLUSTER and name != CLUSTER_NAME:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the only name of the cluster resource is {CLUSTER_NAME!r}, found {name[:100]!r}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"the only name of the cluster resource is {CLUSTER_NAME!r}, found {name[:100]!r}"
+        )
     if max(len(name), len(principal), len(host)) > MAX_NAME_CHARS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"names in an ACL have at most {MAX_NAME_CHARS} characters")
     _check_principal(principal)
@@ -65,7 +65,9 @@ def _concrete(kind: type[_E], code: int, only_in_filters: set[_E], what: str) ->
 def _check_principal(principal: str) -> None:
     kind, colon, name = principal.partition(":")
     if not (kind and colon and name):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"principal {principal[:100]!r}: expected type and name, for example User:alice")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"principal {principal[:100]!r}: expected type and name, for example User:alice"
+        )
 
 
 def _check_host(host: str) -> None:

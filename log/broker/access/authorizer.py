@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from .acls import Acl
 from .rights import UNRESTRICTED, Rights
@@ -18,7 +18,7 @@ MAX_CACHED = 10_000
 """Decisions kept per principal and host, and rights kept at all; beyond that they are made anew."""
 OWNER = "Owner:local"
 """The principal of connections that only the owner of the data directory can make: this process, and its Unix socket. Whoever
-can make them can read and write the files themselves, so they are not restricted; it keeps an administrator from locking himself out."""
+can make them can read and write the files themselves, so they are not restricted; no administrator locks himself out."""
 
 _NO_NAME = "\0"
 """A name that no resource has: what is said of it is said of every resource."""
@@ -89,6 +89,7 @@ class _AclRights:
 
     def __init__(self, authorizer: AclAuthorizer, principal: str, host: str) -> None:
         self._authorizer, self._principal, self._host = authorizer, principal, host
+        self._address: IPv4Address | IPv6Address | None
         try:
             self._address = ip_address(host.partition("%")[0])
         except ValueError:
