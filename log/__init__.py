@@ -25,7 +25,20 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
-    from .client import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort, connect, default_where, is_rebalance
+    from .client import (
+        AsyncAdmin,
+        AsyncConsumer,
+        AsyncLog,
+        AsyncProducer,
+        ClientClosed,
+        OffsetOutOfRange,
+        ProducerFenced,
+        TransactionMustAbort,
+        connect,
+        connect_async,
+        default_where,
+        is_rebalance,
+    )
     from .interfaces import (
         Admin,
         Consumer,
@@ -44,11 +57,16 @@ if TYPE_CHECKING:
 _LAZY = {
     **dict.fromkeys(
         (
+            "AsyncAdmin",
+            "AsyncConsumer",
+            "AsyncLog",
+            "AsyncProducer",
             "ClientClosed",
             "OffsetOutOfRange",
             "ProducerFenced",
             "TransactionMustAbort",
             "connect",
+            "connect_async",
             "default_where",
             "is_rebalance",
         ),
@@ -83,6 +101,10 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Admin",
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncLog",
+    "AsyncProducer",
     "Chunk",
     "ClientClosed",
     "Consumer",
@@ -111,6 +133,7 @@ __all__ = [
     "TransportError",
     "UnknownName",
     "connect",
+    "connect_async",
     "default_where",
     "is_rebalance",
     "key_partitions",

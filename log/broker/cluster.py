@@ -59,6 +59,7 @@ class ClusterState:
         self.deleting: list[Topic] = []
         self.broker_configs: dict[str, str] = {}
         self._documents: dict[str, Any] = {}
+        self.cluster_configs: dict[str, str] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = self._producer_id_limit = 0
         content = disk.read_file(path)
@@ -95,6 +96,10 @@ class ClusterState:
         self._save(documents=documents)
         self._documents = documents
 
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
+        self._save(cluster_configs=configs)
+        self.cluster_configs = dict(configs)
+
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace a group's own configs; a group without any is forgotten."""
         changed = {name: own for name, own in self.group_configs.items() if name != group_id}
@@ -130,6 +135,7 @@ class ClusterState:
             "deleting": self.deleting,
             "broker_configs": self.broker_configs,
             "documents": self._documents,
+            "cluster_configs": self.cluster_configs,
             "group_configs": self.group_configs,
             "producer_id_limit": self._producer_id_limit,
         } | changes
@@ -138,6 +144,7 @@ class ClusterState:
             "producer_id_limit": state["producer_id_limit"],
             "broker_configs": dict(state["broker_configs"]),
             "documents": state["documents"],
+            "cluster_configs": dict(state["cluster_configs"]),
             "group_configs": state["group_configs"],
             "topics": [_to_json(topic) for topic in state["topics"]],
             "deleting": [_to_json(topic) for topic in state["deleting"]],
@@ -156,6 +163,7 @@ class ClusterState:
             self.deleting = [_from_json(each) for each in state["deleting"]]
             self.broker_configs = dict(state["broker_configs"])
             self._documents = dict(state.get("documents", {}))
+            self.cluster_configs = dict(state.get("cluster_configs", {}))
             self.group_configs = {name: dict(own) for name, own in state.get("group_configs", {}).items()}
             self._next_producer_id = self._producer_id_limit = int(state["producer_id_limit"])
         except (ValueError, KeyError, TypeError) as error:

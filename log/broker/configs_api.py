@@ -11,10 +11,9 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .config_spec import ConfigSpec, ConfigType
-from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
-from .configs import ConfigSource, ConfigValue
+from .config_specs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
+from .configs import ConfigSource, ConfigValue, check_changeable
 from .core import Core, check_topic_name
-from .group_config_specs import GROUP_CONFIGS
 from .seams import RequestContext
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
@@ -47,8 +46,10 @@ def _values(core: Core, asked: Any) -> list[ConfigValue]:
     if asked.resource_type == BROKER:
         _check_broker(core, asked.resource_name)
         if asked.resource_name == "":
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
             return [
-                value for value in map(core.config.lookup, BROKER_CONFIGS.values()) if value.source is ConfigSource.DYNAMIC_BROKER
+                ConfigValue(BROKER_CONFIGS[name], value, source, ((name, value, source),))
+                for name, value in core.cluster.cluster_configs.items()
             ]
         return [core.config.lookup(spec) for spec in BROKER_CONFIGS.values()]
     if asked.resource_type == GROUP:
@@ -68,10 +69,13 @@ def _describe(response: Any, value: ConfigValue, request: Any) -> Any:
     synonym = response.DescribeConfigsSynonym
     return response.DescribeConfigsResourceResult(
         name=spec.name,
-        value=value.value,
+        value=None if spec.is_sensitive else value.value,
+        is_sensitive=spec.is_sensitive,
         read_only=spec.is_read_only,
         config_source=value.source,
-        synonyms=[synonym(name=n, value=v, source=s) for n, v, s in value.synonyms] if request.include_synonyms else [],
+        synonyms=[synonym(name=n, value=None if spec.is_sensitive else v, source=s) for n, v, s in value.synonyms]
+        if request.include_synonyms
+        else [],
         config_type=spec.type,
         documentation=spec.doc if request.include_documentation else None,
     )
@@ -142,18 +146,21 @@ def _alter_topic(core: Core, topic: Topic, asked: Any, change: Callable[..., dic
 
 
 def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+    """Change the dynamic configs of the broker, or with an empty name those of the cluster."""
     _check_broker(core, asked.resource_name)
-    old = core.cluster.broker_configs
+    is_default = asked.resource_name == ""
+    old = core.cluster.cluster_configs if is_default else core.cluster.broker_configs
     configs = change(asked, broker_spec, old)
     for name, value in configs.items():
         spec = broker_spec(name)
-        if spec.is_read_only and old.get(name) != value:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs; set it at the next start"
-            )
-        spec.check(value)
-    core.config.check_dynamic(configs)
-    if not is_dry and configs != old:
+        if old.get(name) != value:
+            check_changeable(spec, is_default=is_default)
+    core.check_broker_configs(configs, is_default=is_default)
+    if is_dry or configs == old:
+        return
+    if is_default:
+        core.set_cluster_configs(configs)
+    else:
         core.set_broker_configs(configs)
 
 
@@ -177,7 +184,7 @@ def _changed(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, s
         elif config.config_operation in (APPEND, SUBTRACT):
             if spec.type is not ConfigType.LIST:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a list: it can only be set or deleted")
-            now = [part for part in new.get(config.name, spec.default).split(",") if part]
+            now = [part for part in (new.get(config.name, spec.default) or "").split(",") if part]
             given = [part.strip() for part in _given(config).split(",")]
             rest = [part for part in now if part not in given]
             new[config.name] = ",".join(rest if config.config_operation == SUBTRACT else [*rest, *given])

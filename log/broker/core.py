@@ -108,7 +108,7 @@ class Core:
         self.addresses, self._flusher, self._random_bytes = addresses, flusher, random_bytes
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
         self.cluster = ClusterState(os.path.join(data_dir.path, "cluster.json"), disk)
-        config.set_dynamic(self.cluster.broker_configs)
+        config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         self.authorizer = make_authorizer(config, self.cluster)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
@@ -166,10 +166,23 @@ class Core:
         self.cluster.set_topic_configs(topic, configs)
         self._apply_configs(topic)
 
+    def check_broker_configs(self, configs: Mapping[str, str], *, is_default: bool) -> None:
+        """Raise KafkaError INVALID_CONFIG if these cannot be the dynamic configs of this broker, or the cluster's defaults."""
+        own = self.cluster.broker_configs if is_default else configs
+        self.config.check_dynamic(own, cluster=configs if is_default else self.cluster.cluster_configs)
+
     def set_broker_configs(self, configs: Mapping[str, str]) -> None:
-        """Replace the dynamic broker configs, which were checked; they apply at once."""
+        """Replace the dynamic configs of this broker, which were checked; they apply at once."""
         self.cluster.set_broker_configs(configs)
-        self.config.set_dynamic(configs)
+        self._dynamic_configs_changed()
+
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
+        """Replace the dynamic configs of all brokers, which were checked; they apply at once."""
+        self.cluster.set_cluster_configs(configs)
+        self._dynamic_configs_changed()
+
+    def _dynamic_configs_changed(self) -> None:
+        self.config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         for topic in self.cluster.topics.values():
             self._apply_configs(topic)
 
@@ -240,7 +253,7 @@ class Core:
 
     def _open(self, topic: Topic, indexes: range) -> None:
         config, now_ms, topic_id = self.config.log_config(topic.configs), self.clock.wall_ms(), topic.topic_id.hex()
-        compression_type = self.config.lookup_topic("compression.type", topic.configs).value
+        compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
 
         def open_one(index: int) -> PartitionLog:
             return self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms)
@@ -255,7 +268,7 @@ class Core:
 
     def _apply_configs(self, topic: Topic) -> None:
         config = self.config.log_config(topic.configs)
-        compression_type = self.config.lookup_topic("compression.type", topic.configs).value
+        compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
         for index in range(topic.partition_count):
             partition = self.partitions.get((topic.name, index))
             if partition is not None:

@@ -22,7 +22,7 @@ def metadata(core: Core, context: RequestContext, request: Any) -> Any:
     """Describe topics, all of them for null; creates missing ones if the client and the broker allow it."""
     response = messages.MetadataResponse(cluster_id=core.cluster_id, controller_id=core.node_id)
     host, port = address(core, context)
-    response.brokers.append(response.MetadataResponseBroker(node_id=core.node_id, host=host, port=port))
+    response.brokers.append(response.MetadataResponseBroker(node_id=core.node_id, host=host, port=port, rack=rack(core)))
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _cluster_operations(context)
     is_asked = request.include_topic_authorized_operations
@@ -59,6 +59,11 @@ def address(core: Core, context: RequestContext) -> tuple[str, int]:
     """Return the host and port of this broker for clients of the listener that the request came by."""
     found = core.addresses.get(context.listener)
     return (found.host, found.port) if found else ("", -1)
+
+
+def rack(core: Core) -> str | None:
+    """Return the rack of this broker, None without one."""
+    return core.config.text("broker.rack") or None
 
 
 def _find_or_create(core: Core, context: RequestContext, asked: Any, *, may_create: bool) -> Topic:
@@ -105,7 +110,7 @@ def describe_topic_partitions(core: Core, context: RequestContext, request: Any)
     names = sorted(each.name for each in request.topics) or sorted(
         name for name in core.cluster.topics if context.may(Operation.DESCRIBE, Resource.TOPIC, name)
     )
-    left = max(1, min(request.response_partition_limit, 2000))
+    left = max(1, min(request.response_partition_limit, core.config.number("max.request.partition.size.limit")))
     cursor = request.cursor
     for name in names:
         first = 0
@@ -159,7 +164,7 @@ def describe_cluster(core: Core, context: RequestContext, request: Any) -> Any:
         response.error_message = "this node answers as a broker; ask for endpoint type 1"
         return response
     host, port = address(core, context)
-    response.brokers.append(response.DescribeClusterBroker(broker_id=core.node_id, host=host, port=port))
+    response.brokers.append(response.DescribeClusterBroker(broker_id=core.node_id, host=host, port=port, rack=rack(core)))
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _cluster_operations(context)
     return response

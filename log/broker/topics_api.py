@@ -105,6 +105,8 @@ def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
         response.responses.append(answer)
         try:
             topic = _deletable(core, context, name, topic_id, answer)
+            if not core.config.is_on("delete.topic.enable"):
+                raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
             if topic.is_internal:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic")
             core.delete_topic(topic)

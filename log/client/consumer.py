@@ -19,7 +19,7 @@ from .errors import ClientClosed
 from .fetcher import Fetched, Fetcher, PartitionState
 from .loop import IoLoop
 from .membership import GROUP_PROTOCOLS, Interest, Membership, interest_in
-from .offsets import fetch_committed
+from .offsets import LATEST, fetch_committed, list_offsets
 from .retry import with_retries
 from .transport import Channel
 
@@ -184,6 +184,27 @@ class Consumer:
         with self._ready:
             self._state(partition).move(offset)
         self._kick()
+
+    def seek_to_time(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Go on from the first record of each partition whose timestamp is at least the given ms, else from its end.
+
+        Returns the offsets.
+        """
+        self._check_open()
+
+        async def find() -> dict[TopicPartition, int]:
+            channel = self._cluster.channel
+            found = {tp: offset for tp, (offset, _) in (await list_offsets(self._cluster, channel, times_ms)).items()}
+            late = dict.fromkeys((tp for tp, offset in found.items() if offset < 0), LATEST)
+            ends = await list_offsets(self._cluster, channel, late) if late else {}
+            return found | {tp: offset for tp, (offset, _) in ends.items()}
+
+        for tp in times_ms:
+            self._state(tp)
+        offsets = self._loop.run(find(), timeout_s=CALL_TIMEOUT_S)
+        for tp, offset in offsets.items():
+            self.seek(tp, offset)
+        return offsets
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`; positions, membership and what was fetched ahead stay."""
