@@ -22,9 +22,6 @@ from .listener import Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .runtime import LoopTimers, SystemClock
 
-SMALL_COMPACTION_BYTES = 4 << 20
-SMALL_COMPACTION_ROUNDS = 40
-"""Logs with less than SMALL_COMPACTION_BYTES to compact have their turn every so many rounds (log.cleaner.backoff.ms apart)."""
 CHECKPOINT_PAUSE_S = 0.05
 UNIX_LISTENER = "UNIX"
 _log = logging.getLogger("logflume.server")
@@ -45,7 +42,6 @@ class BrokerShell:
         self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
         self._cleaner = Cleaner()
         self._compaction: asyncio.Task[None] | None = None
-        self._compaction_rounds = 0
 
     @classmethod
     async def start(
@@ -153,16 +149,16 @@ class BrokerShell:
             self._compaction = self._loop.create_task(self._clean())
 
     async def _clean(self) -> None:
-        self._compaction_rounds += 1
-        min_bytes = 0 if self._compaction_rounds % SMALL_COMPACTION_ROUNDS == 0 else SMALL_COMPACTION_BYTES
-        for log in [partition.log for partition in self.core.partitions.values()]:
-            try:
-                for directory, freed_bytes in (
-                    await self._cleaner.clean([log], now_ms=self.core.clock.wall_ms(), min_bytes=min_bytes)
-                ).items():
-                    _log.info("compacted %s: %d bytes freed", directory, freed_bytes)
-            except (LogflumeError, OSError) as error:
-                _log.error("%s", error)
+        logs = [partition.log for partition in self.core.partitions.values()]
+        try:
+            cleaned = await self._cleaner.clean(logs, now_ms=self.core.clock.wall_ms())
+        except OSError as error:
+            _log.error("cannot start the process that compacts: %s", error)
+            return
+        for directory, freed_bytes in cleaned.freed_bytes.items():
+            _log.info("compacted %s: %d bytes freed", directory, freed_bytes)
+        for failure in cleaned.errors:
+            _log.error("%s", failure)
 
     def _checkpoint(self) -> None:
         """Move recovery points up, so that a crash leaves little to scan: what changed, one partition at a time with pauses."""
