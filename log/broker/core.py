@@ -17,6 +17,7 @@ from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
+from .access.store import make_authorizer
 from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
 from .diskspace import DiskSpace
@@ -109,6 +110,7 @@ class Core:
         self.cluster = ClusterState(os.path.join(data_dir.path, "cluster.json"), disk)
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         self.disk_space = DiskSpace(self.free_bytes, lambda: config.number("logflume.disk.min.free.bytes"))
+        self.authorizer = make_authorizer(config, self.cluster)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that was deleted."""

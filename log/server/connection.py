@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
-from logflume.log.broker.seams import CLOSE_CONNECTION, Reply, RequestContext
+from logflume.log.broker.seams import ANONYMOUS, CLOSE_CONNECTION, Reply, RequestContext
 from logflume.log.errors import DecodeError, LogflumeError
 from logflume.log.protocol import codec, frames, messages
 
@@ -67,6 +67,7 @@ class Connection:
         listener: str,
         on_close: Callable[[Connection], None],
         budget: MemoryBudget,
+        principal: str = ANONYMOUS,
     ) -> None:
         self.connection_id, self.host = connection_id, host
         self.active_s = self.sent_s = loop.time()
@@ -75,6 +76,7 @@ class Connection:
         """Since when a request is being received that is not complete, None without one."""
         self._sock, self._loop, self._handlers = sock, loop, handlers
         self._listener, self._on_close, self._budget = listener, on_close, budget
+        self._principal = principal
         self._fd = sock.fileno()
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -237,7 +239,8 @@ class Connection:
                 header.client_id or "",
                 self.host,
                 self.connection_id,
-                listener=self._listener,
+                self._principal,
+                self._listener,
             ),
             request,
         )

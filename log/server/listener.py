@@ -11,7 +11,9 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
+from logflume.log.broker.access import OWNER
 from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.seams import ANONYMOUS
 from logflume.log.errors import TransportError
 
 from .addresses import WILDCARDS, Address
@@ -102,6 +104,7 @@ class Listener:
                 listener=own_name,
                 on_close=self._closed,
                 budget=self.budget,
+                principal=OWNER if sock.family == socket.AF_UNIX else ANONYMOUS,
             )
 
     def _set_buffers(self, sock: socket.socket) -> None:
