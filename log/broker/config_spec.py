@@ -106,7 +106,9 @@ class ConfigSpec:
         return f"expected {self.expected}" + (f"; did you mean {near[0]!r}?" if near else "")
 
     def _is_choice(self, part: str) -> bool:
-        return part in self.choices or (DURATION_CHOICE in self.choices and _DURATION.fullmatch(part) is not None)
+        return part in (*self.choices, self.default) or (
+            DURATION_CHOICE in self.choices and _DURATION.fullmatch(part) is not None
+        )
 
 
 def find_spec(specs: dict[str, ConfigSpec], name: str, what: str) -> ConfigSpec:

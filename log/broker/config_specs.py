@@ -14,7 +14,6 @@ from .config_spec import I64_MAX, WHOLE_NUMBERS, ConfigSpec, ConfigType, find_sp
 
 COLUMNS = ("scope", "name", "type", "default", "valid", "update", "broker", "effect", "doc")
 NO_EFFECT = {
-    "acl": "there is no authorizer",
     "always-flushed": "what is acknowledged is on disk already; logflume.flush changes that",
     "codec-level": "each codec has one level",
     "immediate": "files are removed at once",

@@ -8,6 +8,7 @@ from typing import Any
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 
+from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .config_spec import ConfigSpec, ConfigType
 from .config_specs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
@@ -28,6 +29,7 @@ def describe_configs(core: Core, context: RequestContext, request: Any) -> Any:
         )
         response.results.append(answer)
         try:
+            _require(context, Operation.DESCRIBE_CONFIGS, asked)
             found = _values(core, asked)
         except LogflumeError as error:
             _fail(answer, error)
@@ -86,18 +88,35 @@ def alter_configs(core: Core, context: RequestContext, request: Any) -> Any:
     def replace(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
         return {config.name: _given(config) for config in asked.configs}
 
-    _alter_all(core, request, response.AlterConfigsResourceResponse, response.responses, replace)
+    _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, replace)
     return response
 
 
 def incremental_alter_configs(core: Core, context: RequestContext, request: Any) -> Any:
     """Set, delete, append to or subtract from single settings (KIP-339)."""
     response = messages.IncrementalAlterConfigsResponse()
-    _alter_all(core, request, response.AlterConfigsResourceResponse, response.responses, _changed)
+    _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, _changed)
     return response
 
 
-def _alter_all(core: Core, request: Any, answer_class: Any, answers: list[Any], change: Callable[..., dict[str, str]]) -> None:
+def _require(context: RequestContext, operation: Operation, asked: Any) -> None:
+    """Raise KafkaError unless who asks may see or alter these configs: those of a topic, a group, or the cluster for the rest."""
+    if asked.resource_type == TOPIC:
+        context.require(operation, Resource.TOPIC, asked.resource_name)
+    elif asked.resource_type == GROUP:
+        context.require(operation, Resource.GROUP, asked.resource_name)
+    else:
+        context.require(operation, Resource.CLUSTER, CLUSTER_NAME)
+
+
+def _alter_all(
+    core: Core,
+    context: RequestContext,
+    request: Any,
+    answer_class: Any,
+    answers: list[Any],
+    change: Callable[..., dict[str, str]],
+) -> None:
     seen = set()
     for asked in request.resources:
         answer = answer_class(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
@@ -106,6 +125,7 @@ def _alter_all(core: Core, request: Any, answer_class: Any, answers: list[Any], 
             if (asked.resource_type, asked.resource_name) in seen:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{asked.resource_name!r} is named twice in one request")
             seen.add((asked.resource_type, asked.resource_name))
+            _require(context, Operation.ALTER_CONFIGS, asked)
             if asked.resource_type == TOPIC:
                 _alter_topic(core, _topic(core, asked.resource_name), asked, change, is_dry=request.validate_only)
             elif asked.resource_type == BROKER:
