@@ -80,7 +80,7 @@ class Task:
         self.state.commit(dirty, Checkpoint({TopicPartition("in", 0): self.offset}))
         (store,) = self.state.stores.values()
         found = (self.recorder.outputs, self.recorder.problems, changelog, sent, store.stream_time_ms)
-        on_disk = list(self.state.db.scan(b"", b"\xff")), list(store.range(b"", None))
+        on_disk = list(self.state.db.scan(b"", b"\xff")), list(map(repr, store.range(b"", None)))
         self.recorder.outputs, self.recorder.problems = [], []
         return (*found, *on_disk)
 
