@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
@@ -19,7 +20,7 @@ from .errors import ClientClosed
 from .fetcher import Fetched, Fetcher, PartitionState
 from .loop import IoLoop
 from .membership import GROUP_PROTOCOLS, Interest, Membership, interest_in
-from .offsets import fetch_committed
+from .offsets import LATEST, fetch_committed, list_offsets
 from .retry import with_retries
 from .transport import Channel
 
@@ -185,6 +186,27 @@ class Consumer:
             self._state(partition).move(offset)
         self._kick()
 
+    def seek_to_time(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Go on from the first record of each partition whose timestamp is at least the given ms, else from its end.
+
+        Returns the offsets.
+        """
+        self._check_open()
+
+        async def find() -> dict[TopicPartition, int]:
+            channel = self._cluster.channel
+            found = {tp: offset for tp, (offset, _) in (await list_offsets(self._cluster, channel, times_ms)).items()}
+            late = dict.fromkeys((tp for tp, offset in found.items() if offset < 0), LATEST)
+            ends = await list_offsets(self._cluster, channel, late) if late else {}
+            return found | {tp: offset for tp, (offset, _) in ends.items()}
+
+        for tp in times_ms:
+            self._state(tp)
+        offsets = self._loop.run(find(), timeout_s=CALL_TIMEOUT_S)
+        for tp, offset in offsets.items():
+            self.seek(tp, offset)
+        return offsets
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`; positions, membership and what was fetched ahead stay."""
         with self._ready:
@@ -239,7 +261,11 @@ class Consumer:
         member = self._need_group("commit")
         if offsets is None:
             with self._ready:
-                offsets = {tp: OffsetAndMetadata(s.position) for tp, s in self._fetcher.states.items() if s.position is not None}
+                offsets = {
+                    tp: OffsetAndMetadata(state.position, leader_epoch=state.position_epoch)
+                    for tp, state in self._fetcher.states.items()
+                    if state.position is not None
+                }
         if not offsets:
             return
         if self._interest and not member.is_member:
@@ -321,18 +347,20 @@ class Consumer:
                 break
             self._kick()
             chunk = fetched.chunk if fetched.chunk is not None else self._decode(fetched)
-            if count + len(chunk) > max_records:
+            is_whole = count + len(chunk) <= max_records
+            if not is_whole:
                 rest = chunk.slice(max_records - count, len(chunk))
                 chunk = chunk.slice(0, max_records - count)
                 with self._ready:
                     if fetched.epoch == fetched.state.epoch:
-                        kept = Fetched(fetched.state, fetched.epoch, fetched.size_bytes, None, chunk=rest)
+                        kept = replace(fetched, records=None, chunk=rest)
                         fetched.state.buffered_bytes += fetched.size_bytes
                         self._fetcher.completed.appendleft(kept)
             with self._ready:
                 if fetched.epoch != fetched.state.epoch:
                     continue
                 fetched.state.position = max(chunk.next_offset, fetched.state.position or 0)
+                fetched.state.position_epoch = fetched.leader_epoch if is_whole else -1
             chunks.append(chunk)
             count += len(chunk)
         return chunks
