@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, messages
 
+from ..access import Operation, Resource
 from ..core import Core, Partition
 from ..seams import Reply, RequestContext, Timer
 from .acknowledgements import acks_by_partition, has_acks
@@ -68,7 +69,7 @@ class ShareFetchHandler:
 
     def share_fetch(self, context: RequestContext, request: Any) -> Any:
         try:
-            _check_request(request)
+            _check_request(context, request)
             _check_renewal(request, context.api_version)
             wanted = self._update_session(context, request)
         except Refusal as refusal:
@@ -88,7 +89,7 @@ class ShareFetchHandler:
 
     def share_acknowledge(self, context: RequestContext, request: Any) -> Any:
         try:
-            _check_request(request)
+            _check_request(context, request)
             key, epoch = (request.group_id, request.member_id), request.share_session_epoch
             if epoch == INITIAL_EPOCH:
                 raise Refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session is opened by ShareFetch.")
@@ -177,6 +178,8 @@ class ShareFetchHandler:
             partition = self.partitions.get(ShareKey(request.group_id, topic_id, index))
             if topic is None:
                 replies[key] = _done((ErrorCode.UNKNOWN_TOPIC_ID, None))
+            elif not context.may(Operation.READ, Resource.TOPIC, topic.name):
+                replies[key] = _done((ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
             elif partition is None:
                 replies[key] = _done((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             else:
@@ -195,11 +198,13 @@ class ShareFetchHandler:
 
     # -- fetching
 
-    def share_partition(self, group_id: str, topic_id: bytes, index: int) -> SharePartition | ErrorCode:
+    def share_partition(self, context: RequestContext, group_id: str, topic_id: bytes, index: int) -> SharePartition | ErrorCode:
         """Return a share partition, which begins where the group's settings say if nobody has read it yet."""
         topic = self.core.cluster.by_id.get(topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
+        if not context.may(Operation.READ, Resource.TOPIC, topic.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partition = self.core.partition(topic.name, index)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -259,6 +264,7 @@ class _ShareFetch:
     """The fetching part of a request. `found` is set once: with enough records, or what there is when its time is up."""
 
     __slots__ = (
+        "_context",
         "_handler",
         "_is_committed",
         "_is_dropped",
@@ -272,7 +278,8 @@ class _ShareFetch:
     )
 
     def __init__(self, handler: ShareFetchHandler, context: RequestContext, request: Any, wanted: list[TopicPartitionId]) -> None:
-        self._handler, self._request, self.connection_id = handler, request, context.connection_id
+        self._handler, self._context, self._request = handler, context, request
+        self.connection_id = context.connection_id
         self._is_committed = handler.settings.text("share.isolation.level", request.group_id) == READ_COMMITTED
         is_strict = getattr(request, "share_acquire_mode", 0) == STRICT_MODE
         self._want = Want(request.member_id, request.max_records, max(request.batch_size, 1), is_strict=is_strict)
@@ -350,7 +357,7 @@ class _ShareFetch:
         errors: dict[TopicPartitionId, ErrorCode] = {}
         core = self._handler.core
         for key in self.wanted:
-            share = self._handler.share_partition(self._request.group_id, *key)
+            share = self._handler.share_partition(self._context, self._request.group_id, *key)
             if isinstance(share, ErrorCode):
                 errors[key] = share
                 continue
@@ -402,10 +409,12 @@ class _ShareFetch:
         return found
 
 
-def _check_request(request: Any) -> None:
-    """Raise Refusal INVALID_REQUEST unless group and member have names."""
+def _check_request(context: RequestContext, request: Any) -> None:
+    """Raise Refusal unless group and member have names and who asks may read in the group."""
     if request.group_id is None:
         raise Refusal(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+    if not context.may(Operation.READ, Resource.GROUP, request.group_id):
+        raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED.text)
     if not request.member_id or len(request.member_id) > MAX_MEMBER_ID_CHARS:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"A member id has 1 to {MAX_MEMBER_ID_CHARS} characters.")
 

@@ -7,13 +7,12 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..access import Operation, Resource
+from ..groups.group_admin_handlers import operations_on
 from ..groups.ports import Topics
 from ..seams import Reply, RequestContext
 from .assignor import SIMPLE, Partition
 from .membership import ShareGroup, ShareGroups, ShareHeartbeat, ShareHeartbeatResult, ShareMember
-
-AUTHORIZED_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe: all that a group has
-NOT_ASKED = -(1 << 31)
 
 
 class ShareGroupHandlers:
@@ -22,8 +21,12 @@ class ShareGroupHandlers:
     def __init__(self, groups: ShareGroups, topics: Topics) -> None:
         self._groups, self._topics = groups, topics
 
-    def heartbeat(self, context: RequestContext, request: Any) -> Reply:
+    def heartbeat(self, context: RequestContext, request: Any) -> Any:
         names = request.subscribed_topic_names
+        if not context.may(Operation.READ, Resource.GROUP, request.group_id):
+            return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in names or ()):
+            return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         beat = ShareHeartbeat(
             group_id=request.group_id,
             member_id=request.member_id,
@@ -39,16 +42,29 @@ class ShareGroupHandlers:
 
     def describe(self, context: RequestContext, request: Any) -> Any:
         response = messages.ShareGroupDescribeResponse
-        operations = AUTHORIZED_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         groups = []
         for group_id in request.group_ids:
+            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
+                groups.append(response.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
             group = self._groups.get(group_id)
             if group is not None:
-                groups.append(self._describe(group, operations))
+                groups.append(self._describe_to(context, group, operations_on(context, request, group_id)))
                 continue
             text = f"Group {group_id} is not a share group."
             groups.append(response.DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=text, group_id=group_id))
         return response(groups=groups)
+
+    def _describe_to(self, context: RequestContext, group: ShareGroup, operations: int) -> Any:
+        """Describe a group, unless it reads topics that who asks may not describe."""
+        topics = {name for member in group.members.values() for name in member.metadata.topics}
+        if all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in topics):
+            return self._describe(group, operations)
+        return messages.ShareGroupDescribeResponse.DescribedGroup(
+            group_id=group.group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
 
     def _describe(self, group: ShareGroup, operations: int) -> Any:
         return messages.ShareGroupDescribeResponse.DescribedGroup(
@@ -77,6 +93,10 @@ class ShareGroupHandlers:
             subscribed_topic_names=list(member.metadata.topics),
             assignment=response.Assignment(topic_partitions=topics),
         )
+
+
+def _refusal(error: ErrorCode) -> Any:
+    return messages.ShareGroupHeartbeatResponse(error_code=error, error_message=error.text)
 
 
 def _heartbeat_response(result: ShareHeartbeatResult) -> Any:

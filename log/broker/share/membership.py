@@ -95,6 +95,7 @@ class ShareGroup:
     target: dict[str, frozenset[Partition]] = field(default_factory=dict)
     initialized: dict[bytes, TopicState] = field(default_factory=dict)
     refreshed_ms: int = -1
+    assigned_ms: int = -1
     is_dirty: bool = False
     last_write: Reply | None = None
 
@@ -124,30 +125,32 @@ class ShareGroups:
         self._topics, self._settings, self._is_taken = topics, settings, is_taken
         self._on_member_expired = on_member_expired
         self._groups: dict[str, ShareGroup] = {}
-        self._replayed: dict[ShareGroupKey, ShareGroupValue] = {}
 
     # -- life
 
-    def replay(self, record: JournalRecord) -> None:
-        """Take a record of the journal that is not of another kind of group. Raises DecodeError."""
-        key = decode_share_group_key(record.key)
-        if key is None:
-            return
-        if record.value is None:
-            self._replayed.pop(key, None)
-        else:
-            self._replayed[key] = decode_share_group_value(key.kind, record.value)
-
-    def finish_replay(self) -> None:
-        """Rebuild the groups from what was replayed; sessions begin anew."""
-        metadata = {key: value for key, value in self._replayed.items() if isinstance(value, ShareMemberValue)}
-        for key in self._replayed:
+    def load(self) -> None:
+        """Rebuild the groups from the journal; sessions begin anew. Raises DecodeError when a record cannot be read."""
+        values = self._replayed()
+        for key in values:
             self._groups.setdefault(key.group_id, ShareGroup(key.group_id))
-        for key, member in metadata.items():
-            self._add(self._groups[key.group_id], key.member_id, member)
-        for key, value in self._replayed.items():
+        for key, value in values.items():
+            if isinstance(value, ShareMemberValue):
+                self._add(self._groups[key.group_id], key.member_id, value)
+        for key, value in values.items():
             _restore(self._groups[key.group_id], key.member_id, value)
-        self._replayed = {}
+
+    def _replayed(self) -> dict[ShareGroupKey, ShareGroupValue]:
+        """Return the last value of each key; keys of other kinds of groups are left out."""
+        values: dict[ShareGroupKey, ShareGroupValue] = {}
+        journal = self._journal
+        batches = (batch for partition in range(journal.partition_count) for batch in journal.replay(partition))
+        for record in (record for batch in batches for record in batch.records):
+            key = decode_share_group_key(record.key)
+            if key is not None and record.value is None:
+                values.pop(key, None)
+            elif key is not None and record.value is not None:
+                values[key] = decode_share_group_value(key.kind, record.value)
+        return values
 
     def close(self) -> None:
         """Stop all timers."""
@@ -180,7 +183,8 @@ class ShareGroups:
             return _done(ShareHeartbeatResult(refused.error, str(refused), beat.member_id))
         before = member.current
         self._set_metadata(group, member, beat, records)
-        self._refresh(group, records, must_bump=ShareGroupKey(ShareKeyKind.MEMBER, group.group_id, member.member_id) in records)
+        is_changed = ShareGroupKey(ShareKeyKind.MEMBER, group.group_id, member.member_id) in records
+        self._refresh(group, records, must_bump=is_changed, is_urgent=before is NEW)
         self._reconcile(group, member, records)
         member.session.set_after(self._settings.number("share.session.timeout.ms", group.group_id))
         has_news = beat.member_epoch != before.epoch or beat.topics is not None or member.current.assigned != before.assigned
@@ -231,8 +235,11 @@ class ShareGroups:
         if member.metadata != old:
             records[ShareGroupKey(ShareKeyKind.MEMBER, group.group_id, member.member_id)] = member.metadata
 
-    def _refresh(self, group: ShareGroup, records: Records, *, must_bump: bool) -> None:
-        """Bump the epoch if members or topics changed, and compute the target assignment for it."""
+    def _refresh(self, group: ShareGroup, records: Records, *, must_bump: bool, is_urgent: bool) -> None:
+        """Bump the epoch if members or topics changed, and compute the target assignment for it.
+
+        Assignments are `share.assignment.interval.ms` apart; a member that has none yet does not wait for that.
+        """
         now_ms = self._clock.monotonic_ms()
         is_due = group.refreshed_ms < 0 or now_ms - group.refreshed_ms >= self._config.refresh_interval_ms
         if must_bump or is_due:
@@ -241,7 +248,10 @@ class ShareGroups:
             if must_bump or hashed != group.metadata_hash:
                 group.epoch, group.metadata_hash = group.epoch + 1, hashed
                 records[ShareGroupKey(ShareKeyKind.GROUP, group.group_id)] = ShareEpochValue(group.epoch, hashed)
-        if group.epoch > group.assignment_epoch:
+        interval_ms = self._settings.number("share.assignment.interval.ms", group.group_id)
+        is_time = is_urgent or group.assigned_ms < 0 or now_ms - group.assigned_ms >= interval_ms
+        if group.epoch > group.assignment_epoch and is_time:
+            group.assigned_ms = now_ms
             self._assign(group, records)
 
     def _assign(self, group: ShareGroup, records: Records) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from ...protocol import messages
 from ...protocol.classes import ZERO_UUID
 from ...protocol.errors import ErrorCode
+from ..access import Operation, Resource
 from ..core import Core
 from ..seams import Reply, RequestContext
 from .group_records import TopicState
@@ -25,25 +26,39 @@ class ShareOffsetHandlers:
 
     def describe(self, context: RequestContext, request: Any) -> Any:
         response = messages.DescribeShareGroupOffsetsResponse
-        return response(groups=[self._describe_group(asked) for asked in request.groups])
+        return response(groups=[self._describe_group(context, asked) for asked in request.groups])
 
-    def _describe_group(self, asked: Any) -> Any:
-        group = self._groups.get(asked.group_id)
-        if asked.topics is None:
-            known = group.initialized if group else {}
-            wanted = [(state.name, sorted(state.partitions)) for state in known.values()]
-        else:
-            wanted = [(topic.topic_name, list(topic.partitions)) for topic in asked.topics]
+    def _describe_group(self, context: RequestContext, asked: Any) -> Any:
         response = messages.DescribeShareGroupOffsetsResponse
-        topics = []
-        for name, indexes in wanted:
+        answer = response.DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
+        if not context.may(Operation.DESCRIBE, Resource.GROUP, asked.group_id):
+            _fail(answer, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return answer
+        for name, indexes in self._wanted(context, asked):
             topic = self._core.cluster.topics.get(name)
-            topic_id = topic.topic_id if topic else ZERO_UUID
-            partitions = [self._describe_partition(asked.group_id, name, topic_id, index) for index in indexes]
-            topics.append(
-                response.DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions)
-            )
-        return response.DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=topics)
+            out = response.DescribeShareGroupOffsetsResponseTopic(topic_name=name)
+            answer.topics.append(out)
+            if not context.may(Operation.DESCRIBE, Resource.TOPIC, name):
+                cell = response.DescribeShareGroupOffsetsResponsePartition
+                out.partitions = [cell(partition_index=index, start_offset=NOT_BEGUN) for index in indexes]
+                for each in out.partitions:
+                    _fail(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                continue
+            out.topic_id = topic.topic_id if topic else ZERO_UUID
+            out.partitions = [self._describe_partition(asked.group_id, name, out.topic_id, index) for index in indexes]
+        return answer
+
+    def _wanted(self, context: RequestContext, asked: Any) -> list[tuple[str, list[int]]]:
+        """Return topics and partitions: those asked for, else all with state that who asks may know of."""
+        if asked.topics is not None:
+            return [(topic.topic_name, list(topic.partitions)) for topic in asked.topics]
+        group = self._groups.get(asked.group_id)
+        known = group.initialized.values() if group else ()
+        return [
+            (state.name, sorted(state.partitions))
+            for state in known
+            if context.may(Operation.DESCRIBE, Resource.TOPIC, state.name)
+        ]
 
     def _describe_partition(self, group_id: str, name: str, topic_id: bytes, index: int) -> Any:
         """Tell a start offset and how many records are not done with; -1 for what was never read."""
@@ -60,6 +75,8 @@ class ShareOffsetHandlers:
 
     def alter(self, context: RequestContext, request: Any) -> Any:
         response = messages.AlterShareGroupOffsetsResponse
+        if not context.may(Operation.READ, Resource.GROUP, request.group_id):
+            return _refused(response, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         refusal = self._groups.refusal_of_change(request.group_id, may_create=True)
         if refusal is not None:
             return response(error_code=refusal[0], error_message=refusal[1])
@@ -74,7 +91,9 @@ class ShareOffsetHandlers:
             for each in asked.partitions:
                 cell = response.AlterShareGroupOffsetsResponsePartition(partition_index=each.partition_index)
                 out.partitions.append(cell)
-                if topic is None or self._core.partition(topic.name, each.partition_index) is None:
+                if not context.may(Operation.READ, Resource.TOPIC, asked.topic_name):
+                    _fail(cell, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                elif topic is None or self._core.partition(topic.name, each.partition_index) is None:
                     _fail(cell, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 elif each.start_offset < 0:
                     _fail(cell, ErrorCode.INVALID_REQUEST, f"expected an offset of 0 or more, found {each.start_offset}")
@@ -82,8 +101,8 @@ class ShareOffsetHandlers:
                     out.topic_id = topic.topic_id
                     key = ShareKey(request.group_id, topic.topic_id, each.partition_index)
                     starts[key], cells[key] = each.start_offset, cell
-            if topic is not None:
-                indexes = frozenset(key.partition for key in starts if key.topic_id == topic.topic_id)
+            indexes = frozenset(key.partition for key in starts if topic is not None and key.topic_id == topic.topic_id)
+            if topic is not None and indexes:
                 topics[topic.topic_id] = TopicState(topic.name, indexes)
         if not starts:
             return answer
@@ -114,6 +133,8 @@ class ShareOffsetHandlers:
 
     def delete(self, context: RequestContext, request: Any) -> Any:
         response = messages.DeleteShareGroupOffsetsResponse
+        if not context.may(Operation.DELETE, Resource.GROUP, request.group_id):
+            return _refused(response, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         refusal = self._groups.refusal_of_change(request.group_id, may_create=False)
         if refusal is not None:
             return response(error_code=refusal[0], error_message=refusal[1])
@@ -125,7 +146,9 @@ class ShareOffsetHandlers:
             cell = response.DeleteShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
             answer.responses.append(cell)
             topic = self._core.cluster.topics.get(asked.topic_name)
-            if topic is None:
+            if not context.may(Operation.READ, Resource.TOPIC, asked.topic_name):
+                _fail(cell, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif topic is None:
                 _fail(cell, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif topic.topic_id not in group.initialized:
                 _fail(cell, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
@@ -153,6 +176,10 @@ class ShareOffsetHandlers:
         keys = [share.key for share in self._partitions.of_group(group.group_id) if share.key.topic_id in wanted]
         self._partitions.delete(keys).then(on_deleted)
         return reply
+
+
+def _refused(response: Any, error: ErrorCode) -> Any:
+    return response(error_code=error, error_message=error.text)
 
 
 def _fail(cell: Any, error: ErrorCode, text: str | None = None) -> None:

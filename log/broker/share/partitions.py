@@ -9,6 +9,7 @@ from functools import partial
 
 from ...errors import DecodeError
 from ...protocol.errors import ErrorCode
+from ..cluster import SHARE_STATE_TOPIC
 from ..groups.partitioner import partition_of
 from ..seams import Clock, Journal, JournalRecord, Reply, Timers
 from .config import GroupSettings, limits_of
@@ -27,7 +28,6 @@ from .state_records import (
     updated,
 )
 
-SHARE_STATE_TOPIC = "__share_group_state"
 LEADER_EPOCH = 0
 LAST_SNAPSHOT_EPOCH = 2**31 - 1
 
