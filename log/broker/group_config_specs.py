@@ -18,7 +18,11 @@ MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 _DURATION = re.compile(r"by_duration:P(?=\d|T\d)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?", re.IGNORECASE)
 
 GROUP_BROKER_SPECS = (
-    int_spec("group.consumer.assignment.interval.ms", 1_000, "Shortest time between two target assignments of a consumer group."),
+    int_spec(
+        "group.consumer.assignment.interval.ms",
+        0,
+        "Shortest time between two target assignments of a consumer group. Kafka's default is 1000.",
+    ),
     ConfigSpec(
         "group.consumer.assignors",
         ConfigType.LIST,
@@ -80,11 +84,15 @@ GROUP_BROKER_SPECS = (
         high=3_600_000,
     ),
     int_spec("group.share.session.timeout.ms", 45_000, "How long a member of a share group may be silent.", low=1),
-    int_spec("group.streams.assignment.interval.ms", 1_000, "Shortest time between two target assignments of a streams group."),
+    int_spec(
+        "group.streams.assignment.interval.ms",
+        0,
+        "Shortest time between two target assignments of a streams group. Kafka's default is 1000.",
+    ),
     int_spec("group.streams.heartbeat.interval.ms", 5_000, "How often members of a streams group report.", low=1),
     int_spec(
         "group.streams.initial.rebalance.delay.ms",
-        50,
+        0,
         "Wait for more members before the first tasks of a streams group are given out. Kafka's default is 3000.",
     ),
     int_spec("group.streams.max.assignment.interval.ms", 15_000, "Upper bound of streams.assignment.interval.ms."),

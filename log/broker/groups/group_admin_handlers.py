@@ -14,7 +14,6 @@ from .coordinator import GroupCoordinator
 FIRST_NOT_FOUND_VERSION = 6
 FIRST_BATCHED_FIND_VERSION = 4
 COORDINATOR_KEY_TYPES = (0, 1, 2)  # group, transaction, share
-CLASSIC_TYPE, CONSUMER_TYPE = "Classic", "Consumer"
 AUTHORIZED_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe: all that a group has
 NOT_ASKED = -(1 << 31)
 
@@ -53,8 +52,7 @@ class GroupAdminHandlers:
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
         listed = messages.ListGroupsResponse.ListedGroup
-        found = [(g.group_id, g.protocol_type or "", g.state.value, CLASSIC_TYPE) for g in self._coordinator.groups()]
-        found += [(g.group_id, "consumer", g.state, CONSUMER_TYPE) for g in self._coordinator.consumer_groups()]
+        found = [(g.group_id, g.protocol_type or "", str(g.state), g.kind) for g in self._coordinator.groups()]
         return messages.ListGroupsResponse(
             groups=[
                 listed(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type)
