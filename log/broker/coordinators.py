@@ -83,7 +83,7 @@ class GroupSettingsOf:
         return self._core.config.group_number(name, self._core.group_configs(group_id))
 
     def text(self, name: str, group_id: str) -> str:
-        return self._core.config.lookup_group(name, self._core.group_configs(group_id)).value
+        return self._core.config.lookup_group(name, self._core.group_configs(group_id)).value or ""
 
 
 class _Topics:
@@ -131,4 +131,5 @@ def _transaction_config(core: Core) -> TransactionConfig:
     return TransactionConfig(
         max_timeout_ms=numbers("transaction.max.timeout.ms"),
         id_expiration_ms=numbers("transactional.id.expiration.ms"),
+        expiry_check_interval_ms=numbers("transaction.remove.expired.transaction.cleanup.interval.ms"),
     )

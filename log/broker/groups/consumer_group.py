@@ -69,8 +69,9 @@ class ConsumerGroup:
     """A group. Invariants: a partition is held by one member; `static` maps each instance id to a member.
 
     `assigned_ms`: when the target was computed (wall time).
-    `metadata_hash`: of the topics that the epoch was made for. `owed`: what the next write begins with, as the group was of another
-    kind before. `is_dirty`: a write failed, so the next one holds everything.
+    `metadata_hash`: of the topics that the epoch was made for.
+    `owed`: what the next write begins with, as the group was of another kind before.
+    `is_dirty`: a write failed, so the next one holds everything.
     """
 
     group_id: str

@@ -41,7 +41,7 @@ def read_subscription(metadata: bytes) -> Subscription:
     """Raises DecodeError."""
     version = version_of(metadata)
     # What a newer version adds stands at the end; older readers leave it.
-    body = codec.decode_data("ConsumerProtocolSubscription", min(version, NEWEST_VERSION), metadata[2:], is_exact=False)
+    body = codec.decode_data("ConsumerProtocolSubscription", min(version, NEWEST_VERSION), metadata[2:], may_go_on=True)
     owned = frozenset((part.topic, index) for part in body.owned_partitions for index in part.partitions)
     return Subscription(version, frozenset(body.topics), owned, body.rack_id)
 
@@ -53,7 +53,7 @@ def read_assignment(data: bytes) -> tuple[frozenset[tuple[str, int]], bool]:
     """
     if not data:
         return frozenset(), False
-    body = codec.decode_data("ConsumerProtocolAssignment", min(version_of(data), NEWEST_VERSION), data[2:], is_exact=False)
+    body = codec.decode_data("ConsumerProtocolAssignment", min(version_of(data), NEWEST_VERSION), data[2:], may_go_on=True)
     return frozenset((part.topic, i) for part in body.assigned_partitions for i in part.partitions), bool(body.user_data)
 
 
