@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -137,21 +138,19 @@ class Metrics:
         from prometheus_client.core import GaugeMetricFamily
 
         coordinator = self._sources.coordinators.groups
-        classic, consumer = list(coordinator.groups()), list(coordinator.consumer_groups())
+        groups = list(coordinator.groups())
         kinds = GaugeMetricFamily("logflume_groups", "Consumer groups by protocol.", labels=["protocol"])
-        kinds.add_metric(["classic"], len(classic))
-        kinds.add_metric(["consumer"], len(consumer))
+        for kind, count in sorted(Counter(coordinator.kind_of(group.group_id) or "" for group in groups).items()):
+            kinds.add_metric([kind], count)
         yield kinds
         members = GaugeMetricFamily("logflume_group_members", "Members of a group.", labels=["group"])
         lags = GaugeMetricFamily(
             "logflume_group_lag_records", "Records between a group's committed offsets and the end.", labels=["group", "topic"]
         )
-        sizes = [(group.group_id, len(group.members)) for group in classic]
-        sizes += [(group.group_id, len(group.members)) for group in consumer]
-        for group_id, size in sizes[:MAX_LABELLED]:
-            members.add_metric([group_id], size)
-            for topic, lag in self._lag_of(group_id).items():
-                lags.add_metric([group_id, topic], lag)
+        for group in groups[:MAX_LABELLED]:
+            members.add_metric([group.group_id], len(group.members))
+            for topic, lag in self._lag_of(group.group_id).items():
+                lags.add_metric([group.group_id, topic], lag)
         yield members
         yield lags
 
