@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from logflume.log.broker.coordinators import Coordinators
@@ -40,7 +41,6 @@ class Sources:
     coordinators: Coordinators
     listener: Listener
     flusher: FlushScheduler
-    version: str
     started_s: float
     """Wall time of the start."""
 
@@ -74,7 +74,7 @@ class Metrics:
 
     def _broker(self) -> Iterator[Metric]:
         source, core = self._sources, self._sources.core
-        info = {"version": source.version, "node_id": str(core.node_id), "cluster_id": core.cluster_id}
+        info = {"version": _version(), "node_id": str(core.node_id), "cluster_id": core.cluster_id}
         yield _gauge("logflume_broker_info", "The broker's version and identity.", 1, info)
         yield _gauge("logflume_broker_uptime_seconds", "Time since the broker started.", time.time() - source.started_s)
         space = core.disk_space
@@ -170,6 +170,13 @@ class Metrics:
         yield _gauge("logflume_transactions_open", "Transactions that are neither committed nor aborted.", len(opened))
         oldest_s = max(0, now_ms - min(opened, default=now_ms)) / 1000
         yield _gauge("logflume_transactions_oldest_open_seconds", "Age of the oldest open transaction, 0 without one.", oldest_s)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("logflume")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _gauge(name: str, help_text: str, value: float, labels: dict[str, str] | None = None) -> Metric:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logflume import __version__
 from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
@@ -121,7 +120,7 @@ class BrokerShell:
         if not address:
             return
         assert self._listener is not None
-        sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, __version__, time.time())
+        sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, time.time())
         metrics = Metrics(sources)
         pages = {
             "/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE),
