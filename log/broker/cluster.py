@@ -1,4 +1,5 @@
-"""The cluster's metadata: topics, their configs, dynamic broker configs, producer id blocks. Kept in one file, atomically.
+"""The cluster's metadata: topics, their configs, dynamic broker configs, producer id blocks, and documents that other parts
+keep here (ACLs, quotas, credentials). One file, replaced atomically.
 
 `<data dir>/cluster.json` is replaced as a whole (temporary file, fsync, rename, directory fsync), so a crash leaves the state
 before or after a change. A topic is written here before its partitions are made, and is listed under `deleting` until
@@ -47,8 +48,8 @@ class ClusterState:
     Invariants: `by_id` and `topics` hold the same topics; names and ids are unique, also over time for ids.
     """
 
-    def __init__(self, path: str, disk: Disk) -> None:
-        """Read the file; a missing one is an empty cluster.
+    def __init__(self, path: str, disk: Disk, *, first_cluster_configs: Mapping[str, str] | None = None) -> None:
+        """Read the file; a missing one is an empty cluster, which begins with these cluster configs.
 
         Raises StorageError: the file is of a newer version or not readable as what it should be.
         """
@@ -57,6 +58,8 @@ class ClusterState:
         self.by_id: dict[bytes, Topic] = {}
         self.deleting: list[Topic] = []
         self.broker_configs: dict[str, str] = {}
+        self._documents: dict[str, Any] = {}
+        self.cluster_configs = dict(first_cluster_configs or {})
         self.group_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = self._producer_id_limit = 0
         content = disk.read_file(path)
@@ -82,6 +85,20 @@ class ClusterState:
     def set_broker_configs(self, configs: Mapping[str, str]) -> None:
         self._save(broker_configs=configs)
         self.broker_configs = dict(configs)
+
+    def document(self, name: str) -> Any:
+        """Return what another part of the broker keeps here under a name, as JSON; None if there is nothing."""
+        return self._documents.get(name)
+
+    def set_document(self, name: str, value: Any) -> None:
+        """Keep JSON under a name (ACLs, quotas, credentials and the like); durable on return. Raises StorageError."""
+        documents = {**self._documents, name: value}
+        self._save(documents=documents)
+        self._documents = documents
+
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
+        self._save(cluster_configs=configs)
+        self.cluster_configs = dict(configs)
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace a group's own configs; a group without any is forgotten."""
@@ -117,6 +134,8 @@ class ClusterState:
             "topics": self.topics.values(),
             "deleting": self.deleting,
             "broker_configs": self.broker_configs,
+            "documents": self._documents,
+            "cluster_configs": self.cluster_configs,
             "group_configs": self.group_configs,
             "producer_id_limit": self._producer_id_limit,
         } | changes
@@ -124,6 +143,8 @@ class ClusterState:
             "version": FORMAT_VERSION,
             "producer_id_limit": state["producer_id_limit"],
             "broker_configs": dict(state["broker_configs"]),
+            "documents": state["documents"],
+            "cluster_configs": dict(state["cluster_configs"]),
             "group_configs": state["group_configs"],
             "topics": [_to_json(topic) for topic in state["topics"]],
             "deleting": [_to_json(topic) for topic in state["deleting"]],
@@ -141,6 +162,8 @@ class ClusterState:
             self.topics = {each["name"]: _from_json(each) for each in state["topics"]}
             self.deleting = [_from_json(each) for each in state["deleting"]]
             self.broker_configs = dict(state["broker_configs"])
+            self._documents = dict(state.get("documents", {}))
+            self.cluster_configs = dict(state.get("cluster_configs", {}))
             self.group_configs = {name: dict(own) for name, own in state.get("group_configs", {}).items()}
             self._next_producer_id = self._producer_id_limit = int(state["producer_id_limit"])
         except (ValueError, KeyError, TypeError) as error:

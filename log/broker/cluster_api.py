@@ -8,6 +8,7 @@ from typing import Any
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, messages, tables
 
+from .access import Operation, Resource
 from .core import Core
 from .seams import RequestContext
 
@@ -78,6 +79,9 @@ def describe_producers(core: Core, context: RequestContext, request: Any) -> Any
             answer = response.PartitionResponse(partition_index=index)
             out.partitions.append(answer)
             partition = core.partition(topic.name, index)
+            if not context.may(Operation.READ, Resource.TOPIC, topic.name):
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             if partition is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue

@@ -83,7 +83,7 @@ class GroupSettingsOf:
         return self._core.config.group_number(name, self._core.group_configs(group_id))
 
     def text(self, name: str, group_id: str) -> str:
-        return self._core.config.lookup_group(name, self._core.group_configs(group_id)).value
+        return self._core.config.lookup_group(name, self._core.group_configs(group_id)).value or ""
 
 
 class _Topics:
@@ -119,6 +119,7 @@ def _group_config(core: Core) -> GroupConfig:
         max_session_timeout_ms=numbers("group.max.session.timeout.ms"),
         max_size=numbers("group.max.size"),
         consumer_max_size=numbers("group.consumer.max.size"),
+        consumer_migration_policy=core.config.text("group.consumer.migration.policy"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
         offsets_retention_check_interval_ms=numbers("offsets.retention.check.interval.ms"),
         offsets_retention_ms=numbers("offsets.retention.minutes") * 60_000,
@@ -130,4 +131,5 @@ def _transaction_config(core: Core) -> TransactionConfig:
     return TransactionConfig(
         max_timeout_ms=numbers("transaction.max.timeout.ms"),
         id_expiration_ms=numbers("transactional.id.expiration.ms"),
+        expiry_check_interval_ms=numbers("transaction.remove.expired.transaction.cleanup.interval.ms"),
     )

@@ -128,6 +128,11 @@ class PartitionLog:
         return self._active.next_offset
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it takes no appends since a write or fsync failed."""
+        return self._failure is not None
+
+    @property
     def durable_offset(self) -> int:
         """End of what may be acknowledged and read: the high watermark of a log without followers."""
         return self._durable_offset
@@ -279,7 +284,7 @@ class PartitionLog:
         is_full = active.size_bytes + header.size_bytes > config.segment_bytes
         # By the records' own time, as Kafka does: records of years ago must not roll a segment each.
         batch_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
-        is_old = batch_ms - self._active_since_ms > config.segment_ms
+        is_old = batch_ms - self._active_since_ms > config.roll_ms
         is_wide = active.next_offset + header.last_offset_delta - active.base_offset > MAX_RELATIVE_OFFSET
         has_full_index = len(active.offset_index) * 12 >= config.segment_index_bytes
         if is_full or is_old or is_wide or has_full_index:

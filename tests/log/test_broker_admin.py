@@ -42,7 +42,7 @@ def test_what_cannot_be_created(call: Calls, topic: str) -> None:
     bad = call.create(topic, retention_mss="1")
     assert bad.error_code == ErrorCode.INVALID_CONFIG
     assert "did you mean 'retention.ms'" in bad.error_message
-    assert "expected a number" in call.create(topic, retention_ms="soon").error_message
+    assert "expected a whole number of -1 to 9223372036854775807" in call.create(topic, retention_ms="soon").error_message
     assert "did you mean 'compact'" in call.create(topic, cleanup_policy="compct").error_message
     request = create_topic_request(topic)
     request.topics[0].replication_factor = 3
@@ -254,3 +254,14 @@ def test_an_empty_list_is_a_value(call: Calls, topic: str) -> None:
     call.create(topic)
     assert alter(call, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete")).error_code == 0
     assert configs_of(call, TOPIC, topic)["cleanup.policy"].value == ""
+
+
+def test_a_new_cluster_fixes_min_insync_replicas_as_its_default(tmp_path: Path) -> None:
+    with start_embedded(str(tmp_path)) as broker:
+        call = Calls(broker)
+        call.create("t")
+        found = configs_of(call, TOPIC, "t")["min.insync.replicas"]
+        assert (found.value, found.config_source) == ("1", 3)
+        assert alter(call, BROKER, "", ("min.insync.replicas", DELETE, None)).error_code == 0
+    with start_embedded(str(tmp_path)) as broker:
+        assert configs_of(Calls(broker), TOPIC, "t")["min.insync.replicas"].config_source == 5

@@ -7,16 +7,17 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..access import Operation, Resource
 from ..seams import Reply, RequestContext
 from .assignors import Partition
 from .consumer_group import ConsumerGroup, ConsumerMember
 from .consumer_groups import ConsumerHeartbeat, HeartbeatResult
 from .coordinator import GroupCoordinator
-from .group_admin_handlers import AUTHORIZED_OPERATIONS, NOT_ASKED
+from .group_admin_handlers import operations_on
 from .ports import Topics
 
-CONSUMER_MEMBER = 1
-"""Type of a member of the consumer protocol, as against a classic one (KIP-1099)."""
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""Types of members of a consumer group (KIP-1099)."""
 
 
 class ConsumerHandlers:
@@ -25,7 +26,11 @@ class ConsumerHandlers:
     def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
         self._coordinator, self._topics = coordinator, topics
 
-    def heartbeat(self, context: RequestContext, request: Any) -> Reply:
+    def heartbeat(self, context: RequestContext, request: Any) -> Any:
+        if not context.may(Operation.READ, Resource.GROUP, request.group_id):
+            return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in request.subscribed_topic_names or ()):
+            return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         owned = None
         if request.topic_partitions is not None:
             owned = frozenset((bytes(t.topic_id), index) for t in request.topic_partitions for index in t.partitions)
@@ -68,12 +73,14 @@ class ConsumerHandlers:
 
     def describe(self, context: RequestContext, request: Any) -> Any:
         response = messages.ConsumerGroupDescribeResponse
-        operations = AUTHORIZED_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         groups = []
         for group_id in request.group_ids:
+            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
+                groups.append(response.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
             group = self._coordinator.consumer_group(group_id)
             if group is not None:
-                groups.append(self._describe(group, operations))
+                groups.append(self._describe_to(context, group, operations_on(context, request, group_id)))
                 continue
             groups.append(
                 response.DescribedGroup(
@@ -84,6 +91,26 @@ class ConsumerHandlers:
                 )
             )
         return response(groups=groups)
+
+    def _describe_to(self, context: RequestContext, group: ConsumerGroup, operations: int) -> Any:
+        """Describe a group, unless it reads topics that who asks may not describe."""
+        described = self._describe(group, operations)
+        topics = {
+            topic.topic_name
+            for member in described.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        for member in described.members:
+            topics.update(member.subscribed_topic_names)
+        if all(context.may(Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
+            return described
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return messages.ConsumerGroupDescribeResponse.DescribedGroup(
+            group_id=group.group_id,
+            error_code=error,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
 
     def _describe(self, group: ConsumerGroup, operations: int) -> Any:
         return messages.ConsumerGroupDescribeResponse.DescribedGroup(
@@ -109,7 +136,7 @@ class ConsumerHandlers:
             subscribed_topic_regex=member.metadata.regex or "",
             assignment=self._assignment(member.current.assigned),
             target_assignment=self._assignment(group.target.get(member.member_id, frozenset())),
-            member_type=CONSUMER_MEMBER,
+            member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
         )
 
     def _assignment(self, partitions: Iterable[Partition]) -> Any:
@@ -120,6 +147,10 @@ class ConsumerHandlers:
             if (name := self._topics.name_of(topic_id)) is not None
         ]
         return response.Assignment(topic_partitions=topics)
+
+
+def _refusal(error: ErrorCode) -> Any:
+    return messages.ConsumerGroupHeartbeatResponse(error_code=error, error_message=error.text)
 
 
 def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:
