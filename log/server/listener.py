@@ -20,6 +20,7 @@ from .addresses import WILDCARDS, Address
 from .admission import Admission
 from .budget import MemoryBudget
 from .connection import Connection
+from .traffic import Traffic
 
 SWEEP_INTERVAL_S = 5.0
 KEPT_IDLE_S = 10.0
@@ -46,6 +47,7 @@ class Listener:
         config = handlers.core.config
         self._config = config
         self.admission = Admission(config)
+        self.traffic = Traffic()
         self._told_refused: Counter[str] = Counter()
         self.budget = MemoryBudget(lambda: config.number("queued.max.request.bytes"))
         self._ids = itertools.count(1)
@@ -104,6 +106,7 @@ class Listener:
                 listener=own_name,
                 on_close=self._closed,
                 budget=self.budget,
+                traffic=self.traffic,
                 principal=OWNER if sock.family == socket.AF_UNIX else ANONYMOUS,
             )
 
@@ -170,16 +173,18 @@ class Listener:
         self._sockets = []
         self._sweep_handle.cancel()
 
-    async def close(self, *, grace_s: float = 2.0) -> None:
-        """Stop accepting; let what was asked be answered, at most `grace_s`; close everything."""
+    async def close(self) -> None:
+        """Stop accepting; let what was asked be answered, at most `logflume.shutdown.timeout.ms`; close everything."""
         self.stop_accepting()
         drained = self._loop.create_future()
         self._on_drained = lambda: None if drained.done() else drained.set_result(None)
-        self._handlers.fetch.answer_all()
+        self._handlers.answer_all()
         for connection in list(self._connections.values()):
             connection.drain()
         if self._connections:
-            await asyncio.wait([drained], timeout=grace_s)
+            await asyncio.wait([drained], timeout=self._config.number("logflume.shutdown.timeout.ms") / 1000)
+        if self._connections:
+            _log.warning("%d connections had requests that were not answered in time", len(self._connections))
         for connection in list(self._connections.values()):
             connection.close("the broker is stopping")
 

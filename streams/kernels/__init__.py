@@ -1,8 +1,6 @@
 """The compiled tier of streams: programs over columns, equal to the reference tier in every output and report."""
 
-from .keyed import KeyedProgram
-from .stateless import TieredProgram
+from .program import TieredProgram, tiered
 from .tier import CompiledTier, compiled_tier
-from .tiers import tiered
 
-__all__ = ["CompiledTier", "KeyedProgram", "TieredProgram", "compiled_tier", "tiered"]
+__all__ = ["CompiledTier", "TieredProgram", "compiled_tier", "tiered"]

@@ -1,66 +1,69 @@
-"""Aggregates from one JSON source, over columns: what the compiled tier holds of them, worked out from the graph.
+"""Aggregates over columns: which ones are held, and the step that counts records into a store (`tallies.py`).
 
-before: Source -> Filter -> Project -> Aggregate     rows to arguments, as the stateless chain computes its outputs
-after:  Aggregate -> ToStream -> Filter -> Sink      changed slots to JSON; whatever else follows is left to the reference tier
+before: ... -> Aggregate              arguments of all rows are computed; living rows are counted between the marked ones
+after:  Aggregate -> ToStream -> ...  results of changed entries, as rows of the same steps, at a task commit or at each update
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from logflume.log.records import I64
 from logflume.log.schemas import Kind
 
 from .. import graph as g
 from ..aggregators import State, first, results_of
-from ..compiler import CompiledProgram
 from ..compiler.codecs import encode_fragment
 from ..compiler.expressions import Fragment, Namespace
-from ..expr import Side, columns_used
+from ..expr import Meta, Side
 from ..state.columns import holds
-from .columns import KINDS, Column, Environment, Rows, Unsupported, Values, compile_column, truth
-from .stateless import Chain, _fields, _output, _plain, _project, _reader
+from .flow import Batch, Builder, Flow, Keys, Step, make_output, make_project, prepare_all
+from .vectors import KINDS, ColumnId, Kinds, Mask, Rows, Unsupported, Vector, VectorOf, compile_vector, full
 
 _KERNELS = ("count", "sum", "mean", "min", "max")
 _MAX_WINDOWS = 1000
 _EXACT = 2**53
+_RESULT_META = {Meta.ROWTIME: Kind.BIGINT, "WINDOWSTART": Kind.BIGINT, "WINDOWEND": Kind.BIGINT}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One aggregation: the kernel's name, its first state column, its argument (-1: none) and its result from the states."""
+class Aggregated:
+    """One aggregation: the kernel's name, its first state column, its argument (-1: none), its result from the state columns."""
 
     kernel: str
     column: int
     arg: int
-    result: Column
+    result: VectorOf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AggregateChain:
-    """What a sub-topology with one aggregate does, over columns.
+class AggregatePlan:
+    """What an aggregate does, over columns. A state columns.
 
     Attributes:
-        node: the aggregate.
-        steps: its aggregations.
-        before: from the source to the arguments, which are its outputs.
-        time: the event time of a row, None: the record's own.
-        first_state: the state of an entry before its first record; A values.
-        after: from the results to a sink, None where only the reference tier holds what follows.
-        encode: state of one entry -> JSON, for what the kernels are not certain to write; only where nothing is computed.
+        arg_kinds: of the arguments.
+        first_state: the state of an entry before its first record.
+        is_float: per state column.
+        meta: columns beside the results that something reads.
+        then: what follows, None where only the reference tier holds it.
+        encode: state of an entry -> JSON, for results of single updates that the kernels are not certain to write.
+        output: the sink of single updates.
     """
 
     node: g.Aggregate
-    before: Chain
-    time: Column | None
-    steps: tuple[Step, ...]
-    first_state: tuple[Any, ...]
-    after: Chain | None
+    parts: tuple[Aggregated, ...]
+    arg_kinds: tuple[Kind, ...]
+    first_state: State
+    is_float: tuple[bool, ...]
+    meta: tuple[str, ...]
+    then: tuple[Step, ...] | None
     encode: Callable[[State], bytes] | None
-    has_consumers: bool
+    output: str
 
     @property
     def most_windows(self) -> int:
@@ -68,189 +71,188 @@ class AggregateChain:
         window = self.node.window
         return 1 if window is None else -(-window.size_ms // window.advance_ms)
 
-
-def aggregate_chain(program: CompiledProgram) -> AggregateChain:
-    """Return what the program does over columns.
-
-    Raises:
-        Unsupported: only the reference tier holds it.
-    """
-    wiring = program.wiring
-    if len(program.sources) != 1 or len(program.stores) != 1:
-        raise Unsupported("several sources or stores")
-    source = wiring.nodes[next(iter(program.sources))]
-    needs, time = wiring.needs[source.name], None
-    if isinstance(source, g.Source) and source.kind is g.EdgeKind.STREAM:
-        time = source.timestamp
-    elif not isinstance(source, g.Repartition):
-        raise Unsupported("the source")
-    if source.schema.window is not None or source.value_format.name != "JSON":
-        raise Unsupported("the source's format")
-    if not source.value_format.is_wrapped and len(source.schema.value) == 1:
-        raise Unsupported("a bare value")
-    if time is not None:
-        needs = needs | columns_used(time)
-    fields = _fields(source, needs)
-    environment: Environment = {(Side.VALUE, c.name): (c.type.kind, _reader(c.name)) for c in fields}
-    event_time = None
-    if time is not None:
-        kind, event_time = compile_column(time, environment)
-        if kind not in (Kind.BIGINT, Kind.TIMESTAMP):
-            raise Unsupported(f"a time of type {kind}")
-    node, conditions = _to_aggregate(program, source, environment)
-    aggregate, environment = node
-    steps, args, first_state = _steps(program, aggregate, environment)
-    before = Chain(
-        "", tuple(c.name for c in fields), np.array([KINDS[c.type.kind] for c in fields], np.int64),
-        tuple(c.type.kind for c in fields), tuple(conditions), args, np.zeros(0, np.uint8), np.zeros(0, np.int64),
-    )  # fmt: skip
-    after, encode = None, None
-    try:
-        after, encode = _to_sink(program, aggregate, steps)
-    except Unsupported:
-        if aggregate.emit is g.Emit.UPDATE or aggregate.name in wiring.wants_old:
-            raise
-    return AggregateChain(
-        aggregate, before, event_time, steps, first_state, after, encode, bool(wiring.children[aggregate.name]),
-    )  # fmt: skip
+    def results(self, rows: Rows) -> dict[ColumnId, Vector]:
+        """Return the results of rows of state columns."""
+        return {(Side.VALUE, a.name): part.result(rows) for a, part in zip(self.node.aggregations, self.parts, strict=True)}
 
 
-def _to_aggregate(
-    program: CompiledProgram, source: g.Node, environment: Environment
-) -> tuple[tuple[g.Aggregate, Environment], list[Any]]:
-    """Follow the only way from the source to the aggregate; return it with its input's columns, and the conditions before."""
-    wiring, node, conditions = program.wiring, source, []
-    while True:
-        children = wiring.children[node.name]
-        if len(children) != 1 or (node.name in wiring.outputs and node is not source):
-            raise Unsupported("several consumers")
-        node = children[0]
-        match node:
-            case g.Aggregate():
-                break
-            case g.Filter() if node.kind is g.EdgeKind.STREAM:
-                conditions.append(truth(node.predicate, environment))
-            case g.Project() if node.kind is g.EdgeKind.STREAM:
-                environment = _project(node, environment, wiring.needs[node.name])
-            case _:
-                raise Unsupported(type(node).__name__)
+@dataclass(frozen=True, slots=True)
+class AggregateStep:
+    store: str
+    args: tuple[VectorOf, ...]
+    arg_kinds: tuple[Kind, ...]
+
+    def prepare(self, batch: Batch, flow: Flow) -> None:
+        tally, keys = batch.tallies[self.store], flow.key
+        assert keys is not None
+        batch.mark(keys.sizes < 0, flow.alive)
+        addresses, kept = np.zeros((len(self.args), 2), np.int64), []
+        for i, (kind, compute) in enumerate(zip(self.arg_kinds, self.args, strict=True)):
+            vector = compute(flow.rows)
+            batch.mark(vector.unsure, flow.alive)
+            dtype = {Kind.BOOLEAN: np.bool_, Kind.DOUBLE: np.float64}.get(kind, np.int64)
+            data, nulls = full(vector.data, flow.rows.count, dtype), vector.nulls
+            if nulls is not None:
+                nulls = full(nulls, flow.rows.count, np.bool_)
+                addresses[i, 0] = nulls.ctypes.data
+            addresses[i, 1] = data.ctypes.data
+            kept += [data, nulls]
+        alive = np.ascontiguousarray(flow.alive)
+        tally.load(keys, flow.times, alive & ~batch.marks)
+        batch.effects.append(Update(batch, self.store, keys, flow.times, alive, addresses, (kept, flow.rows)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """N rows on their way into the entries of a store. `kept`: the memory that addresses point into."""
+
+    batch: Batch
+    store: str
+    keys: Keys
+    times: I64
+    alive: Mask
+    arguments: I64
+    kept: object
+
+    def apply(self, first: int, last: int) -> None:
+        """Count the living ones of rows first..last."""
+        self.batch.tallies[self.store].update(self, first, last)
+
+
+@dataclass(frozen=True, slots=True)
+class PassStep:
+    then: tuple[Step, ...]
+
+    def prepare(self, batch: Batch, flow: Flow) -> None:
+        prepare_all(self.then, batch, flow)
+
+
+def make_pass(builder: Builder, node: g.Node, source: str, kinds: Kinds) -> Step:
+    """Return the step of a node that changes nothing of a record itself."""
+    return PassStep(builder.after(node.name, kinds))
+
+
+def make_aggregate(builder: Builder, node: g.Node, source: str, kinds: Kinds) -> Step:
+    """Return the step of an Aggregate."""
     assert isinstance(node, g.Aggregate)
-    window = node.window
-    if node.emit is g.Emit.FINAL or (window is None and node.schema.window is not None):
-        raise Unsupported("the emission, or a key that is windowed already")
-    if window is not None and window.size_ms > _MAX_WINDOWS * window.advance_ms:
-        raise Unsupported("that many windows")
-    if not holds(program.stores[0].columns) or g.is_bare(node.schema):
-        raise Unsupported("the state")
-    return (node, environment), conditions
+    wiring, window = builder.wiring, node.window
+    if node.emit is g.Emit.FINAL or g.is_bare(node.schema) or wiring.raw_keys[source] is None:
+        raise Unsupported("the emission, the state or the key of an aggregate")
+    if (window is None and node.schema.window is not None) or (window and window.size_ms > _MAX_WINDOWS * window.advance_ms):
+        raise Unsupported("a key that is windowed already, or that many windows")
+    if node.name in wiring.wants_old:
+        raise Unsupported("a consumer that compares with the row before")
+    states = [column for a in node.aggregations for column in a.aggregator.state_columns]
+    if not holds(states):
+        raise Unsupported("the state of an aggregate")
+    parts, args, first_state = _parts(node, kinds)
+    meta: tuple[str, ...] = ()
+    then, encode, output = None, None, ""
+    try:
+        meta, then = _results(builder, node)
+        encode, output = _direct(builder, node)
+    except Unsupported:
+        if node.emit is g.Emit.UPDATE:
+            raise
+    is_float = tuple(column.type.kind is Kind.DOUBLE for column in states)
+    arg_kinds = tuple(kind for kind, _ in args)
+    builder.aggregates[node.store] = AggregatePlan(node, parts, arg_kinds, first_state, is_float, meta, then, encode, output)
+    return AggregateStep(node.store, tuple(compute for _, compute in args), arg_kinds)
 
 
-def _steps(
-    program: CompiledProgram, node: g.Aggregate, environment: Environment
-) -> tuple[tuple[Step, ...], tuple[tuple[int, Column], ...], tuple[Any, ...]]:
+def _parts(node: g.Aggregate, kinds: Kinds) -> tuple[tuple[Aggregated, ...], list[tuple[Kind, VectorOf]], State]:
     """Return the aggregations, their arguments and the first state."""
-    steps: list[Step] = []
-    args: list[tuple[int, Column]] = []
+    parts: list[Aggregated] = []
+    args: list[tuple[Kind, VectorOf]] = []
     first_state: list[Any] = []
     for aggregation in node.aggregations:
         aggregator = aggregation.aggregator
-        kernel, at = aggregator.kernel or "", len(first_state)
-        state = aggregator.state_columns[0].type.kind
-        if kernel not in _KERNELS or len(aggregation.args) > 1 or (kernel != "count" and not aggregation.args):
+        kernel, state = aggregator.kernel or "", aggregator.state_columns[0].type.kind
+        if kernel not in _KERNELS or len(aggregation.args) != (0 if kernel == "count" and not aggregation.args else 1):
             raise Unsupported(f"the aggregation {aggregator.name}")
         if kernel in ("sum", "mean") and state not in (Kind.BIGINT, Kind.DOUBLE):
             raise Unsupported(f"{kernel} in {state}")
         arg = -1
         if aggregation.args:
-            kind, column = compile_column(aggregation.args[0], environment)
+            kind, compute = compile_vector(aggregation.args[0], kinds)
+            takes = {"sum": (Kind.INTEGER, Kind.BIGINT), "mean": (Kind.INTEGER, Kind.BIGINT)}.get(kernel, ())
+            if kernel != "count" and kind is not state and kind not in takes:
+                raise Unsupported(f"{kernel} of {kind} in {state}")
             arg = len(args)
-            args.append((KINDS[kind], column))
-            if kernel in ("min", "max") and kind is not state:
-                raise Unsupported(f"{kernel} of {kind} in {state}")
-            if kernel in ("sum", "mean") and kind not in (Kind.INTEGER, Kind.BIGINT, *([state] if state is Kind.DOUBLE else [])):
-                raise Unsupported(f"{kernel} of {kind} in {state}")
+            args.append((kind, compute))
+        parts.append(Aggregated(kernel, len(first_state), arg, _result(aggregation, len(first_state), state)))
         first_state += aggregator.initial
-        steps.append(Step(kernel, at, arg, _result(aggregation, at, state)))
     if any(type(value) not in (int, float, type(None)) for value in first_state):
         raise Unsupported("the first state")
-    return tuple(steps), tuple(args), tuple(first_state)
+    return tuple(parts), args, tuple(first_state)
 
 
-def _result(aggregation: g.Aggregation, at: int, state: Kind) -> Column:
-    """Return the function from the states to a result. The states are columns of side META, named by their place."""
-    if aggregation.aggregator.kernel != "mean":
-        return lambda rows: rows.columns[Side.META, str(at)]
-    empty = aggregation.aggregator.result(aggregation.aggregator.initial)
+def state_column(at: int) -> ColumnId:
+    """Return what a state column is called among the columns of rows."""
+    return Side.META, f"state {at}"
 
-    def mean(rows: Rows) -> Values:
-        sums, counts = rows.columns[Side.META, str(at)].data, rows.columns[Side.META, str(at + 1)].data
+
+def _result(aggregation: g.Aggregation, at: int, state: Kind) -> VectorOf:
+    """Return the function from the state columns to a result."""
+    aggregator = aggregation.aggregator
+    if aggregator.kernel != "mean":
+        if aggregator.result is not first:
+            raise Unsupported("a result of its own")
+        return lambda rows: rows.columns[state_column(at)]
+    empty = aggregator.result(aggregator.initial)
+
+    def mean(rows: Rows) -> Vector:
+        sums, counts = rows.columns[state_column(at)].data, rows.columns[state_column(at + 1)].data
         is_empty = counts == 0
-        if state is Kind.BIGINT:
-            np.logical_or(rows.marks, (sums > _EXACT) | (sums < -_EXACT), out=rows.marks)
-        data = sums / np.where(is_empty, 1, counts)
-        data[is_empty] = empty or 0.0
-        return Values(is_empty & (empty is None), data)
+        unsure = (sums > _EXACT) | (sums < -_EXACT) if state is Kind.BIGINT else None
+        data = np.where(is_empty, empty or 0.0, sums / np.where(is_empty, 1, counts))
+        return Vector(data, None, is_empty if empty is None and is_empty.any() else None, unsure)
 
     return mean
 
 
-def _to_sink(
-    program: CompiledProgram, aggregate: g.Aggregate, steps: tuple[Step, ...]
-) -> tuple[Chain, Callable[[State], bytes] | None]:
-    """Follow the only way from the aggregate to a sink.
+def _results(builder: Builder, node: g.Aggregate) -> tuple[tuple[str, ...], tuple[Step, ...]]:
+    """Return the columns beside the results that are read, and the steps that follow them."""
+    kinds: dict[ColumnId, Kind] = {}
+    for column in node.schema.value:
+        if column.type.kind not in KINDS:
+            raise Unsupported(f"a result of type {column.type}")
+        kinds[Side.VALUE, column.name] = column.type.kind
+    wanted = {name for side, name in builder.wiring.needs[node.name] if side is Side.META}
+    meta = tuple(sorted(wanted & set(_RESULT_META)))
+    for name in meta:
+        kinds[Side.META, name] = _RESULT_META[name]
+    after = replace(builder, makers=MappingProxyType({**builder.makers, g.ToStream: make_pass}), table_makers=_ON_TABLES)
+    return meta, after.after(node.name, kinds)
 
-    Returns the chain, and the encoder of one entry's results; without one where something is computed from them.
-    """
-    wiring, node, conditions = program.wiring, aggregate, []
-    environment: Environment = {}
-    for aggregation, step in zip(aggregate.aggregations, steps, strict=True):
-        is_plain = aggregation.aggregator.result is first
-        if step.kernel != "mean" and not is_plain:
-            raise Unsupported("a result of its own")
-        environment = {**environment, (Side.VALUE, aggregation.name): (aggregation.aggregator.type.kind, step.result)}
-    results = environment
-    at: g.Node = node
-    while not isinstance(at, g.Sink):
-        children = wiring.children[at.name]
-        if len(children) != 1 or at.name in wiring.wants_old:
-            raise Unsupported("several consumers, or one that compares")
-        at = children[0]
-        match at:
-            case g.Filter() if at.kind is g.EdgeKind.STREAM:
-                conditions.append(truth(at.predicate, environment))
-            case g.Project():
-                environment = _project(at, environment, wiring.needs[at.name])
-            case g.ToStream() | g.Sink():
-                pass
-            case _:
-                raise Unsupported(type(at).__name__)
-    raw = wiring.raw_keys[at.inputs[0]]
-    if raw is None or raw[0] != at.key_format or at.timestamp is not None or at.value_format.name != "JSON":
-        raise Unsupported("the sink's formats")
-    columns = at.schema.value
-    if not columns or (not at.value_format.is_wrapped and len(columns) == 1):
-        raise Unsupported("a bare value")
-    labels = [f'{"," if i else "{"}"{_plain(column.name)}":'.encode() for i, column in enumerate(columns)]
-    chain = Chain(
-        at.name, (), np.zeros(0, np.int64), (), tuple(conditions), tuple(_output(column, environment) for column in columns),
-        np.frombuffer(b"".join(labels), np.uint8), np.cumsum([len(label) for label in labels], dtype=np.int64),
-    )  # fmt: skip
-    found = [results.get((Side.VALUE, aggregation.name)) for aggregation in aggregate.aggregations]
-    written = [environment.get((Side.VALUE, column.name)) for column in columns]
-    if conditions or any(each not in found for each in written):
-        if aggregate.emit is g.Emit.UPDATE:
+
+def _make_view(builder: Builder, node: g.Node, source: str, kinds: Kinds) -> Step:
+    if g.store_of(node) is not None:
+        raise Unsupported("a view that is kept")
+    return make_project(builder, node, source, kinds)
+
+
+_ON_TABLES: Mapping[type, Any] = MappingProxyType({g.Project: _make_view, g.Sink: make_output})
+
+
+def _direct(builder: Builder, node: g.Aggregate) -> tuple[Callable[[State], bytes], str]:
+    """Return the encoder of an entry's results for the only sink, and its name; nothing may be computed on the way."""
+    wiring, at = builder.wiring, node.name
+    while True:
+        children = wiring.children[at]
+        if len(children) != 1 or not isinstance(children[0], g.ToStream | g.Sink):
             raise Unsupported("something computed from each update")
-        return chain, None
-    return chain, _encoder(at, results_of(aggregate.aggregations), [found.index(each) for each in written])
-
-
-def _encoder(sink: g.Sink, results: Callable[[State], State], places: list[int]) -> Callable[[State], bytes]:
-    """Return the function from the state of an entry to its bytes, as the reference tier has it.
-
-    `places`: which of the results each column is.
-    """
+        sink = children[0]
+        if isinstance(sink, g.Sink):
+            break
+        at = sink.name
+    names = [column.name for column in sink.schema.value]
+    places = [position for position, a in enumerate(node.aggregations) if a.name in names]
+    if [node.aggregations[place].name for place in places] != names or sink.timestamp is not None:
+        raise Unsupported("other columns, or another time")
     namespace = Namespace()
-    parts = [Fragment(f"row[{place}]", is_atom=True) for place in places]
-    fragment = encode_fragment(namespace, "out", sink.value_format, sink.schema.value, parts)
-    encode: Callable[[State], bytes] = eval(f"lambda row: {fragment.code}", dict(namespace.values))
-    return lambda state: encode(results(state))
+    values = [Fragment(f"row[{place}]", is_atom=True) for place in places]
+    code = encode_fragment(namespace, "out", sink.value_format, sink.schema.value, values).code
+    encode: Callable[[State], bytes] = eval(f"lambda row: {code}", dict(namespace.values))
+    results = results_of(node.aggregations)
+    return lambda state: encode(results(state)), sink.name

@@ -2,12 +2,13 @@
 
 A slot holds one entry: the span of its record key in `arena`, its window start (0 without windows), its time and its state. A
 slot is found through `table` by open addressing over the hash of (key, start). Nothing here grows an array: a kernel that
-finds no room stops at a row, says why, and is called again from there.
+finds no room stops at a row and is called again from there. Keys are given as addresses; who calls keeps the memory alive.
 
 Shapes: C slots of room, A state columns, J aggregations, N rows, G arguments.
 """
 
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,arg-type,return-value,call-overload"
+# numba gives its functions no types that mypy could follow.
+# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,return-value,var-annotated"
 
 from __future__ import annotations
 
@@ -16,10 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
-CERTAIN, MARKED = 1, 2
-"""As in `rows`; every other status drops the row."""
-DONE, UNSURE, FULL = 0, 1, 2
-"""Why `update` stopped: at the end, at a marked row, for want of room in the slots or in what it reports."""
+from logflume.log.batch.memory import load_byte, load_double, load_word
+
 COUNT, SUM, MEAN, MIN, MAX = 0, 1, 2, 3, 4
 SLOTS, ARENA, CHANGED, STREAM_TIME, LATE, TRACED = 0, 1, 2, 3, 4, 5
 """Places in `counters`: slots in use, bytes of the arena in use, slots changed, stream time, late windows, updates traced."""
@@ -80,6 +79,7 @@ _IN_U8 = types.Array(types.uint8, 1, "C", readonly=True)
 _IN_I64 = types.Array(types.int64, 1, "C", readonly=True)
 _IN_I32 = types.Array(types.int32, 1, "C", readonly=True)
 _U8, _I32, _I64 = (types.Array(t, 1, "C") for t in (types.uint8, types.int32, types.int64))
+_IN_B1, _IN_I2 = types.Array(types.boolean, 1, "C", readonly=True), types.Array(types.int64, 2, "C", readonly=True)
 _F1, _B1 = types.Array(types.float64, 1, "C"), types.Array(types.boolean, 1, "C")
 _I2, _F2, _B2 = (types.Array(t, 2, "C") for t in (types.int64, types.float64, types.boolean))
 _SLOTS = types.NamedTuple((_I32, _I64, _I64, _I32, _U8, _I64, _I64, _I2, _F2, _B2, _B1, _B1, _I64, _I64), Slots)
@@ -88,19 +88,21 @@ _TRACE = types.NamedTuple((_I2, _I64, _I64, _I64, _I2, _F2, _B2), Trace)
 
 
 @njit(inline="always")
-def _hash(buffer: Any, at: int, size: int, start: int) -> int:
+def _hash(key: int, size: int, start: int) -> int:
     """Return a hash of a key and a window start: multiply and shift, eight bytes at a time."""
     value = np.uint64(size) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
     value ^= value >> np.uint64(29)
-    k = 0
-    while k < size:
-        word = np.uint64(0)
-        stop = min(k + 8, size)
-        while k < stop:
-            word = (word << np.uint64(8)) | np.uint64(buffer[at + k])
-            k += 1
-        value = (value ^ word) * np.uint64(0xD6E8FEB86659FD93)
+    k = np.int64(0)
+    while k + 8 <= size:
+        value = (value ^ np.uint64(load_word(key, k))) * np.uint64(0xD6E8FEB86659FD93)
         value ^= value >> np.uint64(32)
+        k += 8
+    word = np.uint64(0)
+    while k < size:
+        word = (word << np.uint64(8)) | np.uint64(load_byte(key, k))
+        k += 1
+    value = (value ^ word) * np.uint64(0xD6E8FEB86659FD93)
+    value ^= value >> np.uint64(32)
     value *= np.uint64(0xD6E8FEB86659FD93)
     value ^= value >> np.uint64(29)
     return np.int64(value >> np.uint64(1))
@@ -108,8 +110,8 @@ def _hash(buffer: Any, at: int, size: int, start: int) -> int:
 
 @njit(inline="always")
 def _find(
-    table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, buffer: Any, at: int, size: int,
-    start: int, hashed: int,
+    table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, key: int, size: int, start: int,
+    hashed: int,
 ) -> Any:  # fmt: skip
     """Return (slot or -1, place in the table where it is or would be)."""
     mask = len(table) - 1
@@ -123,7 +125,7 @@ def _find(
             begin = key_starts[slot]
             same = True
             for k in range(size):
-                if arena[begin + k] != buffer[at + k]:
+                if arena[begin + k] != load_byte(key, k):
                     same = False
                     break
             if same:
@@ -135,8 +137,8 @@ def _find(
 
 @njit(inline="always")
 def _new(
-    table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, dirty: Any, counters: Any, buffer: Any,
-    at: int, size: int, start: int, hashed: int, place: int,
+    table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, dirty: Any, counters: Any, key: int,
+    size: int, start: int, hashed: int, place: int,
 ) -> int:  # fmt: skip
     """Take the next slot for a key that is not there; there must be room."""
     slot = counters[SLOTS]
@@ -144,7 +146,7 @@ def _new(
     begin = counters[ARENA]
     counters[ARENA] = begin + size
     for k in range(size):
-        arena[begin + k] = buffer[at + k]
+        arena[begin + k] = load_byte(key, k)
     table[place] = slot
     hashes[slot] = hashed
     key_starts[slot] = begin
@@ -155,9 +157,7 @@ def _new(
 
 
 @njit(
-    types.UniTuple(types.int64, 2)(
-        _SLOTS, _SPEC, _TRACE, _IN_U8, _IN_I64, _IN_I32, _IN_I64, _IN_I64, types.int64, types.int64, _B2, _I2, _F2
-    ),
+    types.int64(_SLOTS, _SPEC, _TRACE, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, types.int64, _IN_I2),
     cache=True,
     nogil=True,
     error_model="numpy",
@@ -166,21 +166,18 @@ def update(
     slots: Any,
     spec: Any,
     trace: Any,
-    buffer: Any,
-    key_starts: Any,
+    keys: Any,
     key_sizes: Any,
     times: Any,
-    status: Any,
+    alive: Any,
     first: int,
     last: int,
-    nulls: Any,
-    ints: Any,
-    floats: Any,
-) -> Any:
-    """Count rows first..last into their entries; return (why it stopped, the row it stopped at).
+    arguments: Any,
+) -> int:
+    """Count the living ones of rows first..last into their entries; return the row it stopped at for want of room.
 
-    key_starts ... status: [N]; nulls, ints, floats: the arguments, [G, N]. A marked row is not touched. Late windows and, where
-    the spec says so, updates are added to `trace`.
+    keys (addresses) ... alive: [N]; a living row has a key. arguments: int64[G, 2], addresses of the nulls (0: none is null) and
+    the data of each. Late windows and, where the spec says so, updates are added to `trace`.
     """
     table, hashes, slot_starts, slot_sizes, arena, starts, slot_times, states, reals, gaps, dirty, used, changed, counters = slots
     steps, columns, args, is_float, arg_is_float, first_ints, first_floats, first_nulls, numbers = spec
@@ -189,15 +186,13 @@ def update(
     room, arena_room, late_room, trace_room = len(hashes), len(arena), len(late), len(rows)
     count, now = len(steps), counters[STREAM_TIME]
     for row in range(first, last):
-        if status[row] != CERTAIN:
-            if status[row] == MARKED:
-                return UNSURE, row
+        if not alive[row]:
             continue
-        key_size, at, time = np.int64(key_sizes[row]), key_starts[row], times[row]
+        key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
         if counters[SLOTS] + most > room or counters[ARENA] + most * key_size > arena_room or counters[LATE] + most > late_room:
-            return FULL, row
+            return row
         if is_traced and counters[TRACED] + most > trace_room:
-            return FULL, row
+            return row
         start, newest = np.int64(0), np.int64(0)
         if size > 0:
             if time > now:
@@ -211,13 +206,12 @@ def update(
                 counters[LATE] = k + 1
                 start += advance
                 continue
-            hashed = _hash(buffer, at, key_size, start)
-            slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, buffer, at, key_size, start, hashed)
+            hashed = _hash(key, key_size, start)
+            slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
             if slot < 0:
                 slot = _new(
-                    table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, buffer, at, key_size, start, hashed,
-                    place,
-                )  # fmt: skip
+                    table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, key, key_size, start, hashed, place
+                )
                 slot_times[slot] = time
                 for c in range(len(is_float)):
                     states[slot, c] = first_ints[c]
@@ -232,7 +226,7 @@ def update(
                 counters[CHANGED] += 1
             for j in range(count):
                 arg = args[j]
-                if arg >= 0 and nulls[arg, row]:
+                if arg >= 0 and arguments[arg, 0] != 0 and load_byte(arguments[arg, 0], row) != 0:
                     continue
                 kind, c = steps[j], columns[j]
                 if kind == COUNT:
@@ -241,14 +235,17 @@ def update(
                 was_null = gaps[slot, c]
                 gaps[slot, c] = False
                 if is_float[c]:
-                    number = floats[arg, row] if arg_is_float[arg] else float(ints[arg, row])
+                    if arg_is_float[arg]:
+                        number = load_double(arguments[arg, 1], row << 3)
+                    else:
+                        number = float(load_word(arguments[arg, 1], row << 3))
                     old = reals[slot, c]
                     if kind in (SUM, MEAN):
                         reals[slot, c] = number if was_null else old + number
                     elif was_null or (number < old if kind == MIN else number > old):
                         reals[slot, c] = number
                 else:
-                    whole = ints[arg, row]
+                    whole = load_word(arguments[arg, 1], row << 3)
                     before = states[slot, c]
                     if kind in (SUM, MEAN):
                         states[slot, c] = whole if was_null else before + whole
@@ -267,27 +264,12 @@ def update(
             if size == 0:
                 break
             start += advance
-    return DONE, last
+    return last
 
 
-@njit(
-    types.int64(_SLOTS, _SPEC, _IN_U8, _IN_I64, _IN_I32, _IN_I64, _IN_I64, types.int64, _I64, _I64),
-    cache=True,
-    nogil=True,
-)
-def missing(
-    slots: Any,
-    spec: Any,
-    buffer: Any,
-    key_starts: Any,
-    key_sizes: Any,
-    times: Any,
-    status: Any,
-    floor: int,
-    rows: Any,
-    starts: Any,
-) -> int:
-    """List (row, window start) of entries below `floor` that rows will change and that have no slot; return how many.
+@njit(types.int64(_SLOTS, _SPEC, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, _I64, _I64), cache=True, nogil=True)
+def missing(slots: Any, spec: Any, keys: Any, key_sizes: Any, times: Any, alive: Any, floor: int, rows: Any, starts: Any) -> int:
+    """List (row, window start) of entries below `floor` that living rows will change and that have no slot; return how many.
 
     A key may come several times. rows, starts: room for N times the most windows of a record.
     """
@@ -295,17 +277,17 @@ def missing(
     size, advance = spec.numbers[0], spec.numbers[1]
     found = 0
     for row in range(len(key_sizes)):
-        if status[row] != CERTAIN:
+        if not alive[row]:
             continue
-        at, key_size, time = key_starts[row], np.int64(key_sizes[row]), times[row]
+        key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
         start, newest = np.int64(0), np.int64(0)
         if size > 0:
             newest = time - time % advance
             start = max(np.int64(0), (time - size) // advance * advance + advance)
         while start <= newest:
             if start < floor:
-                hashed = _hash(buffer, at, key_size, start)
-                slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, buffer, at, key_size, start, hashed)
+                hashed = _hash(key, key_size, start)
+                slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, key_size, start, hashed)
                 if slot < 0:
                     rows[found], starts[found] = row, start
                     found += 1
@@ -317,35 +299,35 @@ def missing(
     return found
 
 
-@njit(types.void(_SLOTS, _IN_U8, _IN_I64, _IN_I32, _IN_I64, _I64), cache=True, nogil=True)
-def find(slots: Any, buffer: Any, key_starts: Any, key_sizes: Any, starts: Any, found: Any) -> None:
+@njit(types.void(_SLOTS, _IN_I64, _IN_I32, _IN_I64, _I64), cache=True, nogil=True)
+def find(slots: Any, keys: Any, key_sizes: Any, starts: Any, found: Any) -> None:
     """Set found[i] to the slot of each (record key, window start), -1 where there is none."""
     table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, _, used, _, _ = slots
     for i in range(len(key_sizes)):
-        size, at, start = np.int64(key_sizes[i]), key_starts[i], starts[i]
-        hashed = _hash(buffer, at, size, start)
-        slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, buffer, at, size, start, hashed)
+        size, key, start = np.int64(key_sizes[i]), keys[i], starts[i]
+        hashed = _hash(key, size, start)
+        slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
         found[i] = slot
         if slot >= 0:
             used[slot] = True
 
 
-@njit(types.int64(_SLOTS, _IN_U8, _IN_I64, _IN_I32, _IN_I64, types.int64, _I64), cache=True, nogil=True)
-def find_or_add(slots: Any, buffer: Any, key_starts: Any, key_sizes: Any, starts: Any, first: int, found: Any) -> int:
+@njit(types.int64(_SLOTS, _IN_I64, _IN_I32, _IN_I64, types.int64, _I64), cache=True, nogil=True)
+def find_or_add(slots: Any, keys: Any, key_sizes: Any, starts: Any, first: int, found: Any) -> int:
     """Set found[i] to the slot of each (record key, window start), a new one where there was none.
 
     Returns where it stopped for want of room.
     """
     table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, dirty, used, _, counters = slots
     for i in range(first, len(key_sizes)):
-        size, at, start = np.int64(key_sizes[i]), key_starts[i], starts[i]
+        size, key, start = np.int64(key_sizes[i]), keys[i], starts[i]
         if counters[SLOTS] + 1 > len(hashes) or counters[ARENA] + size > len(arena):
             return i
-        hashed = _hash(buffer, at, size, start)
-        slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, buffer, at, size, start, hashed)
+        hashed = _hash(key, size, start)
+        slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
         if slot < 0:
             slot = _new(
-                table, hashes, slot_starts, slot_sizes, arena, slot_windows, dirty, counters, buffer, at, size, start, hashed,
+                table, hashes, slot_starts, slot_sizes, arena, slot_windows, dirty, counters, key, size, start, hashed,
                 place,
             )  # fmt: skip
         used[slot] = True
@@ -387,6 +369,18 @@ def gather(buffer: Any, starts: Any, sizes: Any, which: Any, out: Any, out_start
         for k in range(sizes[which[i]]):
             out[at] = buffer[begin + k]
             at += 1
+    return at
+
+
+@njit(types.int64(_IN_I64, _IN_I32, _IN_I64, _U8), cache=True, nogil=True)
+def copy_keys(keys: Any, key_sizes: Any, rows: Any, out: Any) -> int:
+    """Copy the keys of rows one behind the other; return the bytes written."""
+    at = 0
+    for row in rows:
+        key = keys[row]
+        for k in range(key_sizes[row]):
+            out[at + k] = load_byte(key, k)
+        at += key_sizes[row]
     return at
 
 

@@ -77,8 +77,9 @@ class EntryColumns:
 
     def find(self, keys: Sequence[bytes]) -> I64:
         """Return the slot of each key, -1 where there is none."""
+        _kept, starts, sizes, windows = self._spans(keys)
         found = np.empty(len(keys), np.int64)
-        self.kernels.find(self.slots, *self._spans(keys), found)
+        self.kernels.find(self.slots, starts, sizes, windows, found)
         return found
 
     def entries(self, slots: I64) -> list[Entry]:
@@ -105,9 +106,10 @@ class EntryColumns:
         """Take entries given as objects, each with a state; `is_changed`: they differ from what is on disk."""
         if not keys:
             return
-        spans, found, at = self._spans(keys), np.empty(len(keys), np.int64), 0
-        while (at := self.kernels.find_or_add(self.slots, *spans, at, found)) < len(keys):
-            self.grow(1, int(spans[2][at]))
+        _kept, starts, sizes, windows = self._spans(keys)
+        found, at = np.empty(len(keys), np.int64), 0
+        while (at := self.kernels.find_or_add(self.slots, starts, sizes, windows, at, found)) < len(keys):
+            self.grow(1, int(sizes[at]))
         slots = self.slots
         slots.times[found] = [entry.timestamp_ms for entry in entries]
         for c, values in enumerate(zip(*[entry.state or () for entry in entries], strict=True)):
@@ -118,23 +120,23 @@ class EntryColumns:
         if is_changed:
             self.kernels.mark_changed(slots, found)
 
-    def _spans(self, keys: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], I64, npt.NDArray[np.int32], I64]:
-        """Return one buffer of all keys, starts and sizes of the record keys in it, and the window starts."""
+    def _spans(self, keys: Sequence[bytes]) -> tuple[Any, I64, npt.NDArray[np.int32], I64]:
+        """Return one buffer of all keys; addresses in it and sizes of the record keys, and the window starts."""
         data = np.frombuffer(b"".join(keys) or b"\0", np.uint8)
         sizes = np.fromiter(map(len, keys), np.int64, len(keys))
         ends = np.cumsum(sizes)
         starts = ends - sizes
         if not self.is_windowed:
-            return data, starts, sizes.astype(np.int32), np.zeros(len(keys), np.int64)
+            return data, starts + data.ctypes.data, sizes.astype(np.int32), np.zeros(len(keys), np.int64)
         tails = data[(ends - WINDOW_START_BYTES)[:, None] + np.arange(WINDOW_START_BYTES)]
         windows = np.ascontiguousarray(tails).view(">i8").reshape(-1).astype(np.int64)
-        return data, starts, (sizes - WINDOW_START_BYTES).astype(np.int32), windows
+        return data, starts + data.ctypes.data, (sizes - WINDOW_START_BYTES).astype(np.int32), windows
 
     # -- task commit -----------------------------------------------------------------------------------------------------
 
-    def encode(self, prefix: bytes, segment_ms: int) -> DirtyColumns:
-        """Return the changed entries as the object store would write them; see `slots.encode`."""
-        which, slots = self.changed, self.slots
+    def encode(self, which: I64, prefix: bytes, segment_ms: int) -> DirtyColumns:
+        """Return the entries of slots as the object store would write them; see `slots.encode`."""
+        slots = self.slots
         count, head = len(which), len(prefix) + (WINDOW_START_BYTES if segment_ms else 0)
         room = int(slots.key_sizes[which].sum(dtype=np.int64))
         room += count * (head + self.kernels.MAX_ENTRY_OVERHEAD + self.kernels.STATE_BYTES * len(self.is_float))

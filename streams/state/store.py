@@ -193,7 +193,7 @@ class Store:
         """Return all changed entries, encoded, in order of first change."""
         self.settle()
         if self.columns is not None:
-            return self.columns.encode(self._prefix, self.layout.segment_ms if self.layout else 0)
+            return self.columns.encode(self.columns.changed, self._prefix, self.layout.segment_ms if self.layout else 0)
         keys = list(self.dirty)
         entries = list(map(self.resident.__getitem__, keys))
         values = self.codec.encode_all(entries)
