@@ -20,12 +20,12 @@ from logflume.log.storage import DataDir, Disk, PartitionLog
 from .access.store import make_authorizer
 from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
+from .diskspace import DiskSpace
 from .seams import Clock, Timers
 
 LEADER_EPOCH = 0
 """Leader epoch of every partition: without replicas the leader never changes."""
 
-MAX_TOPIC_PARTITIONS = 10_000
 MAX_GROUPS_WITH_CONFIGS = 10_000
 PARALLEL_FROM = 16
 DISK_THREADS = 16
@@ -109,6 +109,7 @@ class Core:
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
         self.cluster = ClusterState(os.path.join(data_dir.path, "cluster.json"), disk)
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
+        self.disk_space = DiskSpace(self.free_bytes, lambda: config.number("logflume.disk.min.free.bytes"))
         self.authorizer = make_authorizer(config, self.cluster)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
@@ -139,6 +140,7 @@ class Core:
         if name in self.cluster.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         self._check_count(partition_count)
+        self._check_total(partition_count)
         self.check_topic_configs(configs)
 
     def check_topic_configs(self, configs: Mapping[str, str]) -> None:
@@ -160,6 +162,16 @@ class Core:
                 f"The topic {topic.name} currently has {topic.partition_count} partition(s); {total} would not be an increase.",
             )
         self._check_count(total)
+        self._check_total(total - topic.partition_count)
+
+    def check_request_size(self, topics: int) -> None:
+        """Raise KafkaError POLICY_VIOLATION if a request names more topics than one may."""
+        most = self.config.number("logflume.request.max.topics")
+        if topics > most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"one request names {topics} topics; expected at most {most} (logflume.request.max.topics)",
+            )
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Replace a topic's own configs, which were checked; they apply at once."""
@@ -245,10 +257,20 @@ class Core:
         self.partitions.clear()
 
     def _check_count(self, count: int) -> None:
-        if not 1 <= count <= MAX_TOPIC_PARTITIONS:
+        most = self.config.number("logflume.topic.max.partitions")
+        if not 1 <= count <= most:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"expected 1 to {MAX_TOPIC_PARTITIONS} partitions, found {count}; choose fewer or more",
+                f"expected 1 to {most} partitions (logflume.topic.max.partitions), found {count}; choose fewer or more",
+            )
+
+    def _check_total(self, more: int) -> None:
+        most = self.config.number("logflume.max.partitions")
+        if len(self.partitions) + more > most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{len(self.partitions)} partitions and {more} more would be over logflume.max.partitions, {most}; "
+                "delete topics, choose fewer partitions or raise the setting",
             )
 
     def _open(self, topic: Topic, indexes: range) -> None:

@@ -31,7 +31,8 @@ def metadata(core: Core, context: RequestContext, request: Any) -> Any:
             if context.may(Operation.DESCRIBE, Resource.TOPIC, topic.name):
                 response.topics.append(_describe(core, response, topic, _topic_operations(context, topic.name, is_asked)))
         return response
-    may_create = request.allow_auto_topic_creation and core.config.is_on("auto.create.topics.enable")
+    is_small = len(request.topics) <= core.config.number("logflume.request.max.topics")
+    may_create = is_small and request.allow_auto_topic_creation and core.config.is_on("auto.create.topics.enable")
     for asked in request.topics:
         try:
             topic = _find_or_create(core, context, asked, may_create=may_create)

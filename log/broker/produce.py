@@ -113,6 +113,7 @@ class ProduceHandler:
     def _append(self, run: _Run, answer: Any, partition: Partition, records: Any) -> None:
         """Check what the storage does not, append, ask for the flush. Raises LogflumeError."""
         log = partition.log
+        self._core.disk_space.require_room(len(records))
         if log.config.is_compacted:
             _check_keys(records)
         if partition.compression_type != "producer":

@@ -23,11 +23,14 @@ def create_topics(core: Core, context: RequestContext, request: Any) -> Any:
     response = messages.CreateTopicsResponse()
     may_create_all = context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
     times = Counter(topic.name for topic in request.topics)
+    problem = _too_many(core, len(times))
     for name, count in times.items():
         answer = response.CreatableTopicResult(name=name, error_message=None)
         response.topics.append(answer)
         asked = next(topic for topic in request.topics if topic.name == name)
         try:
+            if problem:
+                raise problem
             if count > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in one request")
             if not may_create_all:
@@ -100,10 +103,13 @@ def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
     """Delete topics by name or (version 6) by id."""
     response = messages.DeleteTopicsResponse()
     asked = [(each.name, each.topic_id) for each in request.topics] or [(name, ZERO_UUID) for name in request.topic_names]
+    problem = _too_many(core, len(asked))
     for name, topic_id in asked:
         answer = response.DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(answer)
         try:
+            if problem:
+                raise problem
             topic = _deletable(core, context, name, topic_id, answer)
             if not core.config.is_on("delete.topic.enable"):
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
@@ -145,10 +151,13 @@ def _existing(core: Core, name: str | None, topic_id: bytes) -> Topic:
 def create_partitions(core: Core, context: RequestContext, request: Any) -> Any:
     """Give topics more partitions, or with `validate_only` say whether that would work (KIP-195)."""
     response = messages.CreatePartitionsResponse()
+    problem = _too_many(core, len(request.topics))
     for asked in request.topics:
         answer = response.CreatePartitionsTopicResult(name=asked.name)
         response.results.append(answer)
         try:
+            if problem:
+                raise problem
             context.require(Operation.ALTER, Resource.TOPIC, asked.name)
             topic = _existing(core, asked.name, ZERO_UUID)
             core.check_more_partitions(topic, asked.count)
@@ -170,6 +179,15 @@ def _check_new_assignments(core: Core, topic: Topic, asked: Any) -> None:
         )
     for each in asked.assignments:
         _check_brokers(core, each.broker_ids)
+
+
+def _too_many(core: Core, topics: int) -> KafkaError | None:
+    """Return the error of a request with too many topics, None for any other."""
+    try:
+        core.check_request_size(topics)
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _fail(answer: Any, error: LogflumeError) -> None:

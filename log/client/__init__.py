@@ -2,7 +2,7 @@
 
 from .aio import AsyncAdmin, AsyncConsumer, AsyncLog, AsyncProducer, connect_async
 from .consumer import is_rebalance
-from .errors import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort
+from .errors import ClientClosed, LogTruncated, OffsetOutOfRange, ProducerFenced, TransactionMustAbort
 from .log import Log, connect
 from .where import default_where
 
@@ -13,6 +13,7 @@ __all__ = [
     "AsyncProducer",
     "ClientClosed",
     "Log",
+    "LogTruncated",
     "OffsetOutOfRange",
     "ProducerFenced",
     "TransactionMustAbort",

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
@@ -260,7 +261,11 @@ class Consumer:
         member = self._need_group("commit")
         if offsets is None:
             with self._ready:
-                offsets = {tp: OffsetAndMetadata(s.position) for tp, s in self._fetcher.states.items() if s.position is not None}
+                offsets = {
+                    tp: OffsetAndMetadata(state.position, leader_epoch=state.position_epoch)
+                    for tp, state in self._fetcher.states.items()
+                    if state.position is not None
+                }
         if not offsets:
             return
         if self._interest and not member.is_member:
@@ -342,18 +347,20 @@ class Consumer:
                 break
             self._kick()
             chunk = fetched.chunk if fetched.chunk is not None else self._decode(fetched)
-            if count + len(chunk) > max_records:
+            is_whole = count + len(chunk) <= max_records
+            if not is_whole:
                 rest = chunk.slice(max_records - count, len(chunk))
                 chunk = chunk.slice(0, max_records - count)
                 with self._ready:
                     if fetched.epoch == fetched.state.epoch:
-                        kept = Fetched(fetched.state, fetched.epoch, fetched.size_bytes, None, chunk=rest)
+                        kept = replace(fetched, records=None, chunk=rest)
                         fetched.state.buffered_bytes += fetched.size_bytes
                         self._fetcher.completed.appendleft(kept)
             with self._ready:
                 if fetched.epoch != fetched.state.epoch:
                     continue
                 fetched.state.position = max(chunk.next_offset, fetched.state.position or 0)
+                fetched.state.position_epoch = fetched.leader_epoch if is_whole else -1
             chunks.append(chunk)
             count += len(chunk)
         return chunks

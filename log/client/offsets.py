@@ -89,6 +89,24 @@ async def _ask(
     return found, error
 
 
+async def epoch_end(cluster: Cluster, channel: Channel, partition: TopicPartition, epoch: int, *, leader_epoch: int) -> int:
+    """Return the offset after the last record of `epoch` (or of the one before it) in the leader's log; -1: it cannot tell.
+
+    Raises KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH when `leader_epoch` is not the leader's.
+    """
+    request_class = messages.OffsetForLeaderEpochRequest
+    part = request_class.OffsetForLeaderPartition(
+        partition=partition.partition, current_leader_epoch=leader_epoch, leader_epoch=epoch
+    )
+    topics = [request_class.OffsetForLeaderTopic(topic=partition.topic, partitions=[part])]
+    request = request_class(replica_id=-1, topics=topics)
+    response = await channel.request(request, node=await cluster.leader(partition))
+    answer = response.topics[0].partitions[0]
+    if answer.error_code:
+        raise KafkaError(answer.error_code, topic=partition.topic, partition=partition.partition)
+    return int(answer.end_offset)
+
+
 async def fetch_committed(
     cluster: Cluster,
     channel: Channel,

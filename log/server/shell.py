@@ -22,6 +22,7 @@ from .listener import Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .runtime import LoopTimers, SystemClock
 
+DISK_CHECK_INTERVAL_S = 1.0
 CHECKPOINT_PAUSE_S = 0.05
 UNIX_LISTENER = "UNIX"
 _log = logging.getLogger("logflume.server")
@@ -99,6 +100,7 @@ class BrokerShell:
         if config.text("logflume.flush") != "fsync":
             _log.warning("logflume.flush=os: acknowledged records are with the operating system, a power cut can lose them")
         shell._every(config.number("log.flush.offset.checkpoint.interval.ms") / 1000, shell._checkpoint)
+        shell._every(DISK_CHECK_INTERVAL_S, core.disk_space.check)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
         if config.is_on("log.cleaner.enable"):
             shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)

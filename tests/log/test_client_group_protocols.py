@@ -76,7 +76,7 @@ def test_offsets_are_committed_as_a_member(log: Log, topic: str, options: dict[s
     consumer.subscribe([topic])
     assert len(read(consumer, 5)) == 5
     consumer.commit()
-    assert consumer.committed([partition]) == {partition: OffsetAndMetadata(5)}
+    assert consumer.committed([partition]) == {partition: OffsetAndMetadata(5, leader_epoch=0)}
     described = log.admin().describe_group(topic)
     assert described.state == "Stable"
     assert [m.assignment for m in described.members] == [(partition,)]
