@@ -54,7 +54,9 @@ def _filter(components: Any) -> dict[str, Callable[[str | None], bool]]:
         if kind in wanted:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} is named twice in the filter")
         if component.match_type not in (MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"match type {component.match_type}: expected 0 (exact), 1 (default) or 2")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"match type {component.match_type}: expected 0 (exact), 1 (default) or 2"
+            )
         if (match is None) is (component.match_type == MATCH_EXACT):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{kind}: an exact match, and only that, has a name")
         wanted[kind] = _any if component.match_type == MATCH_SPECIFIED else _equal_to(match)

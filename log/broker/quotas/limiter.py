@@ -18,7 +18,7 @@ from .rates import Rate, TokenBucket
 PRODUCE_API, API_VERSIONS_API = 0, 18
 MAX_THROTTLE_MS = 2**31 - 1
 MAX_BUCKETS = 10_000
-"""Clients whose use is remembered, of each quota. Beyond that the ones that used nothing lately are forgotten, then the oldest."""
+"""Clients whose use is remembered, of each quota; beyond that, those that used nothing lately are forgotten, then the oldest."""
 PERCENT_PER_NS = 100 / 1_000_000_000
 _USER = "User:"
 _B = TypeVar("_B", Rate, TokenBucket)
@@ -125,9 +125,7 @@ class Quotas:
             rate.record(-1, now_ms)
         return wait_ms
 
-    def _charge(
-        self, key: str, context: RequestContext, amount: float, now_ms: int, *, most_ms: int = MAX_THROTTLE_MS
-    ) -> int:
+    def _charge(self, key: str, context: RequestContext, amount: float, now_ms: int, *, most_ms: int = MAX_THROTTLE_MS) -> int:
         limit = self._limit(key, context)
         if limit is None:
             return 0
@@ -174,7 +172,8 @@ class _Buckets(Generic[_B]):
     """The use of each client, bounded: what no longer counts is forgotten first, then the oldest."""
 
     def __init__(self, make: Callable[[], _B], is_idle: Callable[[_B, Limit, int], bool]) -> None:
-        self._make, self._is_idle = make, is_idle
+        self._make: Callable[[], _B] = make
+        self._is_idle: Callable[[_B, Limit, int], bool] = is_idle
         self._by_client: dict[tuple[str, str], tuple[_B, Limit]] = {}
 
     def get(self, limit: Limit, now_ms: int) -> _B:
