@@ -48,8 +48,8 @@ class ClusterState:
     Invariants: `by_id` and `topics` hold the same topics; names and ids are unique, also over time for ids.
     """
 
-    def __init__(self, path: str, disk: Disk) -> None:
-        """Read the file; a missing one is an empty cluster.
+    def __init__(self, path: str, disk: Disk, *, first_cluster_configs: Mapping[str, str] | None = None) -> None:
+        """Read the file; a missing one is an empty cluster, which begins with these cluster configs.
 
         Raises StorageError: the file is of a newer version or not readable as what it should be.
         """
@@ -59,7 +59,7 @@ class ClusterState:
         self.deleting: list[Topic] = []
         self.broker_configs: dict[str, str] = {}
         self._documents: dict[str, Any] = {}
-        self.cluster_configs: dict[str, str] = {}
+        self.cluster_configs = dict(first_cluster_configs or {})
         self.group_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = self._producer_id_limit = 0
         content = disk.read_file(path)

@@ -119,6 +119,7 @@ def _group_config(core: Core) -> GroupConfig:
         max_session_timeout_ms=numbers("group.max.session.timeout.ms"),
         max_size=numbers("group.max.size"),
         consumer_max_size=numbers("group.consumer.max.size"),
+        consumer_migration_policy=core.config.text("group.consumer.migration.policy"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
         offsets_retention_check_interval_ms=numbers("offsets.retention.check.interval.ms"),
         offsets_retention_ms=numbers("offsets.retention.minutes") * 60_000,

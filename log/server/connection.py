@@ -13,7 +13,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
@@ -23,6 +23,7 @@ from logflume.log.protocol import codec, frames, messages
 
 from .budget import MemoryBudget
 from .outbox import Outbox
+from .traffic import Traffic
 
 INITIAL_BUFFER_BYTES = 16 * 1024
 KEPT_BUFFER_BYTES = 4 * 1024 * 1024
@@ -68,6 +69,7 @@ class Connection:
         listener: str,
         on_close: Callable[[Connection], None],
         budget: MemoryBudget,
+        traffic: Traffic,
         principal: str = ANONYMOUS,
     ) -> None:
         self.connection_id, self.host = connection_id, host
@@ -76,7 +78,7 @@ class Connection:
         self.frame_began_s: float | None = None
         """Since when a request is being received that is not complete, None without one."""
         self._sock, self._loop, self._handlers = sock, loop, handlers
-        self._listener, self._on_close, self._budget = listener, on_close, budget
+        self._listener, self._on_close, self._budget, self._traffic = listener, on_close, budget, traffic
         self._principal = principal
         self._fd = sock.fileno()
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
@@ -153,9 +155,11 @@ class Connection:
                 self.close("the client closed it")
                 return
             self._end += received
+            self._traffic.received_bytes += received
             try:
                 self._handle_frames()
             except LogflumeError as error:  # bytes that are no request, an answer that cannot be encoded or read from the disk
+                self._traffic.failed += 1
                 self.close(str(error), level=logging.WARNING)
                 return
             if received < len(room) or not self._is_reading:
@@ -234,6 +238,7 @@ class Connection:
         if not self._handlers.is_handled(key, version):
             self._refuse_version(header)
             return
+        began_s = perf_counter()
         request = codec.decode_request(key, version, frame[pos:])
         context = RequestContext(
             key,
@@ -252,13 +257,15 @@ class Connection:
         if outcome is None:
             return
         if outcome is CLOSE_CONNECTION:
+            self._traffic.failed += 1
             self._close_after_queue(f"API key {key} failed")
         elif isinstance(outcome, Reply):
             slot = _Slot()
             self._queue.append(slot)
-            outcome.then(lambda response: self._answer_later(slot, response, version, header.correlation_id))
+            outcome.then(lambda response: self._answer_later(slot, response, header, began_s))
         else:
             self._answer(frames.response_frame(outcome, version, header.correlation_id))
+            self._traffic.observe(key, perf_counter() - began_s)
 
     def _handle_metered(self, context: RequestContext, request: Any, size_bytes: int) -> Any:
         """Handle a request and charge the client for it; who is over a quota is answered and then not read from for a while."""
@@ -310,18 +317,20 @@ class Connection:
         else:
             self._outbox.add(parts)
 
-    def _answer_later(self, slot: _Slot, response: Any, version: int, correlation_id: int) -> None:
+    def _answer_later(self, slot: _Slot, response: Any, header: frames.RequestHeader, began_s: float) -> None:
         """Take the value of a reply; the response goes out once those before it are there."""
         if self._is_closed:
             return
+        self._traffic.observe(header.api_key, perf_counter() - began_s)
         if response is None:
             slot.parts = []
         elif response is CLOSE_CONNECTION:
+            self._traffic.failed += 1
             self._close_after_queue("a request failed")
             return
         else:
             try:
-                slot.parts = frames.response_frame(response, version, correlation_id)
+                slot.parts = frames.response_frame(response, header.api_version, header.correlation_id)
             except LogflumeError as error:
                 self.close(str(error), level=logging.ERROR)
                 return
@@ -357,12 +366,14 @@ class Connection:
         self._send()
 
     def _send(self) -> None:
+        before = self._outbox.sent_bytes
         try:
             is_done = self._outbox.send()
         except (OSError, LogflumeError) as error:
             self.close(str(error))
             return
         self.active_s = self.sent_s = self._loop.time()
+        self._traffic.sent_bytes += self._outbox.sent_bytes - before
         self._count_held()
         if is_done and self._is_writing:
             self._is_writing = False

@@ -20,6 +20,7 @@ from .addresses import WILDCARDS, Address
 from .admission import Admission
 from .budget import MemoryBudget
 from .connection import Connection
+from .traffic import Traffic
 
 SWEEP_INTERVAL_S = 5.0
 KEPT_IDLE_S = 10.0
@@ -47,6 +48,7 @@ class Listener:
         self._config = config
         self.admission = Admission(config)
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
+        self.traffic = Traffic()
         self._told_refused: Counter[str] = Counter()
         self.budget = MemoryBudget(lambda: config.number("queued.max.request.bytes"))
         self._ids = itertools.count(1)
@@ -107,6 +109,7 @@ class Listener:
                 listener=own_name,
                 on_close=self._closed,
                 budget=self.budget,
+                traffic=self.traffic,
                 principal=OWNER if sock.family == socket.AF_UNIX else ANONYMOUS,
             )
 
@@ -190,8 +193,8 @@ class Listener:
             held.close()
         self._held = {}
 
-    async def close(self, *, grace_s: float = 2.0) -> None:
-        """Stop accepting; let what was asked be answered, at most `grace_s`; close everything."""
+    async def close(self) -> None:
+        """Stop accepting; let what was asked be answered, at most `logflume.shutdown.timeout.ms`; close everything."""
         self.stop_accepting()
         drained = self._loop.create_future()
         self._on_drained = lambda: None if drained.done() else drained.set_result(None)
@@ -199,7 +202,9 @@ class Listener:
         for connection in list(self._connections.values()):
             connection.drain()
         if self._connections:
-            await asyncio.wait([drained], timeout=grace_s)
+            await asyncio.wait([drained], timeout=self._config.number("logflume.shutdown.timeout.ms") / 1000)
+        if self._connections:
+            _log.warning("%d connections had requests that were not answered in time", len(self._connections))
         for connection in list(self._connections.values()):
             connection.close("the broker is stopping")
 
