@@ -198,7 +198,7 @@ class Listener:
         self.stop_accepting()
         drained = self._loop.create_future()
         self._on_drained = lambda: None if drained.done() else drained.set_result(None)
-        self._handlers.fetch.answer_all()
+        self._handlers.answer_all()
         for connection in list(self._connections.values()):
             connection.drain()
         if self._connections:
