@@ -42,7 +42,8 @@ class Topic:
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+SHARE_STATE_TOPIC = "__share_group_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 
 
 class ClusterState:
@@ -51,8 +52,8 @@ class ClusterState:
     Invariants: `by_id` and `topics` hold the same topics; names and ids are unique, also over time for ids.
     """
 
-    def __init__(self, path: str, disk: Disk) -> None:
-        """Read the file; a missing one is an empty cluster.
+    def __init__(self, path: str, disk: Disk, *, first_cluster_configs: Mapping[str, str] | None = None) -> None:
+        """Read the file; a missing one is an empty cluster, which begins with these cluster configs.
 
         Raises StorageError: the file is of a newer version or not readable as what it should be.
         """
@@ -62,7 +63,7 @@ class ClusterState:
         self.deleting: list[Topic] = []
         self.broker_configs: dict[str, str] = {}
         self._documents: dict[str, Any] = {}
-        self.cluster_configs: dict[str, str] = {}
+        self.cluster_configs = dict(first_cluster_configs or {})
         self.group_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = self._producer_id_limit = 0
         content = disk.read_file(path)

@@ -128,6 +128,11 @@ class PartitionLog:
         return self._active.next_offset
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it takes no appends since a write or fsync failed."""
+        return self._failure is not None
+
+    @property
     def durable_offset(self) -> int:
         """End of what may be acknowledged and read: the high watermark of a log without followers."""
         return self._durable_offset
