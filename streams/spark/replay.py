@@ -23,6 +23,9 @@ from logflume.streams.state import Checkpoint, TaskState
 
 FLUSH_RECORDS = 500_000
 
+Work = Callable[[Task, TaskState], Iterator[tuple[int, int]]]
+"""Does something with a task and its stores, bit by bit; yields (records, changes) of each bit."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
@@ -81,6 +84,7 @@ class Replay:
     `state_dir`: where the task's stores are. A directory that stands at `start` is continued; any other (an executor that has not
     run this task before, or a step that was tried and not committed) is emptied and rebuilt from what `stored` yields for each
     store: the records of its changelog, or of its table source up to `start`.
+    `work`: what to do instead of processing the inputs (see `partials.Merging`); yields (records, changes) as it goes on.
     """
 
     subtopology: SubTopology
@@ -92,6 +96,7 @@ class Replay:
     stored: Callable[[str], Iterable[Chunk]] = lambda _: ()
     flush_records: int = FLUSH_RECORDS
     memory_bytes: int = 512 << 20
+    work: Work | None = None
 
     def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
         name = task_name(self.subtopology, self.partition)
@@ -141,20 +146,27 @@ class Replay:
             self._rebuild(task, state)
         changed: dict[str, dict[bytes, None]] = {store: {} for store in state.stores}
         records = since_flush = 0
-        while self._fetch(task):
-            task.plan(self._is_caught_up)
-            while task.has_work:
-                done = task.process((1 << 62, 1 << 30), self.flush_records - since_flush)
-                records, since_flush = records + done, since_flush + done
-                if since_flush >= self.flush_records:
-                    since_flush = 0
-                    yield from self._commit(task, state, changed)
+        for done, changes in self._process(task) if self.work is None else self.work(task, state):
+            records, since_flush = records + done, since_flush + changes
+            if since_flush >= self.flush_records:
+                since_flush = 0
+                yield from self._commit(task, state, changed)
         yield from self._commit(task, state, changed)
         end = self._end_checkpoint(task)
         state.commit({}, end)
         for store in sorted(set(changed) - set(self.subtopology.table_sources)):
             yield from changelog_of(state, store, list(changed[store]))
         yield TaskEnd(end, records, dict(problems.counts))
+
+    def _process(self, task: Task) -> Iterator[tuple[int, int]]:
+        """Process the inputs, stopping at each multiple of `flush_records`."""
+        left = self.flush_records
+        while self._fetch(task):
+            task.plan(self._is_caught_up)
+            while task.has_work:
+                done = task.process((1 << 62, 1 << 30), left)
+                left = left - done if done < left else self.flush_records
+                yield done, done
 
     def _fetch(self, task: Task) -> bool:
         """Give the task a chunk of each input that it has run out of; False when all inputs are exhausted and processed."""
