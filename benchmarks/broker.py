@@ -127,16 +127,19 @@ def _cpu_s(process: psutil.Process) -> float:
 def produce() -> Iterator[Figure]:
     """Batches of 64 KB, 4 connections, 5 in flight; best of three short runs."""
     with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir, "logflume.flush=os") as (host, port, process, _):
-        cpu_us, rate = float("inf"), 0.0
+        cpu_us, python_us, rate = float("inf"), 0.0, 0.0
         for run in range(3):
             with socket.create_connection((host, port)) as sock:
                 create_topic(sock, f"big{run}", 1)
             frame = produce_frame(f"big{run}", 0, batch_of(64 * 1024, 100), acks=-1)
-            before_s = _cpu_s(process)
+            before_s, before_user_s = _cpu_s(process), process.cpu_times().user
             count, seconds = pump(host, port, frame, connections=4, in_flight=5, seconds=1)
-            cpu_us = min(cpu_us, (_cpu_s(process) - before_s) / count * 1e6)
+            used_us = (_cpu_s(process) - before_s) / count * 1e6
+            if used_us < cpu_us:
+                cpu_us, python_us = used_us, (process.cpu_times().user - before_user_s) / count * 1e6
             rate = max(rate, count * len(frame) / seconds / 1e6)
         yield Figure("produce 64 KB batch: CPU per request, fsync apart", cpu_us, "us", 60, is_upper=True)
+        yield Figure("  of it outside the kernel (which copies, writes and answers)", python_us, "us")
         yield Figure("produce 64 KB batches, no fsync", rate, "MB/s")
     with tempfile.TemporaryDirectory() as data_dir, running_broker(data_dir) as (host, port, process, _):
         with socket.create_connection((host, port)) as sock:

@@ -48,6 +48,9 @@ class Sink:
     def send(self, node: str, keys: Sequence[Any], values: Sequence[Any], timestamps_ms: Sequence[int], **more: Any) -> None:
         self.records += len(keys)
 
+    def send_columns(self, node: str, records: Chunk, **more: Any) -> None:
+        self.records += len(records)
+
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         assert reason == "late", (reason, cause)
 

@@ -25,7 +25,21 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
-    from .client import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort, connect, default_where, is_rebalance
+    from .client import (
+        AsyncAdmin,
+        AsyncConsumer,
+        AsyncLog,
+        AsyncProducer,
+        ClientClosed,
+        LogTruncated,
+        OffsetOutOfRange,
+        ProducerFenced,
+        TransactionMustAbort,
+        connect,
+        connect_async,
+        default_where,
+        is_rebalance,
+    )
     from .interfaces import (
         Admin,
         Consumer,
@@ -44,11 +58,17 @@ if TYPE_CHECKING:
 _LAZY = {
     **dict.fromkeys(
         (
+            "AsyncAdmin",
+            "AsyncConsumer",
+            "AsyncLog",
+            "AsyncProducer",
             "ClientClosed",
+            "LogTruncated",
             "OffsetOutOfRange",
             "ProducerFenced",
             "TransactionMustAbort",
             "connect",
+            "connect_async",
             "default_where",
             "is_rebalance",
         ),
@@ -83,6 +103,10 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Admin",
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncLog",
+    "AsyncProducer",
     "Chunk",
     "ClientClosed",
     "Consumer",
@@ -97,6 +121,7 @@ __all__ = [
     "InvalidInput",
     "KafkaError",
     "Log",
+    "LogTruncated",
     "LogflumeError",
     "OffsetAndMetadata",
     "OffsetOutOfRange",
@@ -111,6 +136,7 @@ __all__ = [
     "TransportError",
     "UnknownName",
     "connect",
+    "connect_async",
     "default_where",
     "is_rebalance",
     "key_partitions",

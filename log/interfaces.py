@@ -127,12 +127,16 @@ class Consumer(Protocol):
 
     def subscribe(
         self,
-        topics: Sequence[str],
+        topics: Sequence[str] = (),
         *,
+        pattern: str | None = None,
         on_assigned: Callable[[Sequence[TopicPartition]], None] | None = None,
         on_revoked: Callable[[Sequence[TopicPartition]], None] | None = None,
     ) -> None:
-        """Join the consumer group for these topics; the callbacks run inside `poll`, before records of a new assignment."""
+        """Join the consumer group for these topics, and those whose whole name matches the regular expression `pattern`.
+
+        The callbacks run inside `poll`, before records of a new assignment.
+        """
         ...
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -146,6 +150,10 @@ class Consumer(Protocol):
         ...
 
     def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def seek_to_time(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Go on from the first record of each partition whose timestamp is at least the given ms, else from its end."""
+        ...
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
 
@@ -271,6 +279,8 @@ class Log(Protocol):
         fetch_max_wait_ms: int = 500,
         client_id: str = "logflume",
         assignment_strategies: Sequence[str] = ("range", "roundrobin"),
+        group_protocol: str = "classic",
+        server_assignor: str | None = None,
     ) -> Consumer:
         """`offset_reset`: earliest, latest or none. Offsets are committed only by `commit` or inside a transaction."""
         ...

@@ -155,6 +155,39 @@ class Chunk:
             self.next_offset,
         )
 
+    @classmethod
+    def concat(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """Return the records of at least one chunk in order, over one new buffer, to be produced: offsets are 0..N-1.
+
+        Buffers are copied whole, so what lies between the spans is copied too.
+        """
+        import numpy as np
+
+        first = chunks[0]
+        if len(chunks) == 1:
+            return first
+        shifts = np.cumsum([0] + [len(each.buffer) for each in chunks[:-1]])
+        count = sum(map(len, chunks))
+
+        def joined(name: str, *, shifted: bool = False) -> Any:
+            parts = [getattr(each, name) for each in chunks]
+            return np.concatenate([part + shift for part, shift in zip(parts, shifts, strict=True)] if shifted else parts)
+
+        return cls(
+            first.topic,
+            first.partition,
+            joined("buffer"),
+            np.arange(count, dtype=np.int64),
+            joined("timestamps_ms"),
+            joined("key_starts", shifted=True),
+            joined("key_sizes"),
+            joined("value_starts", shifted=True),
+            joined("value_sizes"),
+            joined("header_starts", shifted=True),
+            joined("header_counts"),
+            count,
+        )
+
     def to_arrow(self) -> Any:
         """Return a pyarrow.RecordBatch: offset, timestamp_ms, key (binary), value (binary). Needs the `arrow` extra."""
         import pyarrow as pa

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column
 
 from .graph import TimeWindow
@@ -106,6 +107,10 @@ class Outputs(Protocol):
         headers: Sequence[Any] | None = None,
         causes: Sequence[int] | None = None,
     ) -> None: ...
+
+    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
+        """Take the records of a chunk (its topic, partition and offsets mean nothing). Its buffer is not written afterwards."""
+        ...
 
 
 class Problems(Protocol):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from logflume.log import Chunk, Headers, InvalidInput, UnknownName
+from logflume.log.records import I64
 from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
@@ -322,6 +323,10 @@ class TopologyTestDriver:
             if not queue.records:
                 self._waiting.append(queue)
             queue.records.extend(records)
+
+    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
+        """Take outputs of a task as columns."""
+        self.send(node, records.keys(), records.values(), records.timestamps_ms.tolist(), headers=records.headers())
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         """Count a problem (the driver is its own `Problems`)."""

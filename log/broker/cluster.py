@@ -1,4 +1,5 @@
-"""The cluster's metadata: topics, their configs, dynamic broker configs, producer id blocks. Kept in one file, atomically.
+"""The cluster's metadata: topics, their configs, dynamic broker configs, producer id blocks, and documents that other parts
+keep here (ACLs, quotas, credentials). One file, replaced atomically.
 
 `<data dir>/cluster.json` is replaced as a whole (temporary file, fsync, rename, directory fsync), so a crash leaves the state
 before or after a change. A topic is written here before its partitions are made, and is listed under `deleting` until
@@ -57,6 +58,9 @@ class ClusterState:
         self.by_id: dict[bytes, Topic] = {}
         self.deleting: list[Topic] = []
         self.broker_configs: dict[str, str] = {}
+        self._documents: dict[str, Any] = {}
+        self.cluster_configs: dict[str, str] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
         self._next_producer_id = self._producer_id_limit = 0
         content = disk.read_file(path)
         if content is not None:
@@ -81,6 +85,28 @@ class ClusterState:
     def set_broker_configs(self, configs: Mapping[str, str]) -> None:
         self._save(broker_configs=configs)
         self.broker_configs = dict(configs)
+
+    def document(self, name: str) -> Any:
+        """Return what another part of the broker keeps here under a name, as JSON; None if there is nothing."""
+        return self._documents.get(name)
+
+    def set_document(self, name: str, value: Any) -> None:
+        """Keep JSON under a name (ACLs, quotas, credentials and the like); durable on return. Raises StorageError."""
+        documents = {**self._documents, name: value}
+        self._save(documents=documents)
+        self._documents = documents
+
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
+        self._save(cluster_configs=configs)
+        self.cluster_configs = dict(configs)
+
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replace a group's own configs; a group without any is forgotten."""
+        changed = {name: own for name, own in self.group_configs.items() if name != group_id}
+        if configs:
+            changed[group_id] = dict(configs)
+        self._save(group_configs=changed)
+        self.group_configs = changed
 
     def begin_delete(self, topic: Topic) -> None:
         """Take the topic away; its partitions are to be deleted, then `finish_delete` called."""
@@ -108,12 +134,18 @@ class ClusterState:
             "topics": self.topics.values(),
             "deleting": self.deleting,
             "broker_configs": self.broker_configs,
+            "documents": self._documents,
+            "cluster_configs": self.cluster_configs,
+            "group_configs": self.group_configs,
             "producer_id_limit": self._producer_id_limit,
         } | changes
         content = {
             "version": FORMAT_VERSION,
             "producer_id_limit": state["producer_id_limit"],
             "broker_configs": dict(state["broker_configs"]),
+            "documents": state["documents"],
+            "cluster_configs": dict(state["cluster_configs"]),
+            "group_configs": state["group_configs"],
             "topics": [_to_json(topic) for topic in state["topics"]],
             "deleting": [_to_json(topic) for topic in state["deleting"]],
         }
@@ -130,6 +162,9 @@ class ClusterState:
             self.topics = {each["name"]: _from_json(each) for each in state["topics"]}
             self.deleting = [_from_json(each) for each in state["deleting"]]
             self.broker_configs = dict(state["broker_configs"])
+            self._documents = dict(state.get("documents", {}))
+            self.cluster_configs = dict(state.get("cluster_configs", {}))
+            self.group_configs = {name: dict(own) for name, own in state.get("group_configs", {}).items()}
             self._next_producer_id = self._producer_id_limit = int(state["producer_id_limit"])
         except (ValueError, KeyError, TypeError) as error:
             name = os.path.basename(self._path)

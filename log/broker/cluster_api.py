@@ -8,11 +8,12 @@ from typing import Any
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, messages, tables
 
+from .access import Operation, Resource
 from .core import Core
 from .seams import RequestContext
 
 PRODUCE = 0
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
 FEATURES = {"group.version": 1, "transaction.version": 2}
 """Features by name with their level. group.version 1: the consumer protocol (KIP-848); transaction.version 2: an epoch of
 its own for each transaction (KIP-890)."""
@@ -78,6 +79,9 @@ def describe_producers(core: Core, context: RequestContext, request: Any) -> Any
             answer = response.PartitionResponse(partition_index=index)
             out.partitions.append(answer)
             partition = core.partition(topic.name, index)
+            if not context.may(Operation.READ, Resource.TOPIC, topic.name):
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             if partition is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
@@ -119,9 +123,9 @@ def list_partition_reassignments(core: Core, context: RequestContext, request: A
 
 
 def list_config_resources(core: Core, context: RequestContext, request: Any) -> Any:
-    """List what has configs: topics and the broker (KIP-1142)."""
+    """List what has configs: topics, the broker, groups with configs of their own (KIP-1142)."""
     response = messages.ListConfigResourcesResponse()
-    wanted = request.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE)
+    wanted = request.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE)
     if context.api_version == 0:
         return response
     resource = response.ConfigResource
@@ -129,4 +133,8 @@ def list_config_resources(core: Core, context: RequestContext, request: Any) -> 
         response.config_resources += [resource(resource_name=name, resource_type=TOPIC_RESOURCE) for name in core.cluster.topics]
     if BROKER_RESOURCE in wanted:
         response.config_resources.append(resource(resource_name=str(core.node_id), resource_type=BROKER_RESOURCE))
+    if GROUP_RESOURCE in wanted:
+        response.config_resources += [
+            resource(resource_name=group_id, resource_type=GROUP_RESOURCE) for group_id in core.cluster.group_configs
+        ]
     return response

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker, with their sources."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics, groups and the broker, with their sources."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 
+from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
-from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, ConfigSpec, ConfigType, broker_spec, topic_spec
-from .configs import ConfigSource, ConfigValue
+from .config_spec import ConfigSpec, ConfigType
+from .config_specs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
+from .configs import ConfigSource, ConfigValue, check_changeable
 from .core import Core, check_topic_name
 from .seams import RequestContext
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
@@ -27,6 +29,7 @@ def describe_configs(core: Core, context: RequestContext, request: Any) -> Any:
         )
         response.results.append(answer)
         try:
+            _require(context, Operation.DESCRIBE_CONFIGS, asked)
             found = _values(core, asked)
         except LogflumeError as error:
             _fail(answer, error)
@@ -43,14 +46,21 @@ def _values(core: Core, asked: Any) -> list[ConfigValue]:
     if asked.resource_type == BROKER:
         _check_broker(core, asked.resource_name)
         if asked.resource_name == "":
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
             return [
-                value for value in map(core.config.lookup, BROKER_CONFIGS.values()) if value.source is ConfigSource.DYNAMIC_BROKER
+                ConfigValue(BROKER_CONFIGS[name], value, source, ((name, value, source),))
+                for name, value in core.cluster.cluster_configs.items()
             ]
         return [core.config.lookup(spec) for spec in BROKER_CONFIGS.values()]
+    if asked.resource_type == GROUP:
+        if not asked.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "expected the id of a group, found an empty name")
+        own = core.group_configs(asked.resource_name)
+        return [core.config.lookup_group(name, own) for name in GROUP_CONFIGS]
     if asked.resource_type == BROKER_LOGGER:
         return []
     raise KafkaError(
-        ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: expected 2 (topic) or 4 (broker)"
+        ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: expected 2 (topic), 4 (broker) or 32 (group)"
     )
 
 
@@ -59,10 +69,13 @@ def _describe(response: Any, value: ConfigValue, request: Any) -> Any:
     synonym = response.DescribeConfigsSynonym
     return response.DescribeConfigsResourceResult(
         name=spec.name,
-        value=value.value,
+        value=None if spec.is_sensitive else value.value,
+        is_sensitive=spec.is_sensitive,
         read_only=spec.is_read_only,
         config_source=value.source,
-        synonyms=[synonym(name=n, value=v, source=s) for n, v, s in value.synonyms] if request.include_synonyms else [],
+        synonyms=[synonym(name=n, value=None if spec.is_sensitive else v, source=s) for n, v, s in value.synonyms]
+        if request.include_synonyms
+        else [],
         config_type=spec.type,
         documentation=spec.doc if request.include_documentation else None,
     )
@@ -75,18 +88,35 @@ def alter_configs(core: Core, context: RequestContext, request: Any) -> Any:
     def replace(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
         return {config.name: _given(config) for config in asked.configs}
 
-    _alter_all(core, request, response.AlterConfigsResourceResponse, response.responses, replace)
+    _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, replace)
     return response
 
 
 def incremental_alter_configs(core: Core, context: RequestContext, request: Any) -> Any:
     """Set, delete, append to or subtract from single settings (KIP-339)."""
     response = messages.IncrementalAlterConfigsResponse()
-    _alter_all(core, request, response.AlterConfigsResourceResponse, response.responses, _changed)
+    _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, _changed)
     return response
 
 
-def _alter_all(core: Core, request: Any, answer_class: Any, answers: list[Any], change: Callable[..., dict[str, str]]) -> None:
+def _require(context: RequestContext, operation: Operation, asked: Any) -> None:
+    """Raise KafkaError unless who asks may see or alter these configs: those of a topic, a group, or the cluster for the rest."""
+    if asked.resource_type == TOPIC:
+        context.require(operation, Resource.TOPIC, asked.resource_name)
+    elif asked.resource_type == GROUP:
+        context.require(operation, Resource.GROUP, asked.resource_name)
+    else:
+        context.require(operation, Resource.CLUSTER, CLUSTER_NAME)
+
+
+def _alter_all(
+    core: Core,
+    context: RequestContext,
+    request: Any,
+    answer_class: Any,
+    answers: list[Any],
+    change: Callable[..., dict[str, str]],
+) -> None:
     seen = set()
     for asked in request.resources:
         answer = answer_class(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
@@ -95,10 +125,13 @@ def _alter_all(core: Core, request: Any, answer_class: Any, answers: list[Any], 
             if (asked.resource_type, asked.resource_name) in seen:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{asked.resource_name!r} is named twice in one request")
             seen.add((asked.resource_type, asked.resource_name))
+            _require(context, Operation.ALTER_CONFIGS, asked)
             if asked.resource_type == TOPIC:
                 _alter_topic(core, _topic(core, asked.resource_name), asked, change, is_dry=request.validate_only)
             elif asked.resource_type == BROKER:
                 _alter_broker(core, asked, change, is_dry=request.validate_only)
+            elif asked.resource_type == GROUP:
+                _alter_group(core, asked, change, is_dry=request.validate_only)
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configs to alter")
         except LogflumeError as error:
@@ -113,18 +146,30 @@ def _alter_topic(core: Core, topic: Topic, asked: Any, change: Callable[..., dic
 
 
 def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+    """Change the dynamic configs of the broker, or with an empty name those of the cluster."""
     _check_broker(core, asked.resource_name)
-    old = core.cluster.broker_configs
+    is_default = asked.resource_name == ""
+    old = core.cluster.cluster_configs if is_default else core.cluster.broker_configs
     configs = change(asked, broker_spec, old)
     for name, value in configs.items():
         spec = broker_spec(name)
-        if spec.is_read_only and old.get(name) != value:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs; set it at the next start"
-            )
-        spec.check(value)
-    if not is_dry and configs != old:
+        if old.get(name) != value:
+            check_changeable(spec, is_default=is_default)
+    core.check_broker_configs(configs, is_default=is_default)
+    if is_dry or configs == old:
+        return
+    if is_default:
+        core.set_cluster_configs(configs)
+    else:
         core.set_broker_configs(configs)
+
+
+def _alter_group(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+    old = core.group_configs(asked.resource_name)
+    configs = change(asked, group_spec, old)
+    core.check_group_configs(asked.resource_name, configs)
+    if not is_dry and configs != old:
+        core.set_group_configs(asked.resource_name, configs)
 
 
 def _changed(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
@@ -139,7 +184,7 @@ def _changed(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, s
         elif config.config_operation in (APPEND, SUBTRACT):
             if spec.type is not ConfigType.LIST:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is not a list: it can only be set or deleted")
-            now = [part for part in new.get(config.name, spec.default).split(",") if part]
+            now = [part for part in (new.get(config.name, spec.default) or "").split(",") if part]
             given = [part.strip() for part in _given(config).split(",")]
             rest = [part for part in now if part not in given]
             new[config.name] = ",".join(rest if config.config_operation == SUBTRACT else [*rest, *given])

@@ -27,7 +27,13 @@ class Coordinators:
         )
         self._partitions = DataPartitions(core)
         self.groups = GroupCoordinator(
-            _group_config(core), core.clock, core.timers, self._offsets, _Topics(core), new_id=lambda: str(uuid.uuid4())
+            _group_config(core),
+            core.clock,
+            core.timers,
+            self._offsets,
+            _Topics(core),
+            GroupSettingsOf(core),
+            new_id=lambda: str(uuid.uuid4()),
         )
         self.groups.load()
         core.topic_listeners.append(lambda topic: self.groups.on_topics_deleted([topic]))
@@ -67,6 +73,19 @@ class Coordinators:
             self.groups.on_marker(partition, producer_id, is_commit=is_commit)
 
 
+class GroupSettingsOf:
+    """The settings of single groups, as they are in the broker's configs at the moment."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def number(self, name: str, group_id: str) -> int:
+        return self._core.config.group_number(name, self._core.group_configs(group_id))
+
+    def text(self, name: str, group_id: str) -> str:
+        return self._core.config.lookup_group(name, self._core.group_configs(group_id)).value or ""
+
+
 class _Topics:
     """The broker's topics as the coordinators see them."""
 
@@ -99,10 +118,9 @@ def _group_config(core: Core) -> GroupConfig:
         min_session_timeout_ms=numbers("group.min.session.timeout.ms"),
         max_session_timeout_ms=numbers("group.max.session.timeout.ms"),
         max_size=numbers("group.max.size"),
-        consumer_heartbeat_interval_ms=numbers("group.consumer.heartbeat.interval.ms"),
         consumer_max_size=numbers("group.consumer.max.size"),
-        consumer_session_timeout_ms=numbers("group.consumer.session.timeout.ms"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
+        offsets_retention_check_interval_ms=numbers("offsets.retention.check.interval.ms"),
         offsets_retention_ms=numbers("offsets.retention.minutes") * 60_000,
     )
 
@@ -112,4 +130,5 @@ def _transaction_config(core: Core) -> TransactionConfig:
     return TransactionConfig(
         max_timeout_ms=numbers("transaction.max.timeout.ms"),
         id_expiration_ms=numbers("transactional.id.expiration.ms"),
+        expiry_check_interval_ms=numbers("transaction.remove.expired.transaction.cleanup.interval.ms"),
     )

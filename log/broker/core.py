@@ -17,14 +17,16 @@ from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
+from .access.store import make_authorizer
 from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
+from .diskspace import DiskSpace
 from .seams import Clock, Timers
 
 LEADER_EPOCH = 0
 """Leader epoch of every partition: without replicas the leader never changes."""
 
-MAX_TOPIC_PARTITIONS = 10_000
+MAX_GROUPS_WITH_CONFIGS = 10_000
 PARALLEL_FROM = 16
 DISK_THREADS = 16
 
@@ -106,7 +108,9 @@ class Core:
         self.addresses, self._flusher, self._random_bytes = addresses, flusher, random_bytes
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
         self.cluster = ClusterState(os.path.join(data_dir.path, "cluster.json"), disk)
-        config.set_dynamic(self.cluster.broker_configs)
+        config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
+        self.disk_space = DiskSpace(self.free_bytes, lambda: config.number("logflume.disk.min.free.bytes"))
+        self.authorizer = make_authorizer(config, self.cluster)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that was deleted."""
@@ -136,6 +140,7 @@ class Core:
         if name in self.cluster.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         self._check_count(partition_count)
+        self._check_total(partition_count)
         self.check_topic_configs(configs)
 
     def check_topic_configs(self, configs: Mapping[str, str]) -> None:
@@ -157,18 +162,60 @@ class Core:
                 f"The topic {topic.name} currently has {topic.partition_count} partition(s); {total} would not be an increase.",
             )
         self._check_count(total)
+        self._check_total(total - topic.partition_count)
+
+    def check_request_size(self, topics: int) -> None:
+        """Raise KafkaError POLICY_VIOLATION if a request names more topics than one may."""
+        most = self.config.number("logflume.request.max.topics")
+        if topics > most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"one request names {topics} topics; expected at most {most} (logflume.request.max.topics)",
+            )
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Replace a topic's own configs, which were checked; they apply at once."""
         self.cluster.set_topic_configs(topic, configs)
         self._apply_configs(topic)
 
+    def check_broker_configs(self, configs: Mapping[str, str], *, is_default: bool) -> None:
+        """Raise KafkaError INVALID_CONFIG if these cannot be the dynamic configs of this broker, or the cluster's defaults."""
+        own = self.cluster.broker_configs if is_default else configs
+        self.config.check_dynamic(own, cluster=configs if is_default else self.cluster.cluster_configs)
+
     def set_broker_configs(self, configs: Mapping[str, str]) -> None:
-        """Replace the dynamic broker configs, which were checked; they apply at once."""
+        """Replace the dynamic configs of this broker, which were checked; they apply at once."""
         self.cluster.set_broker_configs(configs)
-        self.config.set_dynamic(configs)
+        self._dynamic_configs_changed()
+
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
+        """Replace the dynamic configs of all brokers, which were checked; they apply at once."""
+        self.cluster.set_cluster_configs(configs)
+        self._dynamic_configs_changed()
+
+    def _dynamic_configs_changed(self) -> None:
+        self.config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         for topic in self.cluster.topics.values():
             self._apply_configs(topic)
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """Return the configs that a group has of its own, also when there is no such group yet."""
+        return self.cluster.group_configs.get(group_id, {})
+
+    def check_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Raise KafkaError if a group may not have these configs."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "expected the id of a group, found an empty name")
+        if configs and group_id not in self.cluster.group_configs and len(self.cluster.group_configs) >= MAX_GROUPS_WITH_CONFIGS:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{MAX_GROUPS_WITH_CONFIGS} groups have configs of their own; delete those of another group first",
+            )
+        self.config.check_group(configs)
+
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replace a group's own configs, which were checked, durably; they apply at once. Raises StorageError."""
+        self.cluster.set_group_configs(group_id, configs)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic and its data. Long polls on it are woken. Raises StorageError."""
@@ -210,15 +257,25 @@ class Core:
         self.partitions.clear()
 
     def _check_count(self, count: int) -> None:
-        if not 1 <= count <= MAX_TOPIC_PARTITIONS:
+        most = self.config.number("logflume.topic.max.partitions")
+        if not 1 <= count <= most:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"expected 1 to {MAX_TOPIC_PARTITIONS} partitions, found {count}; choose fewer or more",
+                f"expected 1 to {most} partitions (logflume.topic.max.partitions), found {count}; choose fewer or more",
+            )
+
+    def _check_total(self, more: int) -> None:
+        most = self.config.number("logflume.max.partitions")
+        if len(self.partitions) + more > most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{len(self.partitions)} partitions and {more} more would be over logflume.max.partitions, {most}; "
+                "delete topics, choose fewer partitions or raise the setting",
             )
 
     def _open(self, topic: Topic, indexes: range) -> None:
         config, now_ms, topic_id = self.config.log_config(topic.configs), self.clock.wall_ms(), topic.topic_id.hex()
-        compression_type = self.config.lookup_topic("compression.type", topic.configs).value
+        compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
 
         def open_one(index: int) -> PartitionLog:
             return self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms)
@@ -233,7 +290,7 @@ class Core:
 
     def _apply_configs(self, topic: Topic) -> None:
         config = self.config.log_config(topic.configs)
-        compression_type = self.config.lookup_topic("compression.type", topic.configs).value
+        compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
         for index in range(topic.partition_count):
             partition = self.partitions.get((topic.name, index))
             if partition is not None:

@@ -13,6 +13,7 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, messages
 from logflume.log.storage import LogSlice, OffsetOutOfRange
 
+from .access import CLUSTER_NAME, UNRESTRICTED, Operation, Resource, Rights
 from .core import LEADER_EPOCH, Core, Partition
 from .fetch_sessions import FetchSession, FetchSessions, SessionError
 from .seams import Reply, RequestContext, Timer
@@ -92,9 +93,14 @@ class FetchHandler:
             ]
         return wanted
 
-    def read(self, each: Wanted, *, is_committed: bool, max_bytes: int, min_one_batch: bool) -> Any:
+    def read(
+        self, each: Wanted, *, is_committed: bool, max_bytes: int, min_one_batch: bool, rights: Rights = UNRESTRICTED
+    ) -> Any:
         """Return the PartitionData of one partition."""
         data = _PartitionData(partition_index=each.partition, high_watermark=-1, records=b"")
+        if each.topic and not rights.allows(Operation.READ, Resource.TOPIC, each.topic):
+            data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return data
         partition = self._core.partition(each.topic, each.partition)
         if partition is None:
             data.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each.topic else ErrorCode.UNKNOWN_TOPIC_ID
@@ -132,13 +138,25 @@ class FetchHandler:
 class _LongPoll:
     """A fetch that may have to wait. Answers once: with enough bytes, an error, or what there is when its time is up."""
 
-    __slots__ = ("_context", "_handler", "_reply", "_request", "_session", "_timer", "_waits_on", "_wanted", "connection_id")
+    __slots__ = (
+        "_context",
+        "_handler",
+        "_reply",
+        "_request",
+        "_rights",
+        "_session",
+        "_timer",
+        "_waits_on",
+        "_wanted",
+        "connection_id",
+    )
 
     def __init__(
         self, handler: FetchHandler, context: RequestContext, request: Any, wanted: list[Wanted], session: FetchSession | None
     ) -> None:
         self._handler, self._context, self._request = handler, context, request
         self._wanted, self._session = wanted, session
+        self._rights = _rights_to_read(context, request)
         self._waits_on: list[Partition] = []
         self._reply: Reply | None = None
         self._timer: Timer | None = None
@@ -186,7 +204,11 @@ class _LongPoll:
         found, size_bytes, has_error = [], 0, False
         for each in self._wanted:
             data = self._handler.read(
-                each, is_committed=is_committed, max_bytes=max(0, min(each.max_bytes, left)), min_one_batch=size_bytes == 0
+                each,
+                is_committed=is_committed,
+                max_bytes=max(0, min(each.max_bytes, left)),
+                min_one_batch=size_bytes == 0,
+                rights=self._rights,
             )
             has_error = has_error or data.error_code != 0
             size = len(data.records) if data.records is not None else 0
@@ -198,6 +220,26 @@ class _LongPoll:
         if self._session is not None:
             found = self._session.changed(found)
         return _Response(session_id=self._session.session_id if self._session else 0, responses=_by_topic(found))
+
+
+class _Replica:
+    """Rights of a fetch as a replica: all of the log with CLUSTER_ACTION, nothing without."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._is_let_in = context.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
+
+    def allows(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return self._is_let_in
+
+    def allows_some(self, operation: Operation, resource: Resource) -> bool:
+        return self._is_let_in
+
+
+def _rights_to_read(context: RequestContext, request: Any) -> Rights:
+    if context.rights is UNRESTRICTED:
+        return UNRESTRICTED
+    is_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
+    return _Replica(context) if is_replica else context.rights
 
 
 def _by_topic(found: list[tuple[Wanted, Any]]) -> list[Any]:

@@ -10,7 +10,8 @@ from typing import Any
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 
-from . import cluster_api, configs_api, metadata, offsets_api, topics_api
+from . import acls_api, cluster_api, cluster_gate, configs_api, metadata, offsets_api, topics_api
+from .access import CLUSTER_NAME, Operation, Resource
 from .core import Core
 from .fetch import FetchHandler
 from .groups import TxnAdmission
@@ -58,6 +59,9 @@ class Handlers:
             "ElectLeaders": cluster_api.elect_leaders,
             "ListPartitionReassignments": cluster_api.list_partition_reassignments,
             "ListConfigResources": cluster_api.list_config_resources,
+            "DescribeAcls": acls_api.describe_acls,
+            "CreateAcls": acls_api.create_acls,
+            "DeleteAcls": acls_api.delete_acls,
         }
         by_name |= {name: partial(function, core) for name, function in plain.items()}
         self._init_transactional = (coordinators or {}).get("InitProducerId")
@@ -69,6 +73,7 @@ class Handlers:
             for key in self._by_key
             for version in range(tables.api(key).versions.first, tables.api(key).versions.last + 1)
         )
+        self._cluster_rights = cluster_gate.rights_by_key()
         self.api_versions = cluster_api.api_versions(self._by_key)
 
     def is_handled(self, api_key: int, version: int) -> bool:
@@ -77,6 +82,11 @@ class Handlers:
     def handle(self, context: RequestContext, request: Any) -> Any:
         """Return a response message, a Reply, NO_RESPONSE or CLOSE_CONNECTION."""
         try:
+            if self.core.authorizer is not None:
+                context = context._replace(rights=self.core.authorizer.rights(context.principal, context.host))
+                needed = self._cluster_rights.get(context.api_key)
+                if needed is not None and not cluster_gate.is_let_in(context, needed):
+                    return cluster_gate.refuse(context.api_key, request)
             return self._by_key[context.api_key](context, request)
         except LogflumeError as error:
             _log.error("API key %d from %s failed: %s", context.api_key, context.host, error)
@@ -93,6 +103,9 @@ class Handlers:
 
     def _init_producer_id(self, context: RequestContext, request: Any) -> Any:
         if request.transactional_id is None:
+            may_write = context.may(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
+            if not may_write and not context.rights.allows_some(Operation.WRITE, Resource.TOPIC):
+                return messages.InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return cluster_api.init_idempotent_producer(self.core)
         if self._init_transactional is None:
             return messages.InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -8,14 +8,12 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.protocol.classes import ZERO_UUID
 
+from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .core import LEADER_EPOCH, Core, check_topic_name
 from .seams import RequestContext
 
 NOT_ASKED = -(2**31)
-TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Read, write, create, delete, alter, describe, describe configs, alter configs: bits by AclOperation code."""
-CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 BROKER_ENDPOINTS = 1
 NULL_NAME_FROM_VERSION = 12
 
@@ -24,26 +22,38 @@ def metadata(core: Core, context: RequestContext, request: Any) -> Any:
     """Describe topics, all of them for null; creates missing ones if the client and the broker allow it."""
     response = messages.MetadataResponse(cluster_id=core.cluster_id, controller_id=core.node_id)
     host, port = address(core, context)
-    response.brokers.append(response.MetadataResponseBroker(node_id=core.node_id, host=host, port=port))
+    response.brokers.append(response.MetadataResponseBroker(node_id=core.node_id, host=host, port=port, rack=rack(core)))
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        response.cluster_authorized_operations = _cluster_operations(context)
+    is_asked = request.include_topic_authorized_operations
     if request.topics is None or (context.api_version == 0 and not request.topics):
         for topic in core.cluster.topics.values():
-            response.topics.append(_describe(core, response, topic, operations))
+            if context.may(Operation.DESCRIBE, Resource.TOPIC, topic.name):
+                response.topics.append(_describe(core, response, topic, _topic_operations(context, topic.name, is_asked)))
         return response
-    may_create = request.allow_auto_topic_creation and core.config.is_on("auto.create.topics.enable")
+    is_small = len(request.topics) <= core.config.number("logflume.request.max.topics")
+    may_create = is_small and request.allow_auto_topic_creation and core.config.is_on("auto.create.topics.enable")
     for asked in request.topics:
         try:
-            topic = _find_or_create(core, asked, may_create=may_create)
+            topic = _find_or_create(core, context, asked, may_create=may_create)
         except LogflumeError as error:
             name = asked.name or "" if context.api_version < NULL_NAME_FROM_VERSION else asked.name
             answer = response.MetadataResponseTopic(name=name, topic_id=asked.topic_id)
             answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             response.topics.append(answer)
             continue
-        response.topics.append(_describe(core, response, topic, operations))
+        response.topics.append(_describe(core, response, topic, _topic_operations(context, topic.name, is_asked)))
     return response
+
+
+def _topic_operations(context: RequestContext, topic: str, is_asked: bool) -> int:
+    return context.operations_on(Resource.TOPIC, topic) if is_asked else NOT_ASKED
+
+
+def _cluster_operations(context: RequestContext) -> int:
+    if not context.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return 0
+    return context.operations_on(Resource.CLUSTER, CLUSTER_NAME)
 
 
 def address(core: Core, context: RequestContext) -> tuple[str, int]:
@@ -52,12 +62,21 @@ def address(core: Core, context: RequestContext) -> tuple[str, int]:
     return (found.host, found.port) if found else ("", -1)
 
 
-def _find_or_create(core: Core, asked: Any, *, may_create: bool) -> Topic:
+def rack(core: Core) -> str | None:
+    """Return the rack of this broker, None without one."""
+    return core.config.text("broker.rack") or None
+
+
+def _find_or_create(core: Core, context: RequestContext, asked: Any, *, may_create: bool) -> Topic:
+    """Return the topic; whether it exists is told only to those who may describe it. Raises LogflumeError."""
     if asked.topic_id != ZERO_UUID:
         topic = core.cluster.by_id.get(asked.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        context.require(Operation.DESCRIBE, Resource.TOPIC, topic.name)
         return topic
+    if asked.name is not None:
+        context.require(Operation.DESCRIBE, Resource.TOPIC, asked.name)
     topic = core.cluster.topics.get(asked.name)
     if topic is not None:
         return topic
@@ -66,6 +85,8 @@ def _find_or_create(core: Core, asked: Any, *, may_create: bool) -> Topic:
     check_topic_name(asked.name)
     if not may_create:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=asked.name)
+    if not context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+        context.require(Operation.CREATE, Resource.TOPIC, asked.name)
     return core.create_topic(asked.name, core.config.number("num.partitions"))
 
 
@@ -87,8 +108,10 @@ def _describe(core: Core, response: Any, topic: Topic, operations: int) -> Any:
 def describe_topic_partitions(core: Core, context: RequestContext, request: Any) -> Any:
     """Describe topics by name in pages of at most `response_partition_limit` partitions (KIP-966)."""
     response = messages.DescribeTopicPartitionsResponse()
-    names = sorted(each.name for each in request.topics) or sorted(core.cluster.topics)
-    left = max(1, min(request.response_partition_limit, 2000))
+    names = sorted(each.name for each in request.topics) or sorted(
+        name for name in core.cluster.topics if context.may(Operation.DESCRIBE, Resource.TOPIC, name)
+    )
+    left = max(1, min(request.response_partition_limit, core.config.number("max.request.partition.size.limit")))
     cursor = request.cursor
     for name in names:
         first = 0
@@ -99,13 +122,17 @@ def describe_topic_partitions(core: Core, context: RequestContext, request: Any)
         if left <= 0:
             response.next_cursor = response.Cursor(topic_name=name, partition_index=0)
             return response
-        answer = response.DescribeTopicPartitionsResponseTopic(name=name, topic_authorized_operations=TOPIC_OPERATIONS)
+        answer = response.DescribeTopicPartitionsResponseTopic(name=name)
         response.topics.append(answer)
+        if not context.may(Operation.DESCRIBE, Resource.TOPIC, name):
+            answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            continue
         topic = core.cluster.topics.get(name)
         if topic is None:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             continue
         answer.topic_id, answer.is_internal = topic.topic_id, topic.is_internal
+        answer.topic_authorized_operations = context.operations_on(Resource.TOPIC, name)
         last = min(topic.partition_count, first + left)
         answer.partitions = [_describe_partition(core, response, index) for index in range(first, last)]
         left -= last - first
@@ -138,7 +165,7 @@ def describe_cluster(core: Core, context: RequestContext, request: Any) -> Any:
         response.error_message = "this node answers as a broker; ask for endpoint type 1"
         return response
     host, port = address(core, context)
-    response.brokers.append(response.DescribeClusterBroker(broker_id=core.node_id, host=host, port=port))
+    response.brokers.append(response.DescribeClusterBroker(broker_id=core.node_id, host=host, port=port, rack=rack(core)))
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = _cluster_operations(context)
     return response

@@ -8,6 +8,7 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, messages
 from logflume.log.storage import OffsetOutOfRange
 
+from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import INTERNAL_TOPICS
 from .core import LEADER_EPOCH, Core, Partition
 from .seams import RequestContext
@@ -23,9 +24,13 @@ def list_offsets(core: Core, context: RequestContext, request: Any) -> Any:
     for topic in request.topics:
         out = response.ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(out)
+        is_allowed = context.may(Operation.DESCRIBE, Resource.TOPIC, topic.name)
         for each in topic.partitions:
             answer = response.ListOffsetsPartitionResponse(partition_index=each.partition_index)
             out.partitions.append(answer)
+            if not is_allowed:
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             partition = core.partition(topic.name, each.partition_index)
             answer.error_code = _refusal(partition, each.current_leader_epoch)
             if partition is None or answer.error_code:
@@ -71,12 +76,17 @@ def _refusal(partition: Partition | None, leader_epoch: int) -> int:
 def offset_for_leader_epoch(core: Core, context: RequestContext, request: Any) -> Any:
     """Tell where an epoch ended, for truncation detection (KIP-320)."""
     response = messages.OffsetForLeaderEpochResponse()
+    is_broker = context.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
     for topic in request.topics:
         out = response.OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(out)
+        is_allowed = is_broker or context.may(Operation.DESCRIBE, Resource.TOPIC, topic.topic)
         for each in topic.partitions:
             answer = response.EpochEndOffset(partition=each.partition)
             out.partitions.append(answer)
+            if not is_allowed:
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             partition = core.partition(topic.topic, each.partition)
             answer.error_code = _refusal(partition, each.current_leader_epoch)
             if partition is None or answer.error_code:
@@ -98,7 +108,9 @@ def delete_records(core: Core, context: RequestContext, request: Any) -> Any:
             answer = response.DeleteRecordsPartitionResult(partition_index=each.partition_index, low_watermark=-1)
             out.partitions.append(answer)
             partition = core.partition(topic.name, each.partition_index)
-            if partition is None:
+            if not context.may(Operation.DELETE, Resource.TOPIC, topic.name):
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif partition is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif topic.name in INTERNAL_TOPICS:
                 answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -7,9 +7,12 @@ repetition of something that itself repeats or branches, and more than three unb
 from __future__ import annotations
 
 import re
-from re import _constants as constants
-from re import _parser as parser
+from importlib import import_module
 from typing import Any
+
+constants: Any = import_module("re._constants")
+parser: Any = import_module("re._parser")
+"""How `re` itself reads an expression; no stubs describe these two modules."""
 
 LIMIT_CHARS = 1_024
 UNBOUNDED_REPEATS_MAX = 3

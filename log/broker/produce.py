@@ -16,6 +16,7 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.storage import AppendRefused, PartitionLog
 
+from .access import Operation, Resource
 from .cluster import INTERNAL_TOPICS
 from .compression import recompress
 from .core import LEADER_EPOCH, Core, Partition
@@ -46,6 +47,8 @@ class ProduceHandler:
     def produce(self, context: RequestContext, request: Any) -> Any:
         if request.acks not in (-1, 0, 1):
             return self._all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS)
+        if request.transactional_id is not None and not _may_use_transaction(context, request):
+            return self._all_failed(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         run = _Run(request.acks)
         for topic in request.topic_data:
             answers = []
@@ -110,6 +113,7 @@ class ProduceHandler:
     def _append(self, run: _Run, answer: Any, partition: Partition, records: Any) -> None:
         """Check what the storage does not, append, ask for the flush. Raises LogflumeError."""
         log = partition.log
+        self._core.disk_space.require_room(len(records))
         if log.config.is_compacted:
             _check_keys(records)
         if partition.compression_type != "producer":
@@ -146,6 +150,7 @@ class ProduceHandler:
             if found is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             name = found.name
+        context.require(Operation.WRITE, Resource.TOPIC, name)
         partition = self._core.partition(name, index)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name, partition=index)
@@ -213,6 +218,14 @@ class _Run:
         if self.acks == ACKS_NONE:
             return CLOSE_CONNECTION if self.has_failed else NO_RESPONSE
         return self.response
+
+
+def _may_use_transaction(context: RequestContext, request: Any) -> bool:
+    """Whether who asks may write with this transactional id; a request without transactional batches does not use it."""
+    if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+        return True
+    batches = (data.records for topic in request.topic_data for data in topic.partition_data)
+    return not any(b and len(b) > _CODEC_OFFSET and b[_CODEC_OFFSET] & TRANSACTIONAL_BIT for b in batches)
 
 
 def _ignore(error: Exception | None) -> None:

@@ -10,11 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from logflume.log.protocol import KafkaError
+
+from .access import UNRESTRICTED, Operation, Resource, Rights
+from .access.rights import allowed_operations
+
+ANONYMOUS = "User:ANONYMOUS"
+"""The principal of a connection that did not authenticate."""
+
 
 class RequestContext(NamedTuple):
     """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS.
 
-    A named tuple, as one is made for every request.
+    A named tuple, as one is made for every request. `rights` are those of principal and host; `Handlers.handle` puts them in.
     """
 
     api_key: int
@@ -23,8 +31,22 @@ class RequestContext(NamedTuple):
     client_id: str
     host: str
     connection_id: int
-    principal: str = "User:ANONYMOUS"
+    principal: str = ANONYMOUS
     listener: str = "PLAINTEXT"
+    rights: Rights = UNRESTRICTED
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """Whether who asks may do this to the resource of this name. A handler asks before it does or tells anything."""
+        return self.rights.allows(operation, resource, name)
+
+    def require(self, operation: Operation, resource: Resource, name: str) -> None:
+        """Raise KafkaError (TOPIC_AUTHORIZATION_FAILED or its like) unless `may`."""
+        if not self.rights.allows(operation, resource, name):
+            raise KafkaError(resource.refusal)
+
+    def operations_on(self, resource: Resource, name: str) -> int:
+        """Return the operations that are allowed, as a bit field by code (KIP-430)."""
+        return allowed_operations(self.rights, resource, name)
 
 
 NO_RESPONSE = None

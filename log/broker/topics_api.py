@@ -9,32 +9,54 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.protocol.classes import ZERO_UUID
 
+from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .config_specs import TOPIC_CONFIGS
 from .core import Core
 from .seams import RequestContext
 
-BROKER_DEFAULT = -1
+BROKER_DEFAULT = UNKNOWN = -1
 
 
 def create_topics(core: Core, context: RequestContext, request: Any) -> Any:
     """Create topics, or with `validate_only` say whether that would work."""
     response = messages.CreateTopicsResponse()
+    may_create_all = context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
     times = Counter(topic.name for topic in request.topics)
+    problem = _too_many(core, len(times))
     for name, count in times.items():
         answer = response.CreatableTopicResult(name=name, error_message=None)
         response.topics.append(answer)
         asked = next(topic for topic in request.topics if topic.name == name)
         try:
+            if problem:
+                raise problem
             if count > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in one request")
-            _create(core, asked, answer, response, is_dry=request.validate_only)
+            if not may_create_all:
+                context.require(Operation.CREATE, Resource.TOPIC, name)
+            configs = _create(core, asked, answer, is_dry=request.validate_only)
         except LogflumeError as error:
             _fail(answer, error)
+            continue
+        if context.may(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
+            answer.configs = _described(core, response, configs)
+        else:
+            answer.num_partitions = answer.replication_factor = UNKNOWN
+            answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return response
 
 
-def _create(core: Core, asked: Any, answer: Any, response: Any, *, is_dry: bool) -> None:
+def _described(core: Core, response: Any, configs: dict[str, str]) -> list[Any]:
+    return [
+        response.CreatableTopicConfigs(name=name, value=found.value, config_source=found.source)
+        for name in TOPIC_CONFIGS
+        for found in [core.config.lookup_topic(name, configs)]
+    ]
+
+
+def _create(core: Core, asked: Any, answer: Any, *, is_dry: bool) -> dict[str, str]:
+    """Create one topic unless it is dry; return its configs. Raises LogflumeError."""
     partition_count = _partition_count(core, asked)
     if not asked.assignments and asked.replication_factor not in (BROKER_DEFAULT, 1):
         raise KafkaError(
@@ -46,11 +68,7 @@ def _create(core: Core, asked: Any, answer: Any, response: Any, *, is_dry: bool)
     if not is_dry:
         answer.topic_id = core.create_topic(asked.name, partition_count, configs).topic_id
     answer.num_partitions, answer.replication_factor = partition_count, 1
-    answer.configs = [
-        response.CreatableTopicConfigs(name=name, value=found.value, config_source=found.source)
-        for name in TOPIC_CONFIGS
-        for found in [core.config.lookup_topic(name, configs)]
-    ]
+    return configs
 
 
 def _config_value(config: Any) -> str:
@@ -85,11 +103,16 @@ def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
     """Delete topics by name or (version 6) by id."""
     response = messages.DeleteTopicsResponse()
     asked = [(each.name, each.topic_id) for each in request.topics] or [(name, ZERO_UUID) for name in request.topic_names]
+    problem = _too_many(core, len(asked))
     for name, topic_id in asked:
         answer = response.DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(answer)
         try:
-            topic = _existing(core, name, topic_id)
+            if problem:
+                raise problem
+            topic = _deletable(core, context, name, topic_id, answer)
+            if not core.config.is_on("delete.topic.enable"):
+                raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
             if topic.is_internal:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic")
             core.delete_topic(topic)
@@ -98,6 +121,19 @@ def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
             continue
         answer.name, answer.topic_id = topic.name, topic.topic_id
     return response
+
+
+def _deletable(core: Core, context: RequestContext, name: str | None, topic_id: bytes, answer: Any) -> Topic:
+    """Return the topic to delete; its name is told only to those who may describe it. Raises KafkaError."""
+    may_delete_all = context.may(Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME)
+    if topic_id == ZERO_UUID and not may_delete_all:
+        context.require(Operation.DESCRIBE, Resource.TOPIC, name or "")
+    topic = _existing(core, name, topic_id)
+    if not may_delete_all:
+        if context.may(Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            answer.name = topic.name
+        context.require(Operation.DELETE, Resource.TOPIC, topic.name)
+    return topic
 
 
 def _existing(core: Core, name: str | None, topic_id: bytes) -> Topic:
@@ -115,10 +151,14 @@ def _existing(core: Core, name: str | None, topic_id: bytes) -> Topic:
 def create_partitions(core: Core, context: RequestContext, request: Any) -> Any:
     """Give topics more partitions, or with `validate_only` say whether that would work (KIP-195)."""
     response = messages.CreatePartitionsResponse()
+    problem = _too_many(core, len(request.topics))
     for asked in request.topics:
         answer = response.CreatePartitionsTopicResult(name=asked.name)
         response.results.append(answer)
         try:
+            if problem:
+                raise problem
+            context.require(Operation.ALTER, Resource.TOPIC, asked.name)
             topic = _existing(core, asked.name, ZERO_UUID)
             core.check_more_partitions(topic, asked.count)
             _check_new_assignments(core, topic, asked)
@@ -139,6 +179,15 @@ def _check_new_assignments(core: Core, topic: Topic, asked: Any) -> None:
         )
     for each in asked.assignments:
         _check_brokers(core, each.broker_ids)
+
+
+def _too_many(core: Core, topics: int) -> KafkaError | None:
+    """Return the error of a request with too many topics, None for any other."""
+    try:
+        core.check_request_size(topics)
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _fail(answer: Any, error: LogflumeError) -> None:

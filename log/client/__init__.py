@@ -1,17 +1,24 @@
 """The client of a log: `connect`, producers, consumers, admin, over TCP, a Unix socket or inside the process."""
 
+from .aio import AsyncAdmin, AsyncConsumer, AsyncLog, AsyncProducer, connect_async
 from .consumer import is_rebalance
-from .errors import ClientClosed, OffsetOutOfRange, ProducerFenced, TransactionMustAbort
+from .errors import ClientClosed, LogTruncated, OffsetOutOfRange, ProducerFenced, TransactionMustAbort
 from .log import Log, connect
 from .where import default_where
 
 __all__ = [
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncLog",
+    "AsyncProducer",
     "ClientClosed",
     "Log",
+    "LogTruncated",
     "OffsetOutOfRange",
     "ProducerFenced",
     "TransactionMustAbort",
     "connect",
+    "connect_async",
     "is_rebalance",
     "default_where",
 ]

@@ -70,6 +70,10 @@ class Accumulator:
         self._refusal: LogflumeError | None = None
         self._first_error: LogflumeError | None = None
 
+    def has_room(self) -> bool:
+        """Return whether at least half of the buffer is free."""
+        return self._used_bytes * 2 <= self._buffer_bytes
+
     def append(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers
     ) -> RecordFuture:

@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 from logflume.log.errors import InvalidInput, UnknownName
 from logflume.log.interfaces import GroupDescription, GroupMemberDescription, OffsetAndMetadata, TopicDescription
-from logflume.log.protocol import ErrorCode, KafkaError, codec, messages, tables
+from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, Cluster, TopicInfo
 from .loop import IoLoop
 from .offsets import EARLIEST, LATEST, by_topic, fetch_committed, list_offsets
 from .retry import with_retries
+from .subscription import decode_assignment
 
 T = TypeVar("T")
 
@@ -22,6 +23,7 @@ _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1
 _DYNAMIC_TOPIC_CONFIG = 1
 _VISIBLE_TIMEOUT_S = 15.0
+_DEAD = "Dead"
 
 
 class Admin:
@@ -348,25 +350,45 @@ class Admin:
         return groups
 
     async def _describe_group(self, group_id: str) -> GroupDescription:
+        """Ask for a classic group first: older brokers know no other."""
         request = messages.DescribeGroupsRequest(groups=[group_id])
         response = await self.to_coordinator(group_id, request, lambda r: r.groups[0].error_code)
         group = response.groups[0]
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return GroupDescription(group_id, "Dead", "", ())
+        is_unknown = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == _DEAD
+        if is_unknown:
+            return await self._describe_consumer_group(group_id)
         _check(group.error_code, f"group {group_id!r}")
         members = tuple(
-            GroupMemberDescription(m.member_id, m.group_instance_id, m.client_id, m.client_host, _assigned(m.member_assignment))
+            GroupMemberDescription(
+                m.member_id, m.group_instance_id, m.client_id, m.client_host, tuple(decode_assignment(m.member_assignment))
+            )
             for m in group.members
         )
         return GroupDescription(group_id, group.group_state, group.protocol_data, members)
 
-
-def _assigned(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """Parse a member's assignment (version, then ConsumerProtocolAssignment); empty when it is of another protocol."""
-    if len(data) < 2:
-        return ()
-    assignment = codec.decode_data("ConsumerProtocolAssignment", min(int.from_bytes(data[:2], "big"), 3), bytes(data[2:]))
-    return tuple(TopicPartition(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions)
+    async def _describe_consumer_group(self, group_id: str) -> GroupDescription:
+        request = messages.ConsumerGroupDescribeRequest(group_ids=[group_id])
+        try:
+            response = await self.to_coordinator(group_id, request, lambda r: r.groups[0].error_code)
+        except KafkaError as error:
+            if error.error is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            return GroupDescription(group_id, _DEAD, "", ())
+        group = response.groups[0]
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return GroupDescription(group_id, _DEAD, "", ())
+        _check(group.error_code, f"group {group_id!r}")
+        members = tuple(
+            GroupMemberDescription(
+                m.member_id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+            )
+            for m in group.members
+        )
+        return GroupDescription(group_id, group.group_state, group.assignor_name, members)
 
 
 def _is_internal(topic: TopicInfo) -> bool:

@@ -6,27 +6,14 @@ it had. `range` gives the same partition number of topics with equally many part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from logflume.log.errors import UnknownName
 from logflume.log.records import TopicPartition
 
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """A member and the topics it wants."""
-
-    member_id: str
-    instance_id: str | None
-    topics: frozenset[str]
-
-
-Assignment = dict[str, list[TopicPartition]]
-"""Member id -> its partitions."""
-
-Strategy = Callable[[Sequence[Subscription], Mapping[str, int]], Assignment]
+from .sticky import assign_cooperative_sticky
+from .subscription import Assignment, Strategy, Subscription, ordered
 
 
 def assign_range(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Assignment:
@@ -36,10 +23,10 @@ def assign_range(members: Sequence[Subscription], partition_counts: Mapping[str,
     >>> {m: [tp.partition for tp in tps] for m, tps in assign_range(members, {"t": 3}).items()}
     {'a': [0, 1], 'b': [2]}
     """
-    ordered = _ordered(members)
-    out: Assignment = {member.member_id: [] for member in ordered}
+    in_order = ordered(members)
+    out: Assignment = {member.member_id: [] for member in in_order}
     for topic in sorted(partition_counts):
-        wanting = [member for member in ordered if topic in member.topics]
+        wanting = [member for member in in_order if topic in member.topics]
         if not wanting:
             continue
         each, extra = divmod(partition_counts[topic], len(wanting))
@@ -53,21 +40,26 @@ def assign_range(members: Sequence[Subscription], partition_counts: Mapping[str,
 
 def assign_roundrobin(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Assignment:
     """All partitions of all topics are dealt out in turn; the spread is even when all members want the same topics."""
-    ordered = _ordered(members)
-    out: Assignment = {member.member_id: [] for member in ordered}
+    in_order = ordered(members)
+    out: Assignment = {member.member_id: [] for member in in_order}
     turn = 0
     for topic in sorted(partition_counts):
-        if not any(topic in member.topics for member in ordered):
+        if not any(topic in member.topics for member in in_order):
             continue
         for partition in range(partition_counts[topic]):
-            while topic not in ordered[turn % len(ordered)].topics:
+            while topic not in in_order[turn % len(in_order)].topics:
                 turn += 1
-            out[ordered[turn % len(ordered)].member_id].append(TopicPartition(topic, partition))
+            out[in_order[turn % len(in_order)].member_id].append(TopicPartition(topic, partition))
             turn += 1
     return out
 
 
-STRATEGIES: Mapping[str, Strategy] = MappingProxyType({"range": assign_range, "roundrobin": assign_roundrobin})
+COOPERATIVE = frozenset({"cooperative-sticky"})
+"""Strategies whose members go on reading what they have while the group rebalances."""
+
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
+    {"range": assign_range, "roundrobin": assign_roundrobin, "cooperative-sticky": assign_cooperative_sticky}
+)
 
 
 def strategy_of(name: str) -> Strategy:
@@ -75,7 +67,3 @@ def strategy_of(name: str) -> Strategy:
     if name not in STRATEGIES:
         raise UnknownName("assignment strategy", name, STRATEGIES)
     return STRATEGIES[name]
-
-
-def _ordered(members: Sequence[Subscription]) -> list[Subscription]:
-    return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id))

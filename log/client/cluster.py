@@ -121,6 +121,13 @@ class Cluster:
             return -1
         return info.partitions[partition.partition].leader
 
+    def leader_epoch_now(self, partition: TopicPartition) -> int:
+        """Return the epoch of the leader that `leader_now` gives, -1 if it is not known."""
+        info = self.topics.get(partition.topic)
+        if info is None or partition.partition >= len(info.partitions):
+            return -1
+        return info.partitions[partition.partition].leader_epoch
+
     def forget_topic(self, topic: str) -> None:
         """The cache turned out to be wrong about a topic."""
         self.topics.pop(topic, None)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.records import Chunk, TopicPartition
 
+from .classic import ClassicMembership
 from .cluster import GROUP, Cluster
+from .consumer_protocol import ConsumerProtocolMembership
 from .errors import ClientClosed
 from .fetcher import Fetched, Fetcher, PartitionState
-from .group import GroupMember
 from .loop import IoLoop
-from .offsets import fetch_committed
+from .membership import GROUP_PROTOCOLS, Interest, Membership, interest_in
+from .offsets import LATEST, fetch_committed, list_offsets
 from .retry import with_retries
 from .transport import Channel
 
@@ -46,9 +48,13 @@ class Consumer:
         fetch_max_wait_ms: int = 500,
         client_id: str = "logflume",
         assignment_strategies: Sequence[str] = ("range", "roundrobin"),
+        group_protocol: str = "classic",
+        server_assignor: str | None = None,
     ) -> None:
         if offset_reset not in OFFSET_RESETS:
             raise UnknownName("offset_reset", offset_reset, OFFSET_RESETS)
+        if group_protocol not in GROUP_PROTOCOLS:
+            raise UnknownName("group_protocol", group_protocol, GROUP_PROTOCOLS)
         if group_instance_id is not None and group_id is None:
             raise InvalidInput("group_instance_id needs a group_id")
         self._cluster = cluster
@@ -57,12 +63,11 @@ class Consumer:
         self._ready = threading.Condition()
         self._is_woken = False
         self._closed = False
-        self._topics: frozenset[str] = frozenset()
+        self._interest = Interest()
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
-        self._joining: Future[list[TopicPartition]] | None = None
 
-        async def start() -> tuple[list[Channel], Fetcher, GroupMember | None]:
+        async def start() -> tuple[list[Channel], Fetcher, Membership | None]:
             *fetch_channels, group_channel = channels = [cluster.transport.channel(client_id) for _ in range(3)]
             fetcher = Fetcher(
                 cluster,
@@ -74,15 +79,27 @@ class Consumer:
                 find_committed=self._find_committed,
                 ready=self._ready,
             )
-            member = None
-            if group_id is not None:
-                member = GroupMember(
+            member: Membership | None = None
+            if group_id is not None and group_protocol == "classic":
+                member = ClassicMembership(
                     cluster,
+                    loop,
                     group_channel,
                     group_id=group_id,
                     instance_id=group_instance_id,
                     strategies=assignment_strategies,
                     session_timeout_ms=session_timeout_ms,
+                    max_poll_interval_ms=max_poll_interval_ms,
+                    on_change=self._notify,
+                )
+            elif group_id is not None:
+                member = ConsumerProtocolMembership(
+                    cluster,
+                    loop,
+                    group_channel,
+                    group_id=group_id,
+                    instance_id=group_instance_id,
+                    assignor=server_assignor,
                     max_poll_interval_ms=max_poll_interval_ms,
                     on_change=self._notify,
                 )
@@ -97,27 +114,33 @@ class Consumer:
     # what to read
 
     def subscribe(
-        self, topics: Sequence[str], *, on_assigned: Callback | None = None, on_revoked: Callback | None = None
+        self,
+        topics: Sequence[str] = (),
+        *,
+        pattern: str | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
     ) -> None:
-        """Join the consumer group for these topics; the callbacks run inside `poll`, before records of a new assignment.
+        """Join the consumer group for these topics, and those whose whole name matches the regular expression `pattern`.
+
+        The callbacks run inside `poll`, before records of a new assignment. With a strategy or protocol that is not eager they
+        get what changes, else everything.
 
         Raises:
-            InvalidInput: without a group_id, or without topics.
+            InvalidInput: without a group_id, without topics, or with a pattern that is not one.
         """
         self._check_open()
-        if isinstance(topics, str) or not topics:
-            raise InvalidInput(f"expected a list of topics, found {topics!r}")
         member = self._need_group("subscribe")
-        self._topics = frozenset(topics)
+        self._interest = interest_in(topics, pattern)
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
-        member.needs_join = True
+        member.subscribe(self._interest)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without group management (offsets can be committed if there is a group_id)."""
         self._check_open()
-        if self._topics:
+        if self._interest:
             raise InvalidInput("the consumer is subscribed; a consumer either subscribes or is assigned")
-        self._set_assignment([TopicPartition(*tp) for tp in partitions])
+        self._read([TopicPartition(*tp) for tp in partitions])
 
     def assignment(self) -> tuple[TopicPartition, ...]:
         """Return the partitions being read now, sorted."""
@@ -139,8 +162,8 @@ class Consumer:
         self._check_open()
         deadline = time.monotonic() + timeout_s
         while True:
-            if self._member is not None and self._topics:
-                self._maintain_group(self._member, deadline)
+            if self._member is not None and self._interest:
+                self._member.maintain(self)
             chunks = self._take(max_records)
             if chunks:
                 return chunks
@@ -162,6 +185,27 @@ class Consumer:
         with self._ready:
             self._state(partition).move(offset)
         self._kick()
+
+    def seek_to_time(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Go on from the first record of each partition whose timestamp is at least the given ms, else from its end.
+
+        Returns the offsets.
+        """
+        self._check_open()
+
+        async def find() -> dict[TopicPartition, int]:
+            channel = self._cluster.channel
+            found = {tp: offset for tp, (offset, _) in (await list_offsets(self._cluster, channel, times_ms)).items()}
+            late = dict.fromkeys((tp for tp, offset in found.items() if offset < 0), LATEST)
+            ends = await list_offsets(self._cluster, channel, late) if late else {}
+            return found | {tp: offset for tp, (offset, _) in ends.items()}
+
+        for tp in times_ms:
+            self._state(tp)
+        offsets = self._loop.run(find(), timeout_s=CALL_TIMEOUT_S)
+        for tp, offset in offsets.items():
+            self.seek(tp, offset)
+        return offsets
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`; positions, membership and what was fetched ahead stay."""
@@ -210,17 +254,21 @@ class Consumer:
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
         """Commit the given offsets, or the positions of everything returned by `poll`.
 
-        Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS when the partitions may belong to
-        another member by now; the next `poll` joins again.
+        Raises KafkaError: one that `is_rebalance` tells, when the partitions may belong to another member by now; the next
+        `poll` joins again.
         """
         self._check_open()
         member = self._need_group("commit")
         if offsets is None:
             with self._ready:
-                offsets = {tp: OffsetAndMetadata(s.position) for tp, s in self._fetcher.states.items() if s.position is not None}
+                offsets = {
+                    tp: OffsetAndMetadata(state.position, leader_epoch=state.position_epoch)
+                    for tp, state in self._fetcher.states.items()
+                    if state.position is not None
+                }
         if not offsets:
             return
-        if self._topics and member.generation < 0:
+        if self._interest and not member.is_member:
             raise KafkaError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 f"this consumer is not a member of group {member.group_id!r} (any more); the next poll joins again",
@@ -263,11 +311,29 @@ class Consumer:
             for channel in self._channels:
                 channel.close()
 
-        if self._joining is not None:
-            self._joining.cancel()
         with contextlib.suppress(LogflumeError):
             self._loop.run(stop(), timeout_s=10.0)
         self.wakeup()
+
+    # what a membership does (`membership.Owner`)
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop reading these, then tell the application, which may still commit their positions; nothing for none."""
+        if not partitions:
+            return
+        leaving = tuple(sorted(partitions))
+        with self._ready:
+            for tp in leaving:
+                self._state(tp).is_paused = True
+        if self._on_revoked is not None:
+            self._on_revoked(leaving)
+        self._read(set(self.assignment()).difference(leaving))
+
+    def take_over(self, partitions: Collection[TopicPartition]) -> None:
+        """Read these too, and tell the application (also when there are none: the rebalance is over)."""
+        self._read({*self.assignment(), *partitions})
+        if self._on_assigned is not None:
+            self._on_assigned(tuple(sorted(partitions)))
 
     # inside
 
@@ -281,18 +347,20 @@ class Consumer:
                 break
             self._kick()
             chunk = fetched.chunk if fetched.chunk is not None else self._decode(fetched)
-            if count + len(chunk) > max_records:
+            is_whole = count + len(chunk) <= max_records
+            if not is_whole:
                 rest = chunk.slice(max_records - count, len(chunk))
                 chunk = chunk.slice(0, max_records - count)
                 with self._ready:
                     if fetched.epoch == fetched.state.epoch:
-                        kept = Fetched(fetched.state, fetched.epoch, fetched.size_bytes, None, chunk=rest)
+                        kept = replace(fetched, records=None, chunk=rest)
                         fetched.state.buffered_bytes += fetched.size_bytes
                         self._fetcher.completed.appendleft(kept)
             with self._ready:
                 if fetched.epoch != fetched.state.epoch:
                     continue
                 fetched.state.position = max(chunk.next_offset, fetched.state.position or 0)
+                fetched.state.position_epoch = fetched.leader_epoch if is_whole else -1
             chunks.append(chunk)
             count += len(chunk)
         return chunks
@@ -315,46 +383,10 @@ class Consumer:
                 state.move(state.position)
             raise
 
-    def _maintain_group(self, member: GroupMember, deadline: float) -> None:
-        """Do what the group asks for: revoke and join again, or take over a new assignment."""
-        self._loop.call(_touch, member, self._loop)
-        if member.failure is not None:
-            raise member.failure
-        if self._joining is None and member.needs_join:
-            self._revoke()
-            self._joining = self._loop.submit(member.join(self._topics))
-            self._joining.add_done_callback(lambda _: self._notify())
-        if self._joining is not None:
-            with self._ready:
-                while not self._joining.done() and not self._is_woken and deadline > time.monotonic():
-                    self._ready.wait(deadline - time.monotonic())
-        if self._joining is not None and self._joining.done():
-            joining, self._joining = self._joining, None
-            try:
-                assigned = joining.result()
-            except LogflumeError:
-                member.needs_join = True
-                raise
-            self._set_assignment(assigned)
-            if self._on_assigned is not None:
-                self._on_assigned(tuple(sorted(assigned)))
-
     def _has_group_news(self) -> bool:
-        member = self._member
-        if member is None or not self._topics:
-            return False
-        return member.needs_join or member.failure is not None or (self._joining is not None and self._joining.done())
+        return self._member is not None and bool(self._interest) and self._member.has_news()
 
-    def _revoke(self) -> None:
-        before = self.assignment()
-        with self._ready:
-            for state in self._fetcher.states.values():
-                state.is_paused = True
-        if before and self._on_revoked is not None:
-            self._on_revoked(before)
-        self._set_assignment([])
-
-    def _set_assignment(self, partitions: list[TopicPartition]) -> None:
+    def _read(self, partitions: Collection[TopicPartition]) -> None:
         with self._ready:
             self._fetcher.assign(partitions)
         self._kick()
@@ -383,7 +415,7 @@ class Consumer:
             raise UnknownName("assigned partition", f"{partition[0]}-{partition[1]}", known)
         return state
 
-    def _need_group(self, verb: str) -> GroupMember:
+    def _need_group(self, verb: str) -> Membership:
         if self._member is None:
             raise InvalidInput(f"{verb} needs a group: log.consumer(group_id=...)")
         return self._member
@@ -393,14 +425,12 @@ class Consumer:
             raise ClientClosed("the consumer was closed")
 
 
-def _touch(member: GroupMember, loop: IoLoop) -> None:
-    member.last_poll_s = loop.loop.time()
-
-
 def is_rebalance(error: LogflumeError) -> bool:
     """Return whether an offset commit failed because the group is rebalancing or has moved on without this member."""
     return isinstance(error, KafkaError) and error.error in (
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
     )

@@ -23,8 +23,8 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import Chunk, TopicPartition
 
 from .cluster import Cluster
-from .errors import OffsetOutOfRange
-from .offsets import EARLIEST, LATEST, by_topic, list_offsets
+from .errors import LogTruncated, OffsetOutOfRange
+from .offsets import EARLIEST, LATEST, by_topic, epoch_end, list_offsets
 from .retry import backoff_s
 from .transport import Channel
 
@@ -32,8 +32,11 @@ PARTITION_MIN_BYTES = 1024 * 1024
 CATCH_UP_WAIT_MS = 20
 """How long a fetch waits for data of idle partitions while the caller has yet to take the data of others."""
 
+TOLD_PAUSE_S = 1.0
+"""Between two tellings of an error that only the caller can mend."""
+
 _BATCH = struct.Struct(">qi")
-_LAST_DELTA = struct.Struct(">i")
+_INT = struct.Struct(">i")
 _log = logging.getLogger("logflume.client")
 
 
@@ -41,13 +44,17 @@ _log = logging.getLogger("logflume.client")
 class PartitionState:
     """Where reading of one partition stands.
 
-    `position`: next offset the caller gets, None until known. `fetch_position`: next offset to ask for. `epoch` changes with
-    each seek, so that answers to older requests are dropped.
+    `position`: next offset the caller gets, None until known; `position_epoch`: leader epoch of the record before it, -1 if it is
+    not known. `fetch_position`, `fetch_epoch`: the same of the next offset to ask for. `leader_epoch`: the leader's for which
+    `fetch_position` is known to be in its log. `epoch` changes with each seek, so that answers to older requests are dropped.
     """
 
     partition: TopicPartition
     position: int | None = None
+    position_epoch: int = -1
     fetch_position: int | None = None
+    fetch_epoch: int = -1
+    leader_epoch: int = -1
     epoch: int = 0
     is_paused: bool = False
     is_in_flight: bool = False
@@ -58,9 +65,11 @@ class PartitionState:
     end_offset: int = -1
     error: LogflumeError | None = None
 
-    def move(self, offset: int | None) -> None:
-        """Go on from `offset` (None: to be found out); what was fetched is dropped."""
+    def move(self, offset: int | None, leader_epoch: int = -1) -> None:
+        """Go on from `offset` (None: to be found out), behind a record of `leader_epoch`; what was fetched is dropped."""
         self.position = self.fetch_position = offset
+        self.position_epoch = self.fetch_epoch = leader_epoch
+        self.leader_epoch = -1
         self.epoch += 1
         self.buffered_bytes = 0
         self.error = None
@@ -68,12 +77,13 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer for one partition, not decoded, or the rest of a decoded one."""
+    """An answer for one partition, not decoded, or the rest of a decoded one; `leader_epoch` is that of its last batch."""
 
     state: PartitionState
     epoch: int
     size_bytes: int
     records: Any
+    leader_epoch: int
     aborted: tuple[tuple[int, int], ...] = ()
     chunk: Chunk | None = None
 
@@ -189,6 +199,9 @@ class Fetcher:
             if node < 0:
                 state.is_in_flight = True
                 self._start(self._find_leader(state))
+            elif not self._is_validated(state):
+                state.is_in_flight = True
+                self._start(self._validate(state))
             elif state.buffered_bytes and buffered >= self._max_bytes:
                 held_back.add(node)
             elif self._free_channel(node) >= 0:
@@ -197,6 +210,42 @@ class Fetcher:
             for state in states:
                 state.is_in_flight = True
         return by_node, held_back
+
+    def _is_validated(self, state: PartitionState) -> bool:
+        """Return whether the current leader may be asked from this position on: its log has it, or nothing can be compared."""
+        newest = self._cluster.leader_epoch_now(state.partition)
+        if state.fetch_epoch < 0 or newest <= state.fetch_epoch:
+            state.leader_epoch = max(newest, state.leader_epoch)
+        return newest <= state.leader_epoch
+
+    async def _validate(self, state: PartitionState) -> None:
+        """Ask a new leader where the epoch of our last record ends in its log: before our position if it lost some (KIP-320)."""
+        tp, epoch, position, last_epoch = state.partition, state.epoch, state.fetch_position, state.fetch_epoch
+        newest = self._cluster.leader_epoch_now(tp)
+        try:
+            end = await epoch_end(self._cluster, self._cluster.channel, tp, last_epoch, leader_epoch=newest)
+        except LogflumeError as error:
+            self._failed(state, error)
+        else:
+            assert position is not None, "only a known position is validated"
+            with self.lock:
+                if state.epoch == epoch and (end < 0 or end >= position):
+                    state.leader_epoch = newest
+                elif state.epoch == epoch:
+                    self._take_truncation(state, LogTruncated(tp, position, end))
+        finally:
+            state.is_in_flight = False
+        self.kick()
+
+    def _take_truncation(self, state: PartitionState, truncation: LogTruncated) -> None:
+        """Go on where the logs part, or stop and tell, as the reset policy says. Lock held."""
+        if self._offset_reset == "none":
+            state.error = truncation
+            state.not_before_s = asyncio.get_running_loop().time() + TOLD_PAUSE_S
+        else:
+            _log.warning("%s; going on at %d (offset_reset=%s)", truncation, truncation.diverges_at, self._offset_reset)
+            state.move(truncation.diverges_at)
+        self.lock.notify_all()
 
     def _free_channel(self, node: int) -> int:
         """Return the index of a channel without a request to this broker, -1 if there is none."""
@@ -238,7 +287,10 @@ class Fetcher:
                 for state, epoch in zip(states, epochs, strict=True):
                     offset = committed.get(state.partition)
                     if state.epoch == epoch:
-                        state.move(offset.offset if offset is not None else found[state.partition])
+                        if offset is not None:
+                            state.move(offset.offset, offset.leader_epoch)
+                        else:
+                            state.move(found[state.partition])
                 self.lock.notify_all()
         finally:
             for state in states:
@@ -282,7 +334,13 @@ class Fetcher:
             topic_class(
                 topic=topic,
                 partitions=[
-                    partition_class(partition=tp.partition, fetch_offset=positions[tp], partition_max_bytes=each) for tp in tps
+                    partition_class(
+                        partition=tp.partition,
+                        fetch_offset=positions[tp],
+                        partition_max_bytes=each,
+                        current_leader_epoch=self.states[tp].leader_epoch if tp in self.states else -1,
+                    )
+                    for tp in tps
                 ],
             )
             for topic, tps in by_topic(positions).items()
@@ -313,8 +371,8 @@ class Fetcher:
             self._failed(state, error)
 
     def _queue(self, state: PartitionState, answer: Any, offset: int) -> None:
-        after = offset_after(answer.records)
-        if after is None:
+        end = end_of(answer.records)
+        if end is None:
             tp = state.partition
             state.error = KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}", topic=tp.topic, partition=tp.partition
@@ -324,9 +382,10 @@ class Fetcher:
         aborted = (
             tuple((a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()) if self._read_committed else ()
         )
-        self.completed.append(Fetched(state, state.epoch, size, answer.records, aborted))
+        after, leader_epoch = end
+        self.completed.append(Fetched(state, state.epoch, size, answer.records, leader_epoch, aborted))
         state.buffered_bytes += size
-        state.fetch_position = max(after, offset)
+        state.fetch_position, state.fetch_epoch = max(after, offset), leader_epoch
 
     def _failed(self, state: PartitionState, error: LogflumeError) -> None:
         """Take a failure: look for the leader again, find a new position, or tell the caller."""
@@ -378,13 +437,13 @@ class Fetcher:
         task.add_done_callback(self._tasks.discard)
 
 
-def offset_after(records: Any) -> int | None:
-    """Return the offset after the last whole batch, reading only headers; None when there is no whole batch."""
+def end_of(records: Any) -> tuple[int, int] | None:
+    """Return the offset after the last whole batch and its leader epoch, reading only headers; None when no batch is whole."""
     position, end, after = 0, len(records), None
     while end - position >= 61:
         base_offset, length = _BATCH.unpack_from(records, position)
         if length < 49 or position + 12 + length > end:
             break
-        after = base_offset + _LAST_DELTA.unpack_from(records, position + 23)[0] + 1
+        after = base_offset + _INT.unpack_from(records, position + 23)[0] + 1, _INT.unpack_from(records, position + 12)[0]
         position += 12 + length
     return after

@@ -1,7 +1,7 @@
 """Membership in a classic consumer group: join, sync, heartbeat, leave. Runs on the I/O loop.
 
-The heartbeat goes on by itself; a rebalance only sets `needs_join`, and the consumer joins again from its next poll, after it
-has told the application that its partitions are revoked. A member that is not polled for `max_poll_interval_ms` leaves.
+The heartbeat goes on by itself; a rebalance only sets `needs_join`, and the consumer joins again from its next poll (see
+`classic.py`). A member that is not polled for `max_poll_interval_ms` leaves.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from logflume.log.errors import LogflumeError, TransportError, UnknownName
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
-from logflume.log.protocol import ErrorCode, KafkaError, codec, messages
+from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
-from .assignors import Subscription, strategy_of
+from .assignors import strategy_of
 from .cluster import GROUP, Cluster
-from .offsets import by_topic
+from .membership import Interest
+from .offsets import commit_offsets
 from .retry import backoff_s
+from .subscription import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from .transport import Channel
 
 PROTOCOL_TYPE = "consumer"
@@ -68,7 +70,9 @@ class GroupMember:
         self._session_timeout_ms = session_timeout_ms
         self._max_poll_interval_ms = max_poll_interval_ms
         self._on_change = on_change
+        self._interest = Interest()
         self._topics: frozenset[str] = frozenset()
+        self._owned: frozenset[TopicPartition] = frozenset()
         self._partition_counts: dict[str, int] = {}
         self._is_leader = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -76,10 +80,13 @@ class GroupMember:
     def metadata(self) -> GroupMetadata:
         return GroupMetadata(self.group_id, self.generation, self.member_id, self.instance_id)
 
-    async def join(self, topics: frozenset[str]) -> list[TopicPartition]:
-        """Join (again) and return the partitions assigned; waits for the others as long as the group's rebalance takes."""
+    async def join(self, interest: Interest, owned: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Join (again) and return the partitions assigned; waits for the others as long as the group's rebalance takes.
+
+        `owned`: what this member goes on reading meanwhile.
+        """
         self._stop_tasks()
-        self._topics, self.needs_join = topics, False
+        self._interest, self._owned, self.needs_join = interest, frozenset(owned), False
         attempt = 0
         while True:
             attempt += 1
@@ -101,37 +108,11 @@ class GroupMember:
 
         Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS when it is not current; others retried.
         """
-        topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
-        partition_class = messages.OffsetCommitRequest.OffsetCommitRequestPartition
-        topics = [
-            topic_class(
-                name=topic,
-                partitions=[
-                    partition_class(
-                        partition_index=tp.partition,
-                        committed_offset=offsets[tp].offset,
-                        committed_leader_epoch=offsets[tp].leader_epoch,
-                        committed_metadata=offsets[tp].metadata,
-                    )
-                    for tp in tps
-                ],
-            )
-            for topic, tps in by_topic(offsets).items()
-        ]
-        request = messages.OffsetCommitRequest(
-            group_id=self.group_id,
-            generation_id_or_member_epoch=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            topics=topics,
-        )
-        response = await self._channel.request(request, node=await self._cluster.coordinator(GROUP, self.group_id))
-        for topic in response.topics:
-            for p in topic.partitions:
-                if p.error_code:
-                    error = KafkaError(p.error_code, f"group {self.group_id!r}", topic=topic.name, partition=p.partition_index)
-                    self._note(error)
-                    raise error
+        try:
+            await commit_offsets(self._cluster, self._channel, self.metadata(), offsets)
+        except KafkaError as error:
+            self._note(error)
+            raise
 
     async def leave(self) -> None:
         """Stop heartbeats and, unless static, tell the coordinator, so that the others get the partitions at once."""
@@ -151,6 +132,9 @@ class GroupMember:
     # joining
 
     async def _join_once(self) -> list[TopicPartition]:
+        if self._interest.pattern is not None:
+            await self._cluster.refresh(None)
+        self._topics, self._partition_counts = self._wanted_now(), {}
         node = await self._cluster.coordinator(GROUP, self.group_id)
         response = await self._channel.request(
             self._join_request(), node=node, timeout_s=self._max_poll_interval_ms / 1000 + JOIN_MARGIN_S
@@ -177,8 +161,12 @@ class GroupMember:
         _raise(synced.error_code, self.group_id)
         return decode_assignment(synced.assignment)
 
+    def _wanted_now(self) -> frozenset[str]:
+        """Return the topics of interest as far as they are known; a pattern matches no internal topics."""
+        return self._interest.names(topic.name for topic in self._cluster.topics.values() if not topic.is_internal)
+
     def _join_request(self) -> Any:
-        subscription = codec.encode_data(messages.ConsumerProtocolSubscription(topics=sorted(self._topics)), 1)
+        subscription = encode_subscription(self._topics, self._owned, self.generation)
         protocol_class = messages.JoinGroupRequest.JoinGroupRequestProtocol
         return messages.JoinGroupRequest(
             group_id=self.group_id,
@@ -187,12 +175,12 @@ class GroupMember:
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[protocol_class(name=name, metadata=b"\x00\x01" + subscription) for name in self._strategies],
+            protocols=[protocol_class(name=name, metadata=subscription) for name in self._strategies],
         )
 
     async def _assign(self, response: Any) -> list[Any]:
         """As the leader, share the partitions of all topics that members want."""
-        members = [_subscription(m) for m in response.members]
+        members = [decode_subscription(m) for m in response.members]
         wanted = frozenset().union(*(m.topics for m in members))
         await self._cluster.refresh(wanted)
         counts = {name: count for name in wanted if (count := self._cluster.partition_count_now(name))}
@@ -252,14 +240,14 @@ class GroupMember:
             self._note(KafkaError(response.error_code, f"group {self.group_id!r}"))
 
     async def _watch_topics(self) -> None:
-        """As the leader, start a rebalance when a topic appears or gets more partitions."""
-        while self._is_leader and not self.needs_join:
+        """Start a rebalance when the pattern matches other topics and, as the leader, when a topic gets partitions."""
+        while (self._is_leader or self._interest.pattern is not None) and not self.needs_join:
             is_missing = any(count == 0 for count in self._partition_counts.values())
-            await asyncio.sleep(_MISSING_TOPIC_CHECK_S if is_missing else _TOPIC_CHECK_S)
+            await asyncio.sleep(_MISSING_TOPIC_CHECK_S if is_missing or self._interest.pattern is not None else _TOPIC_CHECK_S)
             with contextlib.suppress(LogflumeError):
-                await self._cluster.refresh(self._partition_counts)
+                await self._cluster.refresh(None if self._interest.pattern is not None else self._partition_counts)
                 now = {name: self._cluster.partition_count_now(name) or 0 for name in self._partition_counts}
-                if now != self._partition_counts:
+                if now != self._partition_counts or self._wanted_now() != self._topics:
                     self.needs_join = True
                     self._on_change()
 
@@ -288,28 +276,6 @@ class GroupMember:
         for task in self._tasks:
             task.cancel()
         self._tasks = []
-
-
-def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    """Return a member's assignment as the protocol type "consumer" writes it (version 0)."""
-    part_class = messages.ConsumerProtocolAssignment.TopicPartition
-    parts = [part_class(topic=t, partitions=[tp.partition for tp in tps]) for t, tps in by_topic(partitions).items()]
-    return b"\x00\x00" + codec.encode_data(messages.ConsumerProtocolAssignment(assigned_partitions=parts), 0)
-
-
-def decode_assignment(data: bytes | memoryview) -> list[TopicPartition]:
-    """Return the partitions of an assignment; empty bytes are no partitions."""
-    if len(data) < 2:
-        return []
-    version = int.from_bytes(data[:2], "big")
-    assignment = codec.decode_data("ConsumerProtocolAssignment", min(version, 3), bytes(data[2:]))
-    return [TopicPartition(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions]
-
-
-def _subscription(member: Any) -> Subscription:
-    version = int.from_bytes(member.metadata[:2], "big")
-    subscription = codec.decode_data("ConsumerProtocolSubscription", min(version, 3), bytes(member.metadata[2:]))
-    return Subscription(member.member_id, member.group_instance_id, frozenset(subscription.topics))
 
 
 def _raise(error_code: int, group_id: str) -> None:

@@ -94,10 +94,14 @@ class Log:
         fetch_max_wait_ms: int = 500,
         client_id: str = "logflume",
         assignment_strategies: Sequence[str] = ("range", "roundrobin"),
+        group_protocol: str = "classic",
+        server_assignor: str | None = None,
     ) -> Consumer:
         """Make a consumer; `offset_reset`: earliest, latest or none. Offsets are committed only by `commit` or in a transaction.
 
-        `assignment_strategies`: range and roundrobin, the preferred one first; the group uses one that all its members know.
+        `group_protocol`: "classic", where a member assigns by one of `assignment_strategies` (range, roundrobin and
+        cooperative-sticky, the preferred one first) that all members know; or "consumer" (KIP-848), where the broker assigns
+        by `server_assignor` (uniform, range; None: its default) and members hand over partitions without a common pause.
 
         Raises:
             InvalidInput, UnknownName: an option that cannot be.
@@ -116,6 +120,8 @@ class Log:
             fetch_max_wait_ms=fetch_max_wait_ms,
             client_id=client_id,
             assignment_strategies=assignment_strategies,
+            group_protocol=group_protocol,
+            server_assignor=server_assignor,
         )
         self._keep(made)
         return made

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from logflume.log.interfaces import OffsetAndMetadata
+from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
@@ -89,6 +89,24 @@ async def _ask(
     return found, error
 
 
+async def epoch_end(cluster: Cluster, channel: Channel, partition: TopicPartition, epoch: int, *, leader_epoch: int) -> int:
+    """Return the offset after the last record of `epoch` (or of the one before it) in the leader's log; -1: it cannot tell.
+
+    Raises KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH when `leader_epoch` is not the leader's.
+    """
+    request_class = messages.OffsetForLeaderEpochRequest
+    part = request_class.OffsetForLeaderPartition(
+        partition=partition.partition, current_leader_epoch=leader_epoch, leader_epoch=epoch
+    )
+    topics = [request_class.OffsetForLeaderTopic(topic=partition.topic, partitions=[part])]
+    request = request_class(replica_id=-1, topics=topics)
+    response = await channel.request(request, node=await cluster.leader(partition))
+    answer = response.topics[0].partitions[0]
+    if answer.error_code:
+        raise KafkaError(answer.error_code, topic=partition.topic, partition=partition.partition)
+    return int(answer.end_offset)
+
+
 async def fetch_committed(
     cluster: Cluster,
     channel: Channel,
@@ -126,6 +144,41 @@ async def fetch_committed(
         return found
 
     return await with_retries(attempt, timeout_s=timeout_s, on_failure=lambda _: cluster.forget_coordinator(GROUP, group_id))
+
+
+async def commit_offsets(
+    cluster: Cluster, channel: Channel, member: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> None:
+    """Commit offsets of a group as a member (or as nobody: generation -1). Raises KafkaError: the first refusal."""
+    topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
+    partition_class = messages.OffsetCommitRequest.OffsetCommitRequestPartition
+    topics = [
+        topic_class(
+            name=topic,
+            partitions=[
+                partition_class(
+                    partition_index=tp.partition,
+                    committed_offset=offsets[tp].offset,
+                    committed_leader_epoch=offsets[tp].leader_epoch,
+                    committed_metadata=offsets[tp].metadata,
+                )
+                for tp in tps
+            ],
+        )
+        for topic, tps in by_topic(offsets).items()
+    ]
+    request = messages.OffsetCommitRequest(
+        group_id=member.group_id,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        topics=topics,
+    )
+    response = await channel.request(request, node=await cluster.coordinator(GROUP, member.group_id))
+    for topic in response.topics:
+        for p in topic.partitions:
+            if p.error_code:
+                raise KafkaError(p.error_code, f"group {member.group_id!r}", topic=topic.name, partition=p.partition_index)
 
 
 def _committed(answer: Any) -> OffsetAndMetadata | None:

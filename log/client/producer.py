@@ -110,6 +110,10 @@ class Producer:
 
     # records
 
+    def can_queue(self, topic: str) -> bool:
+        """Return whether `send` and `send_chunk` to this topic would not wait now."""
+        return topic in self._cluster.topics and self._accumulator.has_room()
+
     def send(
         self,
         topic: str,

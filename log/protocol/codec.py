@@ -41,9 +41,13 @@ def decode_response(api_key: int, version: int, body: memoryview, *, is_exact: b
     return _decode_all(decoder, body, api_key, version) if is_exact else _decode(decoder, body, api_key, version)[0]
 
 
-def decode_data(name: str, version: int, body: Buffer) -> Any:
-    """Decode a message that travels inside others, such as `ConsumerProtocolSubscription`; raises DecodeError."""
-    return _decode_all(_decoder(name, version), memoryview(body), -1, version)
+def decode_data(name: str, version: int, body: Buffer, *, may_go_on: bool = False) -> Any:
+    """Decode a message that travels inside others, such as `ConsumerProtocolSubscription`; raises DecodeError.
+
+    `may_go_on`: bytes may follow, as in a later version of a message that begins with this one.
+    """
+    decoder, view = _decoder(name, version), memoryview(body)
+    return _decode(decoder, view, -1, version)[0] if may_go_on else _decode_all(decoder, view, -1, version)
 
 
 def encode_data(message: Any, version: int) -> bytes:

@@ -5,7 +5,20 @@ with start_embedded("./data") as broker:
 """
 
 from .addresses import Address, parse_address
+from .config_files import configured_data_dir, gather_configs, read_config_file
 from .embedded import EmbeddedBroker, start_embedded
+from .listeners import client_address
 from .shell import BrokerShell, unix_socket_path
 
-__all__ = ["Address", "BrokerShell", "EmbeddedBroker", "parse_address", "start_embedded", "unix_socket_path"]
+__all__ = [
+    "Address",
+    "BrokerShell",
+    "EmbeddedBroker",
+    "client_address",
+    "configured_data_dir",
+    "gather_configs",
+    "parse_address",
+    "read_config_file",
+    "start_embedded",
+    "unix_socket_path",
+]

@@ -5,18 +5,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from logflume.log.errors import InvalidInput, LogflumeError
+from logflume.log.errors import LogflumeError
 
 from .addresses import Address, parse_address
+from .config_files import configured_data_dir, gather_configs
 from .shell import BrokerShell
+
+DEFAULT_LISTEN = "127.0.0.1:9092"
 
 
 async def serve(
-    data_dir: str, *, listen: Sequence[Address], advertised: Address | None = None, configs: Mapping[str, str] | None = None
+    data_dir: str,
+    *,
+    listen: Sequence[Address] = (),
+    advertised: Address | None = None,
+    configs: Mapping[str, str] | None = None,
 ) -> None:
     """Serve a data directory until SIGTERM or SIGINT. Prints one line when ready. Raises as `BrokerShell.start`."""
     stopping = asyncio.Event()
@@ -31,34 +39,34 @@ async def serve(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and serve; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m logflume.log.server", description="A logflume broker, which speaks the Kafka protocol."
+        prog="python -m logflume.log.server",
+        description="A logflume broker, which speaks the Kafka protocol. "
+        "Settings: --config, then LOGFLUME_CONFIG_* variables, then --config-file, then the defaults.",
     )
-    parser.add_argument("--data", required=True, metavar="DIR", help="data directory, made if missing")
-    parser.add_argument("--listen", action="append", default=[], metavar="HOST:PORT", help="default: 127.0.0.1:9092")
+    parser.add_argument("--data", metavar="DIR", help="data directory, made if missing; default: log.dirs of the settings")
+    parser.add_argument(
+        "--listen", action="append", default=[], metavar="HOST:PORT", help=f"default: listeners of the settings, {DEFAULT_LISTEN}"
+    )
     parser.add_argument("--advertise", metavar="HOST:PORT", help="address told to clients, if it differs")
     parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config, Kafka's names")
+    parser.add_argument("--config-file", metavar="FILE", help="broker configs: properties as Kafka's, or .toml")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
+        configs = gather_configs(options.config_file, options.config, os.environ)
+        listen = options.listen or ([] if configs.get("listeners") else [DEFAULT_LISTEN])
         asyncio.run(
             serve(
-                options.data,
-                listen=[parse_address(text) for text in options.listen or ["127.0.0.1:9092"]],
+                options.data or configured_data_dir(configs),
+                listen=[parse_address(text) for text in listen],
                 advertised=parse_address(options.advertise) if options.advertise else None,
-                configs=dict(map(_parse_config, options.config)),
+                configs=configs,
             )
         )
     except LogflumeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _parse_config(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidInput(f"expected --config NAME=VALUE, found {text!r}")
-    return name, value
 
 
 if __name__ == "__main__":

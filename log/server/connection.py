@@ -16,10 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
-from logflume.log.broker.seams import CLOSE_CONNECTION, Reply, RequestContext
+from logflume.log.broker.seams import ANONYMOUS, CLOSE_CONNECTION, Reply, RequestContext
 from logflume.log.errors import DecodeError, LogflumeError
 from logflume.log.protocol import codec, frames, messages
 
+from .budget import MemoryBudget
 from .outbox import Outbox
 
 INITIAL_BUFFER_BYTES = 16 * 1024
@@ -51,7 +52,8 @@ class Connection:
     """A connection on the loop's thread.
 
     Invariants: responses leave in the order of their requests; bytes _start.._end of the buffer are received and not handled;
-    the socket is registered for writing exactly while the outbox is blocked.
+    the socket is registered for writing exactly while the outbox is blocked; nothing is read or handled while too many requests
+    wait for their answers, too much is unsent, or the next request has no room in the budget.
     """
 
     def __init__(
@@ -64,12 +66,17 @@ class Connection:
         host: str,
         listener: str,
         on_close: Callable[[Connection], None],
+        budget: MemoryBudget,
+        principal: str = ANONYMOUS,
     ) -> None:
-        self.connection_id = connection_id
-        self.active_s = loop.time()
-        """When something was last received or sent."""
+        self.connection_id, self.host = connection_id, host
+        self.active_s = self.sent_s = loop.time()
+        """When something was last received or sent; when something was last sent, or sending began to wait for the client."""
+        self.frame_began_s: float | None = None
+        """Since when a request is being received that is not complete, None without one."""
         self._sock, self._loop, self._handlers = sock, loop, handlers
-        self._host, self._listener, self._on_close = host, listener, on_close
+        self._listener, self._on_close, self._budget = listener, on_close, budget
+        self._principal = principal
         self._fd = sock.fileno()
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -77,6 +84,7 @@ class Connection:
         self._queue: deque[_Slot] = deque()
         self._outbox = Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
+        self._is_starved = False
         self._set_reading(is_on=True)
 
     @property
@@ -89,6 +97,10 @@ class Connection:
         """The client does not take what it was sent."""
         return self._is_writing
 
+    def late_s(self, now_s: float) -> float:
+        """Return how long the client has taken over the request that it is sending, 0 if none or if the broker made it wait."""
+        return now_s - self.frame_began_s if self.frame_began_s is not None and self._is_reading else 0.0
+
     def drain(self) -> None:
         """Read no more; close as soon as every request that was read is answered."""
         self._is_draining = True
@@ -100,12 +112,13 @@ class Connection:
         """Close at once; answers still due are dropped. Idempotent."""
         if self._is_closed:
             return
-        _log.log(level, "closed the connection of %s: %s", self._host, reason)
+        _log.log(level, "closed the connection of %s: %s", self.host, reason)
         self._set_reading(is_on=False)
         if self._is_writing:
             self._loop.remove_writer(self._fd)
         self._is_closed = True
         self._queue.clear()
+        self._budget.forget(self)
         self._sock.close()
         self._handlers.connection_closed(self.connection_id)
         self._on_close(self)
@@ -115,6 +128,8 @@ class Connection:
             return
         self._is_reading = is_on
         if is_on:
+            if self.frame_began_s is not None:
+                self.frame_began_s = self._loop.time()
             self._loop.add_reader(self._fd, self._readable)
         else:
             self._loop.remove_reader(self._fd)
@@ -142,14 +157,20 @@ class Connection:
             if received < len(room) or not self._is_reading:
                 break
         self.active_s = self._loop.time()
+        if self._end == self._start:
+            self.frame_began_s = None
+        elif self.frame_began_s is None:
+            self.frame_began_s = self.active_s
         self._flush()
 
     def _handle_frames(self) -> None:
-        """Handle every complete frame in the buffer; make room for the next one. Raises DecodeError."""
-        view = self._view
+        """Handle the complete frames in the buffer; make room for the next one. Raises DecodeError."""
+        view, limit = self._view, self._handlers.core.config.number("socket.request.max.bytes")
         while self._end - self._start >= 4 and not self._is_closed:
+            if self._is_full():
+                self._set_reading(is_on=False)
+                return
             size: int = _SIZE.unpack_from(view, self._start)[0]
-            limit = self._handlers.core.config.number("socket.request.max.bytes")
             if not 8 <= size <= limit:
                 raise DecodeError(f"a frame of {size} bytes: expected 8 to {limit} (socket.request.max.bytes)")
             begin = self._start + 4
@@ -157,21 +178,40 @@ class Connection:
                 self._make_room(size + 4)
                 break
             self._start = begin + size
+            self.frame_began_s = None
             self._handle(view[begin : begin + size])
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._buffer) > KEPT_BUFFER_BYTES:
-                self._replace_buffer(INITIAL_BUFFER_BYTES)
+            if len(self._buffer) > KEPT_BUFFER_BYTES or self._budget.is_wanted:
+                self.give_back()
         elif len(self._buffer) - self._end < 4:
             self._make_room(INITIAL_BUFFER_BYTES)
 
     def _make_room(self, frame_bytes: int) -> None:
-        """Make room for the frame at _start: move it to the front; grow, at most fourfold, so that a lie costs no memory."""
+        """Make room for the frame at _start: move it to the front; grow, at most fourfold, so that a lie costs no memory.
+
+        If there is no room in the budget, reading stops until there is.
+        """
         if len(self._buffer) - self._start >= frame_bytes:
             return
         wanted = max(frame_bytes, min(ROOM_FOR_FRAMES * frame_bytes, ROOM_BYTES))
         received = self._end - self._start
-        self._replace_buffer(max(len(self._buffer), min(wanted, max(4 * received, INITIAL_BUFFER_BYTES))))
+        size_bytes = max(len(self._buffer), min(wanted, max(4 * received, INITIAL_BUFFER_BYTES)))
+        self._is_starved = size_bytes > len(self._buffer) and not self._budget.may_grow(self, size_bytes - len(self._buffer))
+        if self._is_starved:
+            self._set_reading(is_on=False)
+            return
+        self._replace_buffer(size_bytes)
+        self._count_held()
+
+    def give_back(self) -> None:
+        """Give back a receive buffer that is empty."""
+        if self._start == self._end and len(self._buffer) > INITIAL_BUFFER_BYTES:
+            self._replace_buffer(INITIAL_BUFFER_BYTES)
+            self._count_held()
+
+    def _count_held(self) -> None:
+        self._budget.set_held(self, len(self._buffer) - INITIAL_BUFFER_BYTES + self._outbox.pending_bytes)
 
     def _replace_buffer(self, size_bytes: int) -> None:
         unhandled = self._view[self._start : self._end]
@@ -197,9 +237,10 @@ class Connection:
                 version,
                 header.correlation_id,
                 header.client_id or "",
-                self._host,
+                self.host,
                 self.connection_id,
-                listener=self._listener,
+                self._principal,
+                self._listener,
             ),
             request,
         )
@@ -211,8 +252,6 @@ class Connection:
             slot = _Slot()
             self._queue.append(slot)
             outcome.then(lambda response: self._answer_later(slot, response, version, header.correlation_id))
-            if len(self._queue) >= MAX_IN_FLIGHT:
-                self._set_reading(is_on=False)
         else:
             self._answer(frames.response_frame(outcome, version, header.correlation_id))
 
@@ -273,6 +312,7 @@ class Connection:
             self.close(str(error), level=logging.ERROR)
             return
         if self._is_writing or (not self._outbox and not self._is_draining):
+            self._count_held()
             self._resume()
             return
         self._send()
@@ -283,7 +323,8 @@ class Connection:
         except (OSError, LogflumeError) as error:
             self.close(str(error))
             return
-        self.active_s = self._loop.time()
+        self.active_s = self.sent_s = self._loop.time()
+        self._count_held()
         if is_done and self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
@@ -296,7 +337,37 @@ class Connection:
         self._resume()
 
     def _resume(self) -> None:
-        """Read on unless too much is waiting to be answered or sent."""
-        if not self._is_draining:
-            is_full = len(self._queue) >= MAX_IN_FLIGHT or self._outbox.pending_bytes >= MAX_PENDING_BYTES
-            self._set_reading(is_on=not is_full)
+        """Read on unless too much is waiting to be answered or sent; what was received meanwhile is handled first."""
+        if self._is_reading or self._is_draining or self._is_closed or self._is_starved or self._is_full():
+            return
+        if self._start != self._end:
+            self._loop.call_soon(self._handle_received)
+        else:
+            self._set_reading(is_on=True)
+
+    def resume(self) -> None:
+        """Ask for room in the budget again, then read on."""
+        if self._is_starved:
+            self._loop.call_soon(self._handle_received)
+
+    def _handle_received(self) -> None:
+        """Handle what is in the buffer although nothing new came, then read on if there is room."""
+        self._is_starved = False
+        if self._is_closed or self._is_reading or self._is_draining or self._is_full():
+            return
+        self._set_reading(is_on=True)
+        try:
+            self._handle_frames()
+        except LogflumeError as error:
+            self.close(str(error), level=logging.WARNING)
+            return
+        self._flush()
+
+    def _is_full(self) -> bool:
+        """Whether too many requests wait for their answers, or too many bytes to be sent."""
+        pending_bytes = self._outbox.pending_bytes
+        return (
+            len(self._queue) >= MAX_IN_FLIGHT
+            or pending_bytes >= MAX_PENDING_BYTES
+            or (pending_bytes > 0 and self._budget.is_used_up)
+        )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from logflume.log.broker.access import OWNER
 from logflume.log.broker.handlers import require_handled
 from logflume.log.broker.seams import CLOSE_CONNECTION, Reply, RequestContext
 from logflume.log.errors import TransportError
@@ -44,7 +45,7 @@ class EmbeddedBroker:
         Raises (or the future does): UnknownName, KafkaError UNSUPPORTED_VERSION, TransportError once the broker is closed.
         """
         key = require_handled(self._shell.handlers, api_name, version)
-        context = RequestContext(key, version, 0, client_id, "embedded", _EMBEDDED_CONNECTION, listener=UNIX_LISTENER)
+        context = RequestContext(key, version, 0, client_id, "embedded", _EMBEDDED_CONNECTION, OWNER, UNIX_LISTENER)
         future: Future[Any] = Future()
         if self._is_closed:
             raise TransportError("the embedded broker is closed; open the log again")

@@ -8,18 +8,27 @@ import itertools
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 
+from logflume.log.broker.access import OWNER
 from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.seams import ANONYMOUS
 from logflume.log.errors import TransportError
 
 from .addresses import WILDCARDS, Address
+from .admission import Admission
+from .budget import MemoryBudget
 from .connection import Connection
 
-BACKLOG = 1024
 SWEEP_INTERVAL_S = 5.0
-STALLED_AFTER_S = 60.0
-"""A client that takes nothing of what it was sent for so long is cut off."""
+KEPT_IDLE_S = 10.0
+"""A connection that was quiet for so long gives its large receive buffer back."""
+SWEEP_SETTINGS = (
+    "connections.max.idle.ms",
+    "logflume.request.receive.timeout.ms",
+    "logflume.response.send.timeout.ms",
+)
 _log = logging.getLogger("logflume.server")
 
 
@@ -34,6 +43,11 @@ class Listener:
         self._loop, self._handlers, self._addresses = loop, handlers, addresses
         self._sockets: list[tuple[socket.socket, str]] = []
         self._connections: dict[int, Connection] = {}
+        config = handlers.core.config
+        self._config = config
+        self.admission = Admission(config)
+        self._told_refused: Counter[str] = Counter()
+        self.budget = MemoryBudget(lambda: config.number("queued.max.request.bytes"))
         self._ids = itertools.count(1)
         self._sweep_handle = loop.call_later(self._sweep_interval_s(), self._sweep)
         self._on_drained: Callable[[], None] | None = None
@@ -44,7 +58,7 @@ class Listener:
 
     def listen(self, name: str, address: Address, *, advertised: Address | None = None) -> Address:
         """Bind and listen; return the address with the port that was bound. Raises TransportError."""
-        sock = _bind(address)
+        sock = _bind(address, backlog=self._config.number("socket.listen.backlog.size"))
         sock.setblocking(False)
         bound = address if address.unix_path is not None else Address(address.host, sock.getsockname()[1])
         self._addresses[name] = advertised or bound
@@ -56,6 +70,10 @@ class Listener:
     def _accept(self, listening: socket.socket, name: str, is_per_interface: bool) -> None:
         """Accept what is waiting, up to a bound per turn."""
         for _ in range(64):
+            pause_s = self.admission.pause_s(self._loop.time())
+            if pause_s:
+                self._pause(listening, name, is_per_interface, pause_s)
+                return
             try:
                 sock, peer = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -63,19 +81,19 @@ class Listener:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     _log.error("cannot accept a connection: %s; raise the limit of open files (ulimit -n)", error.strerror)
-                    self._pause(listening, name, is_per_interface)
+                    self._pause(listening, name, is_per_interface, 1.0)
                 return
-            if len(self._connections) >= self._handlers.core.config.number("max.connections"):
-                _log.warning("refused a connection: max.connections are open")
+            host = peer[0] if sock.family != socket.AF_UNIX else "unix"
+            if not self.admission.admit(host):
                 sock.close()
                 continue
             sock.setblocking(False)
             own_name = name
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._set_buffers(sock)
                 if is_per_interface:
                     own_name = self._interface(name, sock)
-            host = peer[0] if sock.family != socket.AF_UNIX else "unix"
             connection_id = next(self._ids)
             self._connections[connection_id] = Connection(
                 sock,
@@ -85,7 +103,15 @@ class Listener:
                 host=host,
                 listener=own_name,
                 on_close=self._closed,
+                budget=self.budget,
+                principal=OWNER if sock.family == socket.AF_UNIX else ANONYMOUS,
             )
+
+    def _set_buffers(self, sock: socket.socket) -> None:
+        for name, option in (("socket.receive.buffer.bytes", socket.SO_RCVBUF), ("socket.send.buffer.bytes", socket.SO_SNDBUF)):
+            size_bytes = self._config.number(name)
+            if size_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
 
     def _interface(self, name: str, sock: socket.socket) -> str:
         """Return a listener name whose address is the local one that this client reached, for listeners on all interfaces."""
@@ -94,8 +120,8 @@ class Listener:
         self._addresses.setdefault(own_name, Address(host, port))
         return own_name
 
-    def _pause(self, listening: socket.socket, name: str, is_per_interface: bool) -> None:
-        """Stop accepting for a second: without descriptors the socket would stay readable and spin."""
+    def _pause(self, listening: socket.socket, name: str, is_per_interface: bool, pause_s: float) -> None:
+        """Stop accepting for a while: without descriptors or at the bound on new ones the socket would spin."""
         fd = listening.fileno()
         self._loop.remove_reader(fd)
 
@@ -103,27 +129,36 @@ class Listener:
             if listening.fileno() == fd:
                 self._loop.add_reader(fd, self._accept, listening, name, is_per_interface)
 
-        self._loop.call_later(1.0, resume)
+        self._loop.call_later(pause_s, resume)
 
     def _closed(self, connection: Connection) -> None:
-        self._connections.pop(connection.connection_id, None)
+        if self._connections.pop(connection.connection_id, None) is not None:
+            self.admission.left(connection.host)
         if not self._connections and self._on_drained is not None:
             self._on_drained()
 
     def _sweep(self) -> None:
-        """Close connections that did nothing for too long."""
+        """Close connections that did nothing for too long, or too little; say who was refused since the last time."""
         self._sweep_handle = self._loop.call_later(self._sweep_interval_s(), self._sweep)
         now_s = self._loop.time()
-        idle_s = self._handlers.core.config.number("connections.max.idle.ms") / 1000
+        idle_s, receive_s, send_s = (self._config.number(name) / 1000 for name in SWEEP_SETTINGS)
         for connection in list(self._connections.values()):
             quiet_s = now_s - connection.active_s
-            if connection.is_idle and quiet_s > idle_s:
+            if connection.is_stalled and now_s - connection.sent_s > send_s:
+                connection.close("it does not read its responses (logflume.response.send.timeout.ms)", level=logging.WARNING)
+            elif connection.late_s(now_s) > receive_s:
+                connection.close("it sends a request too slowly (logflume.request.receive.timeout.ms)", level=logging.WARNING)
+            elif connection.is_idle and quiet_s > idle_s:
                 connection.close("idle for connections.max.idle.ms")
-            elif connection.is_stalled and quiet_s > STALLED_AFTER_S:
-                connection.close("the client does not read its responses", level=logging.WARNING)
+            elif quiet_s > KEPT_IDLE_S:
+                connection.give_back()
+        for setting, count in self.admission.refused.items():
+            if count > self._told_refused[setting]:
+                _log.warning("refused %d connections: %s is reached", count - self._told_refused[setting], setting)
+                self._told_refused[setting] = count
 
     def _sweep_interval_s(self) -> float:
-        return min(SWEEP_INTERVAL_S, self._handlers.core.config.number("connections.max.idle.ms") / 1000)
+        return min(SWEEP_INTERVAL_S, *(self._config.number(name) / 1000 for name in SWEEP_SETTINGS))
 
     def stop_accepting(self) -> None:
         for sock, name in self._sockets:
@@ -149,7 +184,7 @@ class Listener:
             connection.close("the broker is stopping")
 
 
-def _bind(address: Address) -> socket.socket:
+def _bind(address: Address, *, backlog: int) -> socket.socket:
     path = address.unix_path
     try:
         if path is not None:
@@ -161,7 +196,7 @@ def _bind(address: Address) -> socket.socket:
             sock = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((address.host, address.port))
-        sock.listen(BACKLOG)
+        sock.listen(backlog)
     except OSError as error:
         raise TransportError(f"cannot listen on {address}: {error.strerror or error}; choose another address or port") from error
     return sock

@@ -19,13 +19,10 @@ from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address
 from .listener import Listener
+from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .runtime import LoopTimers, SystemClock
 
-CHECKPOINT_INTERVAL_S = 60.0
-COMPACTION_INTERVAL_S = 15.0
-SMALL_COMPACTION_BYTES = 4 << 20
-SMALL_COMPACTION_ROUNDS = 40
-"""Logs with less than SMALL_COMPACTION_BYTES to compact have their turn every so many rounds (ten minutes)."""
+DISK_CHECK_INTERVAL_S = 1.0
 CHECKPOINT_PAUSE_S = 0.05
 UNIX_LISTENER = "UNIX"
 _log = logging.getLogger("logflume.server")
@@ -46,7 +43,6 @@ class BrokerShell:
         self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
         self._cleaner = Cleaner()
         self._compaction: asyncio.Task[None] | None = None
-        self._compaction_rounds = 0
 
     @classmethod
     async def start(
@@ -61,18 +57,22 @@ class BrokerShell:
         """Open the data directory and serve it; on return every port accepts.
 
         Args:
-            listen: TCP or Unix addresses; port 0 takes a free one.
+            listen: TCP or Unix addresses; port 0 takes a free one. Without any, the config `listeners` counts.
+            advertised: told to clients of every listener, in place of `advertised.listeners`.
             has_unix_socket: also listen on a Unix socket in the data directory, for processes that join (D3).
 
         Raises:
             DataDirLocked, StorageError, CorruptLog: the directory cannot be used.
             TransportError: an address cannot be listened on.
+            InvalidInput: the listeners do not fit together.
             KafkaError: INVALID_CONFIG.
         """
         loop = asyncio.get_running_loop()
-        listeners = ",".join(map(str, listen))
-        own = {"log.dirs": path, "listeners": listeners, "advertised.listeners": str(advertised) if advertised else listeners}
-        config = BrokerConfig({**(configs or {}), **own})
+        given = dict(configs or {})
+        if listen or "listeners" not in given:
+            given["listeners"] = named_addresses(listen)
+        config = BrokerConfig(given | {"log.dirs": path})
+        plans = plan_listeners(config, advertised=advertised)
         disk = OsDisk()
         data_dir = DataDir.open(path, disk=disk, node_id=config.number("node.id"))
         flusher = FlushScheduler(loop)
@@ -89,7 +89,7 @@ class BrokerShell:
                 addresses=addresses,
             )
             shell = cls(loop, data_dir, core, flusher)
-            shell._listen(addresses, listen, advertised, has_unix_socket=has_unix_socket)
+            shell._listen(addresses, plans, has_unix_socket=has_unix_socket)
         except BaseException:
             if shell is not None:
                 await shell.stop()
@@ -99,18 +99,17 @@ class BrokerShell:
             raise
         if config.text("logflume.flush") != "fsync":
             _log.warning("logflume.flush=os: acknowledged records are with the operating system, a power cut can lose them")
-        shell._every(CHECKPOINT_INTERVAL_S, shell._checkpoint)
+        shell._every(config.number("log.flush.offset.checkpoint.interval.ms") / 1000, shell._checkpoint)
+        shell._every(DISK_CHECK_INTERVAL_S, core.disk_space.check)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
-        shell._every(COMPACTION_INTERVAL_S, shell._compact)
+        if config.is_on("log.cleaner.enable"):
+            shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)
         return shell
 
-    def _listen(
-        self, addresses: dict[str, Address], listen: Sequence[Address], advertised: Address | None, *, has_unix_socket: bool
-    ) -> None:
+    def _listen(self, addresses: dict[str, Address], plans: Sequence[ListenerPlan], *, has_unix_socket: bool) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
-        for index, address in enumerate(listen):
-            name = "PLAINTEXT" if index == 0 else f"PLAINTEXT{index + 1}"
-            self.addresses.append(self._listener.listen(name, address, advertised=advertised))
+        for plan in plans:
+            self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised))
         if has_unix_socket:
             unix = Address(UNIX_PREFIX + unix_socket_path(self.data_dir.path), 0)
             self.addresses.append(self._listener.listen(UNIX_LISTENER, unix))
@@ -152,16 +151,16 @@ class BrokerShell:
             self._compaction = self._loop.create_task(self._clean())
 
     async def _clean(self) -> None:
-        self._compaction_rounds += 1
-        min_bytes = 0 if self._compaction_rounds % SMALL_COMPACTION_ROUNDS == 0 else SMALL_COMPACTION_BYTES
-        for log in [partition.log for partition in self.core.partitions.values()]:
-            try:
-                for directory, freed_bytes in (
-                    await self._cleaner.clean([log], now_ms=self.core.clock.wall_ms(), min_bytes=min_bytes)
-                ).items():
-                    _log.info("compacted %s: %d bytes freed", directory, freed_bytes)
-            except (LogflumeError, OSError) as error:
-                _log.error("%s", error)
+        logs = [partition.log for partition in self.core.partitions.values()]
+        try:
+            cleaned = await self._cleaner.clean(logs, now_ms=self.core.clock.wall_ms())
+        except OSError as error:
+            _log.error("cannot start the process that compacts: %s", error)
+            return
+        for directory, freed_bytes in cleaned.freed_bytes.items():
+            _log.info("compacted %s: %d bytes freed", directory, freed_bytes)
+        for failure in cleaned.errors:
+            _log.error("%s", failure)
 
     def _checkpoint(self) -> None:
         """Move recovery points up, so that a crash leaves little to scan: what changed, one partition at a time with pauses."""

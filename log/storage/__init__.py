@@ -1,6 +1,6 @@
 """Storage: segments with indexes, producer state, group-commit durability, the data directory."""
 
-from .cleaner import Cleaner
+from .cleaner import Cleaned, Cleaner
 from .compaction import CompactionPlan, CompactionResult, run_compaction
 from .config import LogConfig
 from .datadir import DataDir, Holder
@@ -15,6 +15,7 @@ __all__ = [
     "AbortedTransaction",
     "AppendInfo",
     "AppendRefused",
+    "Cleaned",
     "Cleaner",
     "CompactionPlan",
     "CompactionResult",

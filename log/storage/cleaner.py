@@ -1,17 +1,27 @@
-"""Compacts the logs of a broker, one after the other, each in a process of its own."""
+"""Compacts the logs of a broker, one after the other, in one process of its own for all that are due at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
 from logflume.log.errors import StorageError
 
+from .compact import LENGTH, Reply
 from .compaction import CompactionPlan, CompactionResult
 from .partition import PartitionLog
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What a round did: bytes freed per directory, and the logs that are damaged or that the disk refused, left as they are."""
+
+    freed_bytes: dict[str, int] = field(default_factory=dict)
+    errors: list[StorageError] = field(default_factory=list)
 
 
 class Cleaner:
@@ -22,43 +32,64 @@ class Cleaner:
         self._is_closed = False
         self._lock = asyncio.Lock()
 
-    async def clean(self, logs: Iterable[PartitionLog], *, now_ms: int, min_bytes: int = 0) -> dict[str, int]:
-        """Compact each log that is due; return the bytes freed per directory. A second call meanwhile does nothing.
-
-        Logs with less than `min_bytes` that were never compacted are left for another time: a process is not worth it.
-
-        Raises:
-            StorageError: a log is damaged or the disk refused; that log is left as it is.
-        """
-        freed: dict[str, int] = {}
+    async def clean(self, logs: Iterable[PartitionLog], *, now_ms: int) -> Cleaned:
+        """Compact each log that is due. A second call meanwhile does nothing."""
+        cleaned = Cleaned()
         if self._lock.locked():
-            return freed
+            return cleaned
         async with self._lock:
             for log in list(logs):
                 plan = None if self._is_closed else log.compaction_plan(now_ms)
-                if plan is not None and dirty_bytes(plan) >= min_bytes:
-                    result = await self._run(plan)
-                    if result is not None:
-                        freed[log.directory] = log.finish_compaction(result)
-        return freed
+                if plan is not None:
+                    try:
+                        result = await self._run(plan)
+                        if result is not None:
+                            cleaned.freed_bytes[log.directory] = log.finish_compaction(result)
+                    except StorageError as error:
+                        cleaned.errors.append(error)
+            await self._end()
+        return cleaned
 
     async def _run(self, plan: CompactionPlan) -> CompactionResult | None:
-        """Run the plan in a process; None if the cleaner was closed meanwhile."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            f"{__package__}.compact",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        output, errors = await self._process.communicate(msgspec.json.encode(plan))
-        status, self._process = self._process.returncode, None
-        if self._is_closed:
-            return None
-        if status:
-            raise StorageError(f"cannot compact {plan.directory}: {errors.decode(errors='replace').strip()[-2000:]}")
-        return msgspec.json.decode(output, type=CompactionResult)
+        """Have the process run the plan; None if the cleaner was closed meanwhile. Raises StorageError."""
+        process = self._process
+        if process is None:
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                f"{__package__}.compact",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            if self._is_closed:
+                return None
+            message = msgspec.json.encode(plan)
+            process.stdin.write(LENGTH.pack(len(message)) + message)
+            await process.stdin.drain()
+            (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+            reply = msgspec.json.decode(await process.stdout.readexactly(length), type=Reply)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            if self._is_closed:
+                return None
+            cause = (await process.stderr.read()).decode(errors="replace").strip()[-2000:]
+            await self._end()
+            raise StorageError(f"cannot compact {plan.directory}: the process that does it ended: {cause}") from error
+        if reply.result is None:
+            raise StorageError(f"cannot compact {plan.directory}: {reply.error}")
+        return None if self._is_closed else reply.result
+
+    async def _end(self) -> None:
+        """Let the process end, which it does when nothing more comes."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            await process.wait()
 
     async def close(self) -> None:
         """Stop a compaction that is under way; what it has written is removed when the log is opened next. Idempotent."""
@@ -67,8 +98,3 @@ class Cleaner:
             self._process.kill()
         async with self._lock:
             return
-
-
-def dirty_bytes(plan: CompactionPlan) -> int:
-    """Return how much of what a plan covers was never compacted."""
-    return sum(segment.size_bytes for segment in plan.segments if segment.base_offset >= plan.dirty_offset)

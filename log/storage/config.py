@@ -40,5 +40,10 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is rolled: by max.compaction.lag.ms if compacted, for only sealed segments are compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
     def is_deleted(self) -> bool:
         return "delete" in self.cleanup_policy

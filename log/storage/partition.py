@@ -279,7 +279,7 @@ class PartitionLog:
         is_full = active.size_bytes + header.size_bytes > config.segment_bytes
         # By the records' own time, as Kafka does: records of years ago must not roll a segment each.
         batch_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
-        is_old = batch_ms - self._active_since_ms > config.segment_ms
+        is_old = batch_ms - self._active_since_ms > config.roll_ms
         is_wide = active.next_offset + header.last_offset_delta - active.base_offset > MAX_RELATIVE_OFFSET
         has_full_index = len(active.offset_index) * 12 >= config.segment_index_bytes
         if is_full or is_old or is_wide or has_full_index:

@@ -16,15 +16,21 @@ import typer
 from logflume.cli.common import make_app
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
+from logflume.log.server import client_address, configured_data_dir, gather_configs
 
 app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
+DEFAULT_LISTEN = "127.0.0.1:9092"
 
 
 @app.command()
 def serve(
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where the log and the state are kept.")] = Path("data"),
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where Kafka clients connect.")] = "127.0.0.1:9092",
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Where the log and the state are kept; default: ./data.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help=f"Where Kafka clients connect; default: {DEFAULT_LISTEN}.")
+    ] = None,
     workers: Annotated[
         int, typer.Option(min=0, max=64, help="Engine processes for SQL queries; 0: broker alone, no SQL engine.")
     ] = 1,
@@ -34,12 +40,23 @@ def serve(
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A broker config under Kafka's name; may be repeated.")
     ] = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config-file", metavar="FILE", help="Broker configs: properties as Kafka's, or .toml.")
+    ] = None,
 ) -> None:
     """Start everything; Ctrl-C stops it cleanly, and the data stays for the next start.
 
+    Broker configs: --config, then LOGFLUME_CONFIG_* variables, then --config-file, then the defaults.
+
     Example: logflume serve --data ./data --listen 127.0.0.1:9092
     """
-    host, port = host_and_port(listen)
+    configs = gather_configs(str(config_file) if config_file else None, config or [], os.environ)
+    if data is None:
+        data = Path(configured_data_dir(configs) if {"log.dirs", "log.dir"} & configs.keys() else "data")
+    own_listen = [] if listen is None and configs.get("listeners") else ["--listen", listen or DEFAULT_LISTEN]
+    address = None if own_listen else client_address(configs)
+    host, port = address or host_and_port(listen or DEFAULT_LISTEN)
+    bootstrap = f"{host}:{port}"
     check_free(host, port)
     for path in connector or []:
         if not path.is_file():
@@ -48,8 +65,10 @@ def serve(
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: supervisor.stop())
     python = [sys.executable, "-m"]
-    configs = [part for pair in config or [] for part in ("--config", pair)]
-    broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), "--listen", listen, *configs])
+    options = [part for pair in config or [] for part in ("--config", pair)]
+    if config_file:
+        options += ["--config-file", str(config_file)]
+    broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])
     supervisor.add(broker)
     wait_ready(broker, host, port)
     print(f"broker    {host}:{port}   (any Kafka client)")
@@ -60,12 +79,12 @@ def serve(
         workers = 0
     for number in range(workers):
         state = data.resolve() / "engine" / f"worker-{number}"
-        argv = [*python, "logflume.cli.worker", "--bootstrap", listen, "--state-dir", str(state)]
+        argv = [*python, "logflume.cli.worker", "--bootstrap", bootstrap, "--state-dir", str(state)]
         supervisor.add(Child(f"engine-{number}", argv))
     if workers:
         print(f"sql       logflume sql --bootstrap {host}:{port}")
     for path in connector or []:
-        supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", listen]))
+        supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", bootstrap]))
         print(f"connector {path}")
     print("ready; Ctrl-C stops", flush=True)
     supervisor.run()

@@ -123,10 +123,14 @@ class TieredFunction:
         rows = np.flatnonzero(encoded.status[first:last] == kernels.CERTAIN) + first
         if len(rows) == 0:
             return
-        taken = chunk.take(rows + start)
-        values = replace(taken, buffer=encoded.data, value_starts=encoded.starts[rows], value_sizes=encoded.sizes[rows]).values()
-        causes = (rows + start).tolist()
-        self.outputs.send(self.chain.sink, taken.keys(), values, taken.timestamps_ms.tolist(), headers=None, causes=causes)
+        data = np.concatenate([chunk.buffer, encoded.data])
+        taken = replace(
+            chunk.take(rows + start),
+            buffer=data,
+            value_starts=encoded.starts[rows] + len(chunk.buffer),
+            value_sizes=encoded.sizes[rows],
+        )
+        self.outputs.send_columns(self.chain.sink, taken, causes=rows + start)
 
 
 def run_chain(chain: Chain, chunk: Chunk, start: int, stop: int, kernels: ModuleType) -> Encoded:

@@ -3,32 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from logflume.log import InvalidInput
-from logflume.log.records import I64, Headers
+from logflume.log.records import I64, Chunk, Headers
 from logflume.streams.seams import OutputTopic
 
 from .merge import Run
 
 
-@dataclass(slots=True)
 class Columns:
-    """Records for one topic: aligned keys, values, timestamps in ms, headers (None: none at all) and causes.
+    """Records for one topic, in order: chunks, and objects that wait in lists until a chunk is made of them.
 
     `times_ms`: for each block of records with causes, the task's running maximum of time at each record's cause.
     """
 
-    keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    timestamps_ms: list[int] = field(default_factory=list)
-    headers: list[Headers] | None = None
-    times_ms: list[I64] = field(default_factory=list)
+    __slots__ = ("_chunks", "_headers", "_keys", "_timestamps_ms", "_topic", "_values", "count", "times_ms")
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._chunks: list[Chunk] = []
+        self.count = 0
+        self.times_ms: list[I64] = []
+        self._clear()
 
     def __len__(self) -> int:
-        return len(self.values)
+        return self.count
+
+    def _clear(self) -> None:
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._timestamps_ms: list[int] = []
+        self._headers: list[Headers] | None = None
+
+    def add_objects(
+        self,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        """Add N aligned keys, values and timestamps; `headers` None: they have none."""
+        before = len(self._values)
+        self._keys += keys
+        self._values += values
+        self._timestamps_ms += timestamps_ms
+        if headers is not None or self._headers is not None:
+            self._headers = (self._headers or [()] * before) + list(headers or [()] * len(values))
+        self.count += len(values)
+
+    def add_chunk(self, records: Chunk) -> None:
+        """Add the records of a chunk, without copying them."""
+        self._close()
+        self._chunks.append(records)
+        self.count += len(records)
+
+    def _close(self) -> None:
+        if self._values:
+            self._chunks.append(
+                Chunk.from_columns(self._topic, self._keys, self._values, self._timestamps_ms, headers=self._headers)
+            )
+            self._clear()
+
+    def chunk(self) -> Chunk:
+        """Return all records as one chunk, at least one."""
+        self._close()
+        self._chunks = [Chunk.concat(self._chunks)]
+        return self._chunks[0]
 
 
 class TaskOutputs:
@@ -53,25 +95,33 @@ class TaskOutputs:
         """Take records of an output node (see `streams.seams.Outputs`)."""
         if not values:
             return
-        if node not in self._topics:
-            raise InvalidInput(f"the program put out records for node {node!r}, which has no topic in the plan")
+        columns = self._columns_of(node)
+        columns.add_objects(keys, values, timestamps_ms, headers)
+        if self._topics[node].is_repartition:
+            columns.times_ms.append(self._times(None if causes is None else np.asarray(causes, np.int64), len(values)))
+
+    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
+        """Take the records of a chunk (see `streams.seams.Outputs`)."""
+        if len(records) == 0:
+            return
+        columns = self._columns_of(node)
+        columns.add_chunk(records)
+        if self._topics[node].is_repartition:
+            columns.times_ms.append(self._times(causes, len(records)))
+
+    def _columns_of(self, node: str) -> Columns:
         columns = self._columns.get(node)
         if columns is None:
-            columns = self._columns[node] = Columns()
-        before = len(columns)
-        columns.keys += keys
-        columns.values += values
-        columns.timestamps_ms += timestamps_ms
-        if headers is not None or columns.headers is not None:
-            columns.headers = (columns.headers or [()] * before) + list(headers or [()] * len(values))
-        if self._topics[node].is_repartition:
-            columns.times_ms.append(self._times(causes, len(values)))
+            if node not in self._topics:
+                raise InvalidInput(f"the program put out records for node {node!r}, which has no topic in the plan")
+            columns = self._columns[node] = Columns(self._topics[node].topic)
+        return columns
 
-    def _times(self, causes: Sequence[int] | None, count: int) -> I64:
+    def _times(self, causes: I64 | None, count: int) -> I64:
         """Return the running maximum of time at each cause; at flush, as of now."""
         if causes is None or self.run is None:
             return np.full(count, self.time_ms, np.int64)
-        return self.run.times_ms[np.asarray(causes, np.int64) - self.run.start]
+        return self.run.times_ms[causes - self.run.start]
 
     def take(self) -> dict[str, Columns]:
         """Return what has been collected per node, and start anew."""
@@ -79,24 +129,13 @@ class TaskOutputs:
         return taken
 
 
-def merge_by_time(parts: Sequence[Columns]) -> Columns:
+def merge_by_time(parts: Sequence[Columns]) -> Chunk:
     """Merge the outputs of tasks, given in order of partition, by the time of what caused them.
 
     Inside one task the order stays (times never fall); between tasks ties go to the lower partition. So a repartition topic
     gets the same order whichever task ran first.
     """
     if len(parts) == 1:
-        return parts[0]
+        return parts[0].chunk()
     times = np.concatenate([block for part in parts for block in part.times_ms])
-    order = np.argsort(times, kind="stable").tolist()
-    merged = Columns()
-    keys = [key for part in parts for key in part.keys]
-    values = [value for part in parts for value in part.values]
-    timestamps = [timestamp for part in parts for timestamp in part.timestamps_ms]
-    merged.keys = [keys[i] for i in order]
-    merged.values = [values[i] for i in order]
-    merged.timestamps_ms = [timestamps[i] for i in order]
-    if any(part.headers is not None for part in parts):
-        headers = [each for part in parts for each in (part.headers or [()] * len(part))]
-        merged.headers = [headers[i] for i in order]
-    return merged
+    return Chunk.concat([part.chunk() for part in parts]).take(np.argsort(times, kind="stable"))

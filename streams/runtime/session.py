@@ -189,8 +189,8 @@ class Session:
                 parts.setdefault(node, []).append(columns)
         for node, group in parts.items():
             output = sub.outputs[node]
-            for columns in [merge_by_time(group)] if output.is_repartition else group:
-                self._writer.send(output, columns)
+            for chunk in [merge_by_time(group)] if output.is_repartition else [columns.chunk() for columns in group]:
+                self._writer.send(output, chunk)
 
     def _note_lags(self) -> None:
         """Keep the lags where other threads may read them (the consumer is this thread's alone)."""

@@ -15,7 +15,6 @@ from logflume.streams.state import DirtyEntries
 from logflume.streams.state.windows import WINDOW_START_BYTES
 
 from .options import EngineOptions, Guarantee
-from .outputs import Columns
 from .problems import DeadLetter
 
 
@@ -30,9 +29,8 @@ class LogWriter:
         self._is_transactional = options.guarantee is Guarantee.EXACTLY_ONCE
         self._is_open = False
 
-    def send(self, output: OutputTopic, columns: Columns) -> None:
+    def send(self, output: OutputTopic, chunk: Chunk) -> None:
         """Write an output's records, each to the partition of its key (of the inner key for windows)."""
-        chunk = Chunk.from_columns(output.topic, columns.keys, columns.values, columns.timestamps_ms, headers=columns.headers)
         self._begin()
         if not output.is_windowed:
             self._producer.send_chunk(output.topic, chunk)

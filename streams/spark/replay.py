@@ -190,7 +190,9 @@ class Replay:
         task.flush()
         for node, columns in task.take_outputs().items():
             times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
-            yield OutputRows(node, columns.keys, columns.values, columns.timestamps_ms, columns.headers, times)
+            chunk = columns.chunk()
+            headers = chunk.headers() if chunk.header_counts.any() else None
+            yield OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times)
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             changed[store].update(dict.fromkeys(entries.keys))

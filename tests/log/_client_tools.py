@@ -1,11 +1,12 @@
-"""Small helpers of the client's tests: read until enough is there, and wait on a condition."""
+"""Helpers of the client's tests: read until enough is there, wait on a condition, a member of a group on a thread of its own."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from logflume.log import Consumer, Record, TopicPartition
+from logflume.log import Consumer, KafkaError, Record, TopicPartition, is_rebalance
 from logflume.log.client.log import Log
 
 WAIT_S = 30.0
@@ -44,3 +45,39 @@ def wait_until(is_true: Callable[[], object], *, timeout_s: float = WAIT_S) -> N
     while not is_true():
         assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.01)
+
+
+class Member:
+    """A consumer polled by a thread of its own; keeps what it got and when it was assigned what."""
+
+    def __init__(self, consumer: Consumer, topics: Sequence[str]) -> None:
+        self.consumer = consumer
+        self.values: list[bytes | None] = []
+        self.assignments: list[tuple[TopicPartition, ...]] = []
+        self.revoked: list[tuple[TopicPartition, ...]] = []
+        self._is_stopping = False
+        consumer.subscribe(topics, on_assigned=self._assigned, on_revoked=self._revoked)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self.assignments.append(tuple(partitions))
+
+    def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.revoked.append(tuple(partitions))
+        self.consumer.commit()
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                for chunk in self.consumer.poll(timeout_s=0.1):
+                    self.values += chunk.values()
+                self.consumer.commit()
+            except KafkaError as error:
+                if not is_rebalance(error):
+                    raise
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._thread.join(WAIT_S)
+        self.consumer.close()

@@ -32,10 +32,13 @@ class Fault(Enum):
 class FakeBroker:
     """Context manager; `address` is host:port. `logs`: (topic, partition) -> values in the order appended."""
 
-    def __init__(self, topics: dict[str, int], plan: Callable[[], Fault]) -> None:
+    def __init__(self, topics: dict[str, int], plan: Callable[[], Fault] = lambda: Fault.NONE) -> None:
         self.topics = topics
         self.logs: dict[tuple[str, int], list[bytes | None]] = {(t, p): [] for t, n in topics.items() for p in range(n)}
         self.address = ""
+        self.ranges = [(0, 3, 11), (3, 0, 12), (18, 0, 3), (22, 0, 4)]
+        """(API key, lowest, highest version)"""
+        self.leader_epoch = 0
         self._plan = plan
         self._producers: dict[tuple[int, str, int], list[tuple[int, int, int, int]]] = {}
         self._next_producer_id = 1000
@@ -79,8 +82,7 @@ class FakeBroker:
 
     def _ApiVersionsRequest(self, request: Any) -> Any:
         entry = messages.ApiVersionsResponse.ApiVersion
-        ranges = [(0, 3, 11), (3, 0, 12), (18, 0, 3), (22, 0, 4)]
-        return messages.ApiVersionsResponse(api_keys=[entry(api_key=k, min_version=a, max_version=b) for k, a, b in ranges])
+        return messages.ApiVersionsResponse(api_keys=[entry(api_key=k, min_version=a, max_version=b) for k, a, b in self.ranges])
 
     def _MetadataRequest(self, request: Any) -> Any:
         response = messages.MetadataResponse
@@ -95,7 +97,12 @@ class FakeBroker:
                     name=name,
                     partitions=[
                         response.MetadataResponsePartition(
-                            partition_index=p, leader_id=1, error_code=0, replica_nodes=[1], isr_nodes=[1]
+                            partition_index=p,
+                            leader_id=1,
+                            leader_epoch=self.leader_epoch,
+                            error_code=0,
+                            replica_nodes=[1],
+                            isr_nodes=[1],
                         )
                         for p in range(self.topics.get(name, 0))
                     ],

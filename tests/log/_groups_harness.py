@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logflume.log.broker import groups
+from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.groups import GroupConfig, GroupCoordinator
 from logflume.log.broker.seams import Reply, RequestContext
 from logflume.log.broker.simulated import SimulatedJournal, SimulatedTime, SimulatedTopics
@@ -14,6 +15,17 @@ from logflume.log.protocol import codec, messages, tables
 from logflume.log.protocol.errors import ErrorCode
 
 TOPICS = {"t": 4, "u": 2}
+
+
+class Settings:
+    """Settings of groups: the defaults, unless a test puts others into `own` (group id -> name -> value)."""
+
+    def __init__(self, broker: dict[str, str] | None = None) -> None:
+        self.config = BrokerConfig(broker)
+        self.own: dict[str, dict[str, str]] = {}
+
+    def number(self, name: str, group_id: str) -> int:
+        return self.config.group_number(name, self.own.get(group_id, {}))
 
 
 class AdmitAll:
@@ -31,18 +43,25 @@ class AdmitAll:
 class Broker:
     """One broker's groups. `crash` loses what is not on disk and starts anew from the journal."""
 
-    def __init__(self, *, config: GroupConfig | None = None, journal: SimulatedJournal | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        config: GroupConfig | None = None,
+        journal: SimulatedJournal | None = None,
+        settings: Settings | None = None,
+    ) -> None:
         self.config = config or GroupConfig()
         self.time = SimulatedTime()
         self.topics = SimulatedTopics(dict(TOPICS))
         self.admission = AdmitAll()
+        self.settings = settings or Settings()
         self._ids = itertools.count(1)
         self.journal = journal or SimulatedJournal()
         self._start()
 
     def _start(self) -> None:
         self.groups = GroupCoordinator(
-            self.config, self.time, self.time, self.journal, self.topics, new_id=lambda: f"id{next(self._ids)}"
+            self.config, self.time, self.time, self.journal, self.topics, self.settings, new_id=lambda: f"id{next(self._ids)}"
         )
         self.groups.load()
         self.handlers: dict[str, Callable[[RequestContext, Any], Any]] = groups.handlers(

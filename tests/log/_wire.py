@@ -10,8 +10,8 @@ from logflume.log.protocol import frames, messages
 class Wire:
     """A connection on which requests are sent as they are."""
 
-    def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+    def __init__(self, port: int, *, host: str = "127.0.0.1") -> None:
+        self.sock = socket.create_connection((host, port), timeout=20)
 
     def __enter__(self) -> "Wire":
         return self

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
-from logflume.log import Consumer, GroupMetadata, KafkaError, OffsetAndMetadata, TopicPartition, connect, is_rebalance
+from logflume.log import GroupMetadata, KafkaError, OffsetAndMetadata, TopicPartition, connect, is_rebalance
 from logflume.log.client.log import Log
 
-from ._client_tools import WAIT_S, read, wait_until
+from ._client_tools import WAIT_S, Member, read, wait_until
 from ._server_process import ServerProcess
 
 
@@ -20,42 +19,6 @@ from ._server_process import ServerProcess
 def log(server: ServerProcess) -> Iterator[Log]:
     with connect(server.address) as opened:
         yield opened
-
-
-class Member:
-    """A consumer polled by a thread of its own; keeps what it got and when it was assigned what."""
-
-    def __init__(self, consumer: Consumer, topics: Sequence[str]) -> None:
-        self.consumer = consumer
-        self.values: list[bytes | None] = []
-        self.assignments: list[tuple[TopicPartition, ...]] = []
-        self.revoked: list[tuple[TopicPartition, ...]] = []
-        self._is_stopping = False
-        consumer.subscribe(topics, on_assigned=self._assigned, on_revoked=self._revoked)
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self.assignments.append(tuple(partitions))
-
-    def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self.revoked.append(tuple(partitions))
-        self.consumer.commit()
-
-    def _run(self) -> None:
-        while not self._is_stopping:
-            try:
-                for chunk in self.consumer.poll(timeout_s=0.1):
-                    self.values += chunk.values()
-                self.consumer.commit()
-            except KafkaError as error:
-                if not is_rebalance(error):
-                    raise
-
-    def stop(self) -> None:
-        self._is_stopping = True
-        self._thread.join(WAIT_S)
-        self.consumer.close()
 
 
 def test_two_members_share_and_hand_over(log: Log, topic: str) -> None:

@@ -35,7 +35,9 @@ WHILE_DOWN = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A broker that the test may kill."""
-    process = ServerProcess(str(tmp_path / "data"), ["group.consumer.heartbeat.interval.ms=200"])
+    process = ServerProcess(
+        str(tmp_path / "data"), ["group.consumer.min.heartbeat.interval.ms=200", "group.consumer.heartbeat.interval.ms=200"]
+    )
     yield process
     process.stop()
 

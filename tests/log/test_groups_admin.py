@@ -38,7 +38,7 @@ def test_members_are_described_without_metadata_while_rebalancing(broker: Broker
     described = broker.describe()
     assert (described.group_state, described.protocol_data) == ("CompletingRebalance", "")
     assert described.members[0].member_metadata == b""
-    assert described.authorized_operations == 328
+    assert described.authorized_operations == 3400
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,16 @@ def test_a_static_member_that_stays_away_is_removed(broker: Broker) -> None:
     assert describe(broker).members == []
 
 
+def test_a_groups_own_timeouts_apply_from_the_next_heartbeat(broker: Broker) -> None:
+    assert join(broker, "a").heartbeat_interval_ms == 5_000
+    broker.settings.own["g"] = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "15000"}
+    assert beat(broker, "a", 1).heartbeat_interval_ms == 15_000
+    broker.time.advance(59_999)
+    assert describe(broker).members
+    broker.time.advance(1)
+    assert not describe(broker).members
+
+
 def test_new_partitions_and_topics_are_noticed(broker: Broker) -> None:
     join(broker, "a", topics=["t", "late"])
     broker.topics.partitions["late"] = 2

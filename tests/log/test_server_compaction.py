@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from logflume.log.batch import decode_records, encode_batch
 from logflume.log.server.shell import BrokerShell
 
 
-def test_a_running_broker_compacts_compacted_topics_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logflume.log.server.shell.SMALL_COMPACTION_BYTES", 0)
-
+def test_a_running_broker_compacts_compacted_topics_only(tmp_path: Path) -> None:
     async def main() -> None:
         shell = await BrokerShell.start(str(tmp_path), has_unix_socket=False)
         logs = {}
@@ -32,29 +28,6 @@ def test_a_running_broker_compacts_compacted_topics_only(tmp_path: Path, monkeyp
             topic: [r.value for _, piece in log.headers(0) for r in decode_records(piece.read())] for topic, log in logs.items()
         }
         assert values == {"table": [b"value 3"], "stream": [b"value %d" % i for i in range(4)]}
-        await shell.stop()
-
-    asyncio.run(main())
-
-
-def test_small_logs_wait_for_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logflume.log.server.shell.SMALL_COMPACTION_ROUNDS", 3)
-
-    async def main() -> None:
-        shell = await BrokerShell.start(str(tmp_path), has_unix_socket=False)
-        shell.core.create_topic("table", 1, {"cleanup.policy": "compact"})
-        partition = shell.core.partition("table", 0)
-        assert partition is not None
-        for i in range(4):
-            partition.log.append(encode_batch([b"key"], [b"value %d" % i], [i]), leader_epoch=0, now_ms=0)
-            partition.log.roll()
-        counts = []
-        for _ in range(3):
-            shell._compact()
-            assert shell._compaction is not None
-            await shell._compaction
-            counts.append(sum(len(list(decode_records(piece.read()))) for _, piece in partition.log.headers(0)))
-        assert counts == [4, 4, 1]
         await shell.stop()
 
     asyncio.run(main())

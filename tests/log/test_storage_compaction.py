@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import random
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from logflume.log import StorageError
 from logflume.log.batch import Codec, RecordData, decode_records, encode_batch, iter_batches, visible_batches
-from logflume.log.storage import Cleaner, LogConfig, OsDisk, PartitionLog, run_compaction
+from logflume.log.storage import Cleaned, Cleaner, LogConfig, OsDisk, PartitionLog, run_compaction
 from logflume.log.storage.checkpoint import FILE_NAME
 from logflume.log.storage.testing import PowerCut, SimulatedDisk
 
@@ -316,7 +317,7 @@ def test_the_checkpoint_of_an_older_log_has_no_cleaned_offset() -> None:
     assert FILE_NAME in disk.list(DIRECTORY)
 
 
-def test_the_cleaner_compacts_in_a_process_and_reports_damage(tmp_path: Path) -> None:
+def test_the_cleaner_compacts_in_one_process_and_reports_damage(tmp_path: Path) -> None:
     async def main() -> None:
         def make(name: str) -> PartitionLog:
             log = PartitionLog.open(str(tmp_path / name), disk=OsDisk(), config=CONFIG, now_ms=0)
@@ -325,18 +326,29 @@ def test_the_cleaner_compacts_in_a_process_and_reports_damage(tmp_path: Path) ->
                 log.roll()
             return log
 
-        log, damaged = make("good-0"), make("bad-0")
-        cleaner = Cleaner()
-        freed = await cleaner.clean([log], now_ms=0)
-        assert freed[log.directory] > 0
-        assert [r.value for r in committed(log)] == [b"value 4"] * 2
+        first, damaged, last = make("first-0"), make("bad-0"), make("last-0")
         path = tmp_path / "bad-0" / f"{0:020d}.log"
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-        with pytest.raises(StorageError, match=r"cannot compact .*bad-0: .*expected a batch at position 0"):
-            await cleaner.clean([damaged], now_ms=0)
+        cleaner = Cleaner()
+        cleaned = await cleaner.clean([first, damaged, last], now_ms=0)
+        assert cleaned.freed_bytes[first.directory] > 0
+        assert cleaned.freed_bytes[last.directory] > 0
+        for log in (first, last):
+            assert [r.value for r in committed(log)] == [b"value 4"] * 2
+        (error,) = cleaned.errors
+        assert re.search(r"cannot compact .*bad-0: .*expected a batch at position 0", str(error))
+        assert await cleaner.clean([first], now_ms=0) == Cleaned()
         await cleaner.close()
-        assert await cleaner.clean([damaged], now_ms=0) == {}
-        log.close()
-        damaged.close()
+        assert await cleaner.clean([damaged], now_ms=0) == Cleaned()
+        for log in (first, damaged, last):
+            log.close()
 
     asyncio.run(main())
+
+
+def test_a_compacted_log_rolls_before_its_records_are_too_late() -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk, replace(CONFIG, max_compaction_lag_ms=100))
+    log.append(encode_batch([b"key"], [b"old"], [1_000]), leader_epoch=0, now_ms=1_000)
+    log.append(encode_batch([b"key"], [b"new"], [1_101]), leader_epoch=0, now_ms=1_101)
+    assert log.compaction_plan(1_101) is not None

@@ -67,6 +67,9 @@ class Seen:
     def send(self, node: str, keys: Any, values: Any, timestamps_ms: Any, **more: Any) -> None:
         self.values += values
 
+    def send_columns(self, node: str, records: Chunk, **more: Any) -> None:
+        self.values += records.values()
+
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         self.reasons.append(reason)
 

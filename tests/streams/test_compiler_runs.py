@@ -38,6 +38,9 @@ class Collector:
         assert "causes" not in more or list(more["causes"]) == sorted(more["causes"])
         self.records += list(zip(keys, values, timestamps_ms, strict=True))
 
+    def send_columns(self, node: str, records: Chunk, **more: Any) -> None:
+        self.send(node, records.keys(), records.values(), records.timestamps_ms.tolist())
+
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         self.reasons[reason] += 1
 

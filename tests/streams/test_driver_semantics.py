@@ -398,6 +398,9 @@ def test_headers_pass_on_to_what_a_record_causes() -> None:
         def send(self, node: str, keys: Any, values: Any, timestamps_ms: Any, **more: Any) -> None:
             seen.append(more["headers"])
 
+        def send_columns(self, node: str, records: Chunk, **more: Any) -> None:
+            seen.append(records.headers())
+
     records = [b'{"user":"a","ms":1}', b'{"user":"b","ms":2}']
     headers = [(), (("trace", b"7"),)]
     chunk = Chunk.from_columns("clicks", [None, None], list(records), [1, 2], partition=0, headers=headers)

@@ -47,6 +47,11 @@ class Recorder:
         each = headers or [()] * len(keys)
         self.outputs += zip([node] * len(keys), keys, values, timestamps_ms, causes, each, strict=True)
 
+    def send_columns(self, node: str, records: Chunk, *, causes: Any = None) -> None:
+        headers = records.headers() if records.header_counts.any() else None
+        times = records.timestamps_ms.tolist()
+        self.send(node, records.keys(), records.values(), times, headers=headers, causes=causes.tolist())
+
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         self.problems.append((reason, node, topic, partition, offset, str(cause)))
 

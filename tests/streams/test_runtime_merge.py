@@ -104,7 +104,7 @@ def test_history_is_repartitioned_in_one_order_however_it_is_fetched(times: list
             task.process(limit, 1 << 40)
         parts = [columns for task in tasks for columns in task.take_outputs().values()]
         if parts:
-            result += merge_by_time(parts).values
+            result += merge_by_time(parts).values()
         unfed = [p for p in range(len(times)) if fed[p] < len(times[p])]
         if not unfed:
             break

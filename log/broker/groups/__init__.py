@@ -3,6 +3,6 @@
 from .config import GroupConfig
 from .coordinator import OFFSETS_TOPIC, GroupCoordinator
 from .handlers import handlers
-from .ports import Topics, TxnAdmission
+from .ports import GroupSettings, Topics, TxnAdmission
 
-__all__ = ["GroupConfig", "GroupCoordinator", "OFFSETS_TOPIC", "Topics", "TxnAdmission", "handlers"]
+__all__ = ["GroupConfig", "GroupCoordinator", "GroupSettings", "OFFSETS_TOPIC", "Topics", "TxnAdmission", "handlers"]

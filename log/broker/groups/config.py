@@ -1,4 +1,4 @@
-"""The settings of the group coordinator, each under Kafka's own name in the docstring."""
+"""The settings of the group coordinator that are the same for all groups, each under Kafka's own name in the docstring."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ class GroupConfig:
         offset_metadata_max_bytes: `offset.metadata.max.bytes`, UTF-8 bytes of the text beside an offset.
         offsets_retention_ms: `offsets.retention.minutes`, after the group became empty.
         offsets_retention_check_interval_ms: `offsets.retention.check.interval.ms`.
-        consumer_session_timeout_ms, consumer_heartbeat_interval_ms, consumer_max_size: `group.consumer.session.timeout.ms`,
-            `group.consumer.heartbeat.interval.ms`, `group.consumer.max.size`; the broker tells the members their interval.
+        consumer_max_size: `group.consumer.max.size`, members of one group of the consumer protocol.
         consumer_refresh_interval_ms: how often a consumer group looks whether its topics have changed.
     """
 
@@ -31,7 +30,5 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2_147_483_647
     consumer_refresh_interval_ms: int = 1_000

@@ -38,7 +38,7 @@ from .consumer_records import (
     encode_consumer_value,
 )
 from .partitioner import partition_of
-from .ports import Topics
+from .ports import GroupSettings, Topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,16 @@ class ConsumerGroups:
     """The rules of consumer groups, over groups that the coordinator keeps. Holds no state of its own."""
 
     def __init__(
-        self, config: GroupConfig, clock: Clock, timers: Timers, journal: Journal, topics: Topics, new_id: Callable[[], str]
+        self,
+        config: GroupConfig,
+        settings: GroupSettings,
+        clock: Clock,
+        timers: Timers,
+        journal: Journal,
+        topics: Topics,
+        new_id: Callable[[], str],
     ) -> None:
-        self._config, self._clock, self._timers = config, clock, timers
+        self._config, self._settings, self._clock, self._timers = config, settings, clock, timers
         self._journal, self._topics, self._new_id = journal, topics, new_id
 
     # -- heartbeat
@@ -116,7 +123,7 @@ class ConsumerGroups:
         )
         if member.current != current_before or beat.member_epoch == 0:
             records[ConsumerKey(ConsumerKeyKind.CURRENT, group.group_id, member.member_id)] = member.current
-        self._restart_timers(member)
+        self._restart_timers(group, member)
         has_news = beat.is_full or member.current.assigned != current_before.assigned or _has_missed(beat, current_before)
         result = HeartbeatResult(
             ErrorCode.NONE,
@@ -231,11 +238,11 @@ class ConsumerGroups:
         """Give a member its timers and start its session."""
         member.session = Deadline(self._clock, self._timers, lambda: self._drop(group, member))
         member.revocation = Deadline(self._clock, self._timers, lambda: self._drop(group, member))
-        self._restart_timers(member)
+        self._restart_timers(group, member)
         return member
 
-    def _restart_timers(self, member: ConsumerMember) -> None:
-        member.session.set_after(self._config.consumer_session_timeout_ms)
+    def _restart_timers(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        member.session.set_after(self._settings.number("consumer.session.timeout.ms", group.group_id))
         if member.current.state != MemberState.UNREVOKED_PARTITIONS:
             member.revocation.cancel()
         elif not member.revocation.is_set:

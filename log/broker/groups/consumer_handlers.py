@@ -7,12 +7,13 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..access import Operation, Resource
 from ..seams import Reply, RequestContext
 from .assignors import Partition
 from .consumer_group import ConsumerGroup, ConsumerMember
 from .consumer_groups import ConsumerHeartbeat, HeartbeatResult
 from .coordinator import GroupCoordinator
-from .group_admin_handlers import AUTHORIZED_OPERATIONS, NOT_ASKED
+from .group_admin_handlers import operations_on
 from .ports import Topics
 
 CONSUMER_MEMBER = 1
@@ -22,10 +23,14 @@ CONSUMER_MEMBER = 1
 class ConsumerHandlers:
     """The APIs of the consumer protocol."""
 
-    def __init__(self, coordinator: GroupCoordinator, topics: Topics, *, heartbeat_interval_ms: int) -> None:
-        self._coordinator, self._topics, self._heartbeat_interval_ms = coordinator, topics, heartbeat_interval_ms
+    def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
+        self._coordinator, self._topics = coordinator, topics
 
-    def heartbeat(self, context: RequestContext, request: Any) -> Reply:
+    def heartbeat(self, context: RequestContext, request: Any) -> Any:
+        if not context.may(Operation.READ, Resource.GROUP, request.group_id):
+            return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in request.subscribed_topic_names or ()):
+            return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         owned = None
         if request.topic_partitions is not None:
             owned = frozenset((bytes(t.topic_id), index) for t in request.topic_partitions for index in t.partitions)
@@ -45,10 +50,10 @@ class ConsumerHandlers:
             client_host=f"/{context.host}",
         )
         reply = Reply()
-        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(self._heartbeat_response(result)))
+        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(self._heartbeat_response(beat.group_id, result)))
         return reply
 
-    def _heartbeat_response(self, result: HeartbeatResult) -> Any:
+    def _heartbeat_response(self, group_id: str, result: HeartbeatResult) -> Any:
         response = messages.ConsumerGroupHeartbeatResponse
         if result.error:
             return response(error_code=result.error, error_message=result.message)
@@ -62,18 +67,20 @@ class ConsumerHandlers:
         return response(
             member_id=result.member_id,
             member_epoch=result.member_epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            heartbeat_interval_ms=self._coordinator.settings.number("consumer.heartbeat.interval.ms", group_id),
             assignment=assignment,
         )
 
     def describe(self, context: RequestContext, request: Any) -> Any:
         response = messages.ConsumerGroupDescribeResponse
-        operations = AUTHORIZED_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         groups = []
         for group_id in request.group_ids:
+            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
+                groups.append(response.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
             group = self._coordinator.consumer_group(group_id)
             if group is not None:
-                groups.append(self._describe(group, operations))
+                groups.append(self._describe_to(context, group, operations_on(context, request, group_id)))
                 continue
             groups.append(
                 response.DescribedGroup(
@@ -84,6 +91,26 @@ class ConsumerHandlers:
                 )
             )
         return response(groups=groups)
+
+    def _describe_to(self, context: RequestContext, group: ConsumerGroup, operations: int) -> Any:
+        """Describe a group, unless it reads topics that who asks may not describe."""
+        described = self._describe(group, operations)
+        topics = {
+            topic.topic_name
+            for member in described.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        for member in described.members:
+            topics.update(member.subscribed_topic_names)
+        if all(context.may(Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
+            return described
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return messages.ConsumerGroupDescribeResponse.DescribedGroup(
+            group_id=group.group_id,
+            error_code=error,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
 
     def _describe(self, group: ConsumerGroup, operations: int) -> Any:
         return messages.ConsumerGroupDescribeResponse.DescribedGroup(
@@ -120,6 +147,10 @@ class ConsumerHandlers:
             if (name := self._topics.name_of(topic_id)) is not None
         ]
         return response.Assignment(topic_partitions=topics)
+
+
+def _refusal(error: ErrorCode) -> Any:
+    return messages.ConsumerGroupHeartbeatResponse(error_code=error, error_message=error.text)
 
 
 def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:

@@ -41,7 +41,7 @@ from .offset_commits import (
 )
 from .offsets import CommittedOffset, Offsets, OffsetStore, TopicPartition
 from .partitioner import partition_of
-from .ports import Topics
+from .ports import GroupSettings, Topics
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -50,14 +50,22 @@ class GroupCoordinator:
     """All groups of one broker. Every method runs on the broker's thread; replies are set there too."""
 
     def __init__(
-        self, config: GroupConfig, clock: Clock, timers: Timers, journal: Journal, topics: Topics, *, new_id: Callable[[], str]
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        timers: Timers,
+        journal: Journal,
+        topics: Topics,
+        settings: GroupSettings,
+        *,
+        new_id: Callable[[], str],
     ) -> None:
         """`new_id` returns text that is never returned twice, also over restarts (a UUID)."""
         self.config, self._clock, self._journal = config, clock, journal
-        self._topics = topics
+        self._topics, self.settings = topics, settings
         self._groups: dict[str, ClassicGroup] = {}
         self._consumer_groups: dict[str, ConsumerGroup] = {}
-        self._consumer_rules = ConsumerGroups(config, clock, timers, journal, topics, new_id)
+        self._consumer_rules = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id)
         self._membership = Membership(config, clock, timers, new_id, self._store_group)
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)

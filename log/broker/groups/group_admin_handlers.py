@@ -7,15 +7,20 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..access import CLUSTER_NAME, Operation, Resource
 from ..seams import Reply, RequestContext
 from .classic_group import ClassicGroup, GroupState
 from .coordinator import GroupCoordinator
 
 FIRST_NOT_FOUND_VERSION = 6
 FIRST_BATCHED_FIND_VERSION = 4
-COORDINATOR_KEY_TYPES = (0, 1, 2)  # group, transaction, share
+COORDINATOR_KEY_TYPES = {
+    0: (Operation.DESCRIBE, Resource.GROUP),
+    1: (Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),
+    2: (Operation.CLUSTER_ACTION, Resource.CLUSTER),  # share partitions: asked by brokers
+}
+"""Key type -> the right that the question needs."""
 CLASSIC_TYPE, CONSUMER_TYPE = "Classic", "Consumer"
-AUTHORIZED_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8  # read, delete, describe: all that a group has
 NOT_ASKED = -(1 << 31)
 
 NodeOf = Callable[[RequestContext], tuple[int, str, int]]
@@ -29,10 +34,13 @@ class GroupAdminHandlers:
         self._coordinator, self._node_of = coordinator, node_of
 
     def describe_groups(self, context: RequestContext, request: Any) -> Any:
-        operations = AUTHORIZED_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         described = messages.DescribeGroupsResponse.DescribedGroup
         groups = []
         for group_id in request.groups:
+            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
+                groups.append(described(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
+            operations = operations_on(context, request, group_id)
             group = self._coordinator.group(group_id)
             if group is not None:
                 groups.append(_describe(group, operations))
@@ -53,13 +61,16 @@ class GroupAdminHandlers:
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
         listed = messages.ListGroupsResponse.ListedGroup
+        may_see_all = context.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
         found = [(g.group_id, g.protocol_type or "", g.state.value, CLASSIC_TYPE) for g in self._coordinator.groups()]
         found += [(g.group_id, "consumer", g.state, CONSUMER_TYPE) for g in self._coordinator.consumer_groups()]
         return messages.ListGroupsResponse(
             groups=[
                 listed(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type)
                 for group_id, protocol_type, state, group_type in found
-                if (not states or state.lower() in states) and (not types or group_type.lower() in types)
+                if (not states or state.lower() in states)
+                and (not types or group_type.lower() in types)
+                and (may_see_all or context.may(Operation.DESCRIBE, Resource.GROUP, group_id))
             ]
         )
 
@@ -78,24 +89,42 @@ class GroupAdminHandlers:
         if not names:
             reply.set(messages.DeleteGroupsResponse())
         for index, name in enumerate(names):
+            if not context.may(Operation.DELETE, Resource.GROUP, name):
+                on_deleted(index, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                continue
             self._coordinator.delete_group(name).then(lambda error, index=index: on_deleted(index, error))  # type: ignore[misc]
         return reply
 
     def find_coordinator(self, context: RequestContext, request: Any) -> Any:
         """This broker coordinates every group and transaction."""
-        is_known = request.key_type in COORDINATOR_KEY_TYPES
-        node_id, host, port = self._node_of(context) if is_known else (-1, "", -1)
-        error = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
-        text = None if is_known else f"unknown coordinator key type {request.key_type}; expected 0 (group), 1 or 2"
         response = messages.FindCoordinatorResponse
         if context.api_version < FIRST_BATCHED_FIND_VERSION:
+            error, text, (node_id, host, port) = self._find(context, request.key_type, request.key)
             return response(error_code=error, error_message=text, node_id=node_id, host=host, port=port)
+        found = [(key, *self._find(context, request.key_type, key)) for key in request.coordinator_keys]
         return response(
             coordinators=[
                 response.Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=text)
-                for key in request.coordinator_keys
+                for key, error, text, (node_id, host, port) in found
             ]
         )
+
+    def _find(self, context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
+        """Return error, its text, and the node; who asks must be allowed to describe what the coordinator is for."""
+        nobody = (-1, "", -1)
+        if key_type not in COORDINATOR_KEY_TYPES:
+            text = f"unknown coordinator key type {key_type}; expected 0 (group), 1 or 2"
+            return ErrorCode.INVALID_REQUEST, text, nobody
+        operation, resource = COORDINATOR_KEY_TYPES[key_type]
+        name = CLUSTER_NAME if resource is Resource.CLUSTER else key
+        if not context.may(operation, resource, name):
+            return resource.refusal, resource.refusal.text, nobody
+        return ErrorCode.NONE, None, self._node_of(context)
+
+
+def operations_on(context: RequestContext, request: Any, group_id: str) -> int:
+    """Return the operations that who asks may do with a group, if the request wants to know."""
+    return context.operations_on(Resource.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
 
 
 def _describe(group: ClassicGroup, operations: int) -> Any:

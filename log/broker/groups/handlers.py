@@ -20,7 +20,7 @@ def handlers(coordinator: GroupCoordinator, topics: Topics, admission: TxnAdmiss
     """Return API name -> handler; a handler returns a response message or a Reply of one."""
     membership, offsets = MembershipHandlers(coordinator), OffsetHandlers(coordinator, topics, admission)
     admin = GroupAdminHandlers(coordinator, node_of)
-    consumers = ConsumerHandlers(coordinator, topics, heartbeat_interval_ms=coordinator.config.consumer_heartbeat_interval_ms)
+    consumers = ConsumerHandlers(coordinator, topics)
     return {
         "JoinGroup": membership.join_group,
         "SyncGroup": membership.sync_group,

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..access import Operation, Resource
 from ..seams import Reply, RequestContext
 from .coordinator import GroupCoordinator
 from .membership import JoinRequest, JoinResult, SyncRequest, SyncResult
@@ -23,7 +24,10 @@ class MembershipHandlers:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def join_group(self, context: RequestContext, request: Any) -> Reply:
+    def join_group(self, context: RequestContext, request: Any) -> Any:
+        if _is_refused(context, request):
+            refused = JoinResult(ErrorCode.GROUP_AUTHORIZATION_FAILED, member_id=request.member_id)
+            return _join_response(refused, context.api_version)
         has_rebalance_timeout = context.api_version >= FIRST_REBALANCE_TIMEOUT_VERSION
         join = JoinRequest(
             member_id=request.member_id,
@@ -42,7 +46,9 @@ class MembershipHandlers:
         joined.then(lambda result: reply.set(_join_response(result, context.api_version)))
         return reply
 
-    def sync_group(self, context: RequestContext, request: Any) -> Reply:
+    def sync_group(self, context: RequestContext, request: Any) -> Any:
+        if _is_refused(context, request):
+            return _sync_response(SyncResult(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         sync = SyncRequest(
             member_id=request.member_id,
             instance_id=request.group_instance_id,
@@ -56,10 +62,14 @@ class MembershipHandlers:
         return reply
 
     def heartbeat(self, context: RequestContext, request: Any) -> Any:
+        if _is_refused(context, request):
+            return messages.HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         error = self._coordinator.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
         return messages.HeartbeatResponse(error_code=error)
 
-    def leave_group(self, context: RequestContext, request: Any) -> Reply:
+    def leave_group(self, context: RequestContext, request: Any) -> Any:
+        if _is_refused(context, request):
+            return messages.LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         is_batched = context.api_version >= FIRST_BATCHED_LEAVE_VERSION
         leaving: list[tuple[str, str | None]] = [(request.member_id, None)]
         if is_batched:
@@ -68,6 +78,11 @@ class MembershipHandlers:
         left = self._coordinator.leave(request.group_id, leaving)
         left.then(lambda errors: reply.set(_leave_response(leaving, errors, is_batched=is_batched)))
         return reply
+
+
+def _is_refused(context: RequestContext, request: Any) -> bool:
+    """Whether who asks may not be a member of the group."""
+    return not context.may(Operation.READ, Resource.GROUP, request.group_id)
 
 
 def _join_response(result: JoinResult, version: int) -> Any:

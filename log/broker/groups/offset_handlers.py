@@ -10,6 +10,7 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..access import Operation, Resource
 from ..seams import Reply, RequestContext
 from .coordinator import OFFSETS_TOPIC, GroupCoordinator
 from .offset_commits import Committer, NewOffset, TxnProducer
@@ -32,12 +33,14 @@ class OffsetHandlers:
 
     # -- commit
 
-    def offset_commit(self, context: RequestContext, request: Any) -> Reply:
+    def offset_commit(self, context: RequestContext, request: Any) -> Any:
         by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
         named = [(self._topics.name_of(bytes(t.topic_id)) if by_id else t.name, t) for t in request.topics]
         committer = Committer(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
         response = messages.OffsetCommitResponse
         topic, partition = response.OffsetCommitResponseTopic, response.OffsetCommitResponsePartition
+
+        offsets, refused = _refuse_offsets(context, request.group_id, _new_offsets(named))
 
         def respond(errors: Errors) -> Any:
             return response(
@@ -45,16 +48,22 @@ class OffsetHandlers:
                     topic(
                         name=t.name,
                         topic_id=t.topic_id,
-                        partitions=_partition_errors(name, t.partitions, errors, partition),
+                        partitions=_partition_errors(name, t.partitions, {**errors, **refused}, partition),
                     )
                     for name, t in named
                 ]
             )
 
-        return _mapped(self._coordinator.commit_offsets(request.group_id, committer, _new_offsets(named)), respond)
+        if refused and not offsets:
+            return respond({})
+        return _mapped(self._coordinator.commit_offsets(request.group_id, committer, offsets), respond)
 
     def txn_offset_commit(self, context: RequestContext, request: Any) -> Reply:
         offsets = _new_offsets((t.name, t) for t in request.topics)
+        if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+            offsets, refused = _refuse_offsets(context, request.group_id, offsets)
+        else:
+            offsets, refused = {}, dict.fromkeys(offsets, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         committer = Committer(request.generation_id, request.member_id, request.group_instance_id)
         producer = TxnProducer(request.producer_id, request.producer_epoch)
         response = messages.TxnOffsetCommitResponse
@@ -63,7 +72,8 @@ class OffsetHandlers:
 
         def respond(errors: Errors) -> None:
             topics = [
-                topic(name=t.name, partitions=_partition_errors(t.name, t.partitions, errors, partition)) for t in request.topics
+                topic(name=t.name, partitions=_partition_errors(t.name, t.partitions, {**errors, **refused}, partition))
+                for t in request.topics
             ]
             reply.set(response(topics=topics))
 
@@ -73,6 +83,9 @@ class OffsetHandlers:
             else:
                 self._coordinator.commit_offsets(request.group_id, committer, offsets, txn=producer).then(respond)
 
+        if refused and not offsets:
+            respond({})
+            return reply
         admitted = self._admission.admit(
             request.transactional_id,
             request.producer_id,
@@ -93,16 +106,25 @@ class OffsetHandlers:
         response = messages.OffsetFetchResponse
         if context.api_version >= FIRST_BATCHED_FETCH_VERSION:
             by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
-            return response(groups=[self._fetch_group(g, request.require_stable, by_id=by_id) for g in request.groups])
+            groups = [self._fetch_group(context, g, request.require_stable, by_id=by_id) for g in request.groups]
+            return response(groups=groups)
         wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
         topic, partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
-        topics = self._fetch(request.group_id, wanted, request.require_stable, partition)
-        return response(topics=[topic(name=name, partitions=partitions) for name, partitions in topics])
+        is_refused = not context.may(Operation.DESCRIBE, Resource.GROUP, request.group_id)
+        if is_refused:
+            error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            topics = [(name, [_no_offset(partition, p, error) for p in indexes]) for name, indexes in wanted or ()]
+        else:
+            error = ErrorCode.NONE
+            topics = self._fetch(context, request.group_id, wanted, request.require_stable, partition)
+        return response(error_code=error, topics=[topic(name=name, partitions=partitions) for name, partitions in topics])
 
-    def _fetch_group(self, group: Any, require_stable: bool, *, by_id: bool) -> Any:
+    def _fetch_group(self, context: RequestContext, group: Any, require_stable: bool, *, by_id: bool) -> Any:
         response = messages.OffsetFetchResponse
         topic, partition = response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions
-        refusal = self._coordinator.refuse_fetch(group.group_id, group.member_id, group.member_epoch)
+        refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if context.may(Operation.DESCRIBE, Resource.GROUP, group.group_id):
+            refusal = self._coordinator.refuse_fetch(group.group_id, group.member_id, group.member_epoch)
         if refusal:
             return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal)
         wanted = None
@@ -117,7 +139,7 @@ class OffsetHandlers:
                 else:
                     wanted.append((name, t.partition_indexes))
         found = []
-        for name, partitions in self._fetch(group.group_id, wanted, require_stable, partition):
+        for name, partitions in self._fetch(context, group.group_id, wanted, require_stable, partition):
             topic_id = self._topics.id_of(name) if by_id else None
             if not by_id:
                 found.append(topic(name=name, partitions=partitions))
@@ -126,25 +148,47 @@ class OffsetHandlers:
         return response.OffsetFetchResponseGroup(group_id=group.group_id, topics=found + unknown)
 
     def _fetch(
-        self, group_id: str, wanted: list[tuple[str, list[int]]] | None, require_stable: bool, partition: Any
+        self,
+        context: RequestContext,
+        group_id: str,
+        wanted: list[tuple[str, list[int]]] | None,
+        require_stable: bool,
+        partition: Any,
     ) -> list[tuple[str, list[Any]]]:
-        """Return per topic what is committed for the wanted partitions; None wants all that have an offset."""
+        """Return per topic what is committed for the wanted partitions; None wants all that have an offset.
+
+        Of topics that who asks may not describe nothing is told.
+        """
         committed = self._coordinator.committed_offsets(group_id)
         unstable = self._coordinator.unstable_partitions(group_id) if require_stable else set()
         if wanted is None:
             by_topic: dict[str, list[int]] = {}
             for name, index in sorted(committed.keys() | unstable):
-                by_topic.setdefault(name, []).append(index)
+                if context.may(Operation.DESCRIBE, Resource.TOPIC, name):
+                    by_topic.setdefault(name, []).append(index)
             wanted = list(by_topic.items())
-        return [
-            (name, [_fetched(partition, (name, index), committed, unstable) for index in indexes]) for name, indexes in wanted
-        ]
+        found = []
+        for name, indexes in wanted:
+            if context.may(Operation.DESCRIBE, Resource.TOPIC, name):
+                answers = [_fetched(partition, (name, index), committed, unstable) for index in indexes]
+            else:
+                answers = [_no_offset(partition, index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in indexes]
+            found.append((name, answers))
+        return found
 
     # -- delete
 
-    def offset_delete(self, context: RequestContext, request: Any) -> Reply:
-        partitions = [(t.name, p.partition_index) for t in request.topics for p in t.partitions]
+    def offset_delete(self, context: RequestContext, request: Any) -> Any:
         response = messages.OffsetDeleteResponse
+        if not context.may(Operation.DELETE, Resource.GROUP, request.group_id):
+            return response(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        partitions = [(t.name, p.partition_index) for t in request.topics for p in t.partitions]
+        refused = {
+            each: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for each in partitions
+            if not context.may(Operation.READ, Resource.TOPIC, each[0])
+        }
+        partitions = [each for each in partitions if each not in refused]
         topic, partition = response.OffsetDeleteResponseTopic, response.OffsetDeleteResponsePartition
 
         def respond(errors: ErrorCode | Errors) -> Any:
@@ -152,12 +196,28 @@ class OffsetHandlers:
                 return response(error_code=errors)
             return response(
                 topics=[
-                    topic(name=t.name, partitions=_partition_errors(t.name, t.partitions, errors, partition))
+                    topic(name=t.name, partitions=_partition_errors(t.name, t.partitions, {**errors, **refused}, partition))
                     for t in request.topics
                 ]
             )
 
+        if refused and not partitions:
+            return respond({})
         return _mapped(self._coordinator.delete_offsets(request.group_id, partitions), respond)
+
+
+def _refuse_offsets(
+    context: RequestContext, group_id: str, offsets: dict[TopicPartition, NewOffset]
+) -> tuple[dict[TopicPartition, NewOffset], dict[TopicPartition, ErrorCode]]:
+    """Split offsets into those that who asks may commit and the errors of the others: all of them if not for the group."""
+    if not context.may(Operation.READ, Resource.GROUP, group_id):
+        return {}, dict.fromkeys(offsets, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused = {
+        partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for partition in offsets
+        if not context.may(Operation.READ, Resource.TOPIC, partition[0])
+    }
+    return ({p: offset for p, offset in offsets.items() if p not in refused} if refused else offsets), refused
 
 
 def _mapped(reply: Reply, respond: Callable[[Any], Any]) -> Reply:

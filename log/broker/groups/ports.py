@@ -27,6 +27,14 @@ class Topics(Protocol):
     def id_of(self, topic: str) -> bytes | None: ...
 
 
+class GroupSettings(Protocol):
+    """The settings of single groups, each the group's own or the broker's default, within the broker's bounds."""
+
+    def number(self, name: str, group_id: str) -> int:
+        """Return a setting of `group_config_specs` that is a whole number, as it applies to the group now."""
+        ...
+
+
 class TxnAdmission(Protocol):
     """Says whether a producer may write to a partition in its transaction."""
 

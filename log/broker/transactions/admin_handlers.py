@@ -7,6 +7,7 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..access import Operation, Resource
 from ..patterns import compile_pattern
 from ..seams import Clock, Reply, RequestContext, TxnPartitions
 from .coordinator import TransactionCoordinator
@@ -41,6 +42,7 @@ class TransactionAdminHandlers:
             and (not producer_ids or txn.producer_id in producer_ids)
             and self._runs_longer(txn, request.duration_filter)
             and (pattern is None or pattern.fullmatch(txn.transactional_id))
+            and context.may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, txn.transactional_id)
         ]
         return response(
             unknown_state_filters=unknown,
@@ -62,17 +64,22 @@ class TransactionAdminHandlers:
 
     def describe_transactions(self, context: RequestContext, request: Any) -> Any:
         return messages.DescribeTransactionsResponse(
-            transaction_states=[self._describe(transactional_id) for transactional_id in request.transactional_ids]
+            transaction_states=[self._describe(context, transactional_id) for transactional_id in request.transactional_ids]
         )
 
-    def _describe(self, transactional_id: str) -> Any:
+    def _describe(self, context: RequestContext, transactional_id: str) -> Any:
         response = messages.DescribeTransactionsResponse
+        if not context.may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return response.TransactionState(transactional_id=transactional_id, error_code=error)
         txn = self._coordinator.transaction(transactional_id)
         if txn is None:
             error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
             return response.TransactionState(transactional_id=transactional_id, error_code=error)
         by_topic: dict[str, list[int]] = {}
         for topic, partition in sorted(txn.partitions):
+            if not context.may(Operation.DESCRIBE, Resource.TOPIC, topic):
+                continue
             by_topic.setdefault(topic, []).append(partition)
         return response.TransactionState(
             error_code=ErrorCode.NONE,

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
+from ..access import CLUSTER_NAME, Operation, Resource
 from ..groups.coordinator import OFFSETS_TOPIC
 from ..groups.partitioner import partition_of
 from ..seams import Reply, RequestContext, TxnPartitions
@@ -31,7 +32,9 @@ class ProducerHandlers:
         self._coordinator, self._partitions = coordinator, partitions
         self._offsets_partition_count = offsets_partition_count
 
-    def init_producer_id(self, context: RequestContext, request: Any) -> Reply:
+    def init_producer_id(self, context: RequestContext, request: Any) -> Any:
+        if not _may_write(context, request.transactional_id):
+            return messages.InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         reply = Reply()
 
         def on_granted(grant: ProducerGrant) -> None:
@@ -50,7 +53,7 @@ class ProducerHandlers:
         ).then(on_granted)
         return reply
 
-    def add_partitions_to_txn(self, context: RequestContext, request: Any) -> Reply:
+    def add_partitions_to_txn(self, context: RequestContext, request: Any) -> Any:
         reply = Reply()
         response = messages.AddPartitionsToTxnResponse
         if context.api_version < FIRST_BATCHED_ADD_VERSION:
@@ -60,7 +63,8 @@ class ProducerHandlers:
                 known = {p: _known_to(context.api_version, FIRST_FENCED_VERSION, error) for p, error in errors.items()}
                 reply.set(response(results_by_topic_v3_and_below=_topic_results(topics, known)))
 
-            self._add(
+            self._add_authorized(
+                context,
                 request.v3_and_below_transactional_id,
                 request.v3_and_below_producer_id,
                 request.v3_and_below_producer_epoch,
@@ -77,6 +81,8 @@ class ProducerHandlers:
             if len(results) == len(request.transactions):
                 reply.set(response(results_by_transaction=[results[i] for i in range(len(results))]))
 
+        if not context.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+            return response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not request.transactions:
             reply.set(response())
         for index, txn in enumerate(request.transactions):
@@ -86,6 +92,22 @@ class ProducerHandlers:
 
     def _add_one(self, txn: Any) -> Reply:
         return self._add(txn.transactional_id, txn.producer_id, txn.producer_epoch, txn.topics)
+
+    def _add_authorized(
+        self, context: RequestContext, transactional_id: str, producer_id: int, producer_epoch: int, topics: Any
+    ) -> Reply:
+        """As `_add`, for a client: nothing is added if it may not use the transactional id or not write to one of the topics."""
+        partitions = _partitions(topics)
+        reply = Reply()
+        if not _may_write(context, transactional_id):
+            reply.set(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            return reply
+        refused = {topic for topic, _ in partitions if not context.may(Operation.WRITE, Resource.TOPIC, topic)}
+        if refused:
+            failed, skipped = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OPERATION_NOT_ATTEMPTED
+            reply.set({partition: failed if partition[0] in refused else skipped for partition in partitions})
+            return reply
+        return self._add(transactional_id, producer_id, producer_epoch, topics)
 
     def _add(self, transactional_id: str, producer_id: int, producer_epoch: int, topics: Any) -> Reply:
         """Add all partitions or none; the reply is an ErrorCode per partition."""
@@ -107,7 +129,11 @@ class ProducerHandlers:
         reply.set({partition: verify(*producer, *partition) for partition in _partitions(txn.topics)})
         return reply
 
-    def add_offsets_to_txn(self, context: RequestContext, request: Any) -> Reply:
+    def add_offsets_to_txn(self, context: RequestContext, request: Any) -> Any:
+        if not _may_write(context, request.transactional_id):
+            return messages.AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not context.may(Operation.READ, Resource.GROUP, request.group_id):
+            return messages.AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         reply = Reply()
 
         def on_added(error: ErrorCode) -> None:
@@ -120,7 +146,9 @@ class ProducerHandlers:
         ).then(on_added)
         return reply
 
-    def end_txn(self, context: RequestContext, request: Any) -> Reply:
+    def end_txn(self, context: RequestContext, request: Any) -> Any:
+        if not _may_write(context, request.transactional_id):
+            return messages.EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         reply = Reply()
         is_bumping = context.api_version >= FIRST_BUMPING_END_VERSION
 
@@ -139,6 +167,10 @@ class ProducerHandlers:
             is_bumping=is_bumping,
         ).then(on_ended)
         return reply
+
+
+def _may_write(context: RequestContext, transactional_id: str) -> bool:
+    return context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
 
 
 def _partitions(topics: Any) -> list[TopicPartition]:

@@ -1,0 +1,1 @@
+"""Share groups (KIP-932): queue semantics over partitions, with an acknowledgement for each record."""

@@ -1,0 +1,114 @@
+"""The caller's side of a classic group: when to join, and what becomes of the partitions meanwhile.
+
+With an eager strategy all partitions are given up before each join. With cooperative ones the consumer goes on with what it
+has, gives up what it did not get back, and joins once more so that others can have it (KIP-429).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+
+from logflume.log.errors import LogflumeError
+from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
+from logflume.log.records import TopicPartition
+
+from .assignors import COOPERATIVE
+from .cluster import Cluster
+from .group import NO_GENERATION, GroupMember
+from .loop import IoLoop
+from .membership import Interest, Owner
+from .transport import Channel
+
+
+class ClassicMembership:
+    """See `membership.Membership`. `on_change` may be called from the I/O loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        loop: IoLoop,
+        channel: Channel,
+        *,
+        group_id: str,
+        instance_id: str | None,
+        strategies: Sequence[str],
+        session_timeout_ms: int,
+        max_poll_interval_ms: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.group_id = group_id
+        self._loop = loop
+        self._on_change = on_change
+        self._interest = Interest()
+        self._joining: Future[list[TopicPartition]] | None = None
+        self._member = GroupMember(
+            cluster,
+            channel,
+            group_id=group_id,
+            instance_id=instance_id,
+            strategies=strategies,
+            session_timeout_ms=session_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+            on_change=on_change,
+        )
+        self._is_cooperative = COOPERATIVE.issuperset(strategies)
+
+    @property
+    def is_member(self) -> bool:
+        return self._member.generation != NO_GENERATION
+
+    def subscribe(self, interest: Interest) -> None:
+        self._interest = interest
+        self._member.needs_join = True
+
+    def maintain(self, owner: Owner) -> None:
+        self._loop.call(self._touch)
+        if self._member.failure is not None:
+            raise self._member.failure
+        if self._joining is None and self._member.needs_join:
+            keeps_reading = self._is_cooperative and self.is_member
+            if not keeps_reading:
+                owner.give_up(owner.assignment())
+            self._joining = self._loop.submit(self._member.join(self._interest, owner.assignment()))
+            self._joining.add_done_callback(lambda _: self._on_change())
+        if self._joining is not None and self._joining.done():
+            joining, self._joining = self._joining, None
+            self._finish(owner, joining)
+
+    def has_news(self) -> bool:
+        is_joined = self._joining is not None and self._joining.done()
+        return is_joined or (self._joining is None and self._member.needs_join) or self._member.failure is not None
+
+    def metadata(self) -> GroupMetadata:
+        return self._member.metadata()
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        await self._member.commit(offsets)
+
+    async def leave(self) -> None:
+        self._cancel_join()
+        await self._member.leave()
+
+    def stop(self) -> None:
+        self._cancel_join()
+        self._member.stop()
+
+    def _finish(self, owner: Owner, joining: Future[list[TopicPartition]]) -> None:
+        try:
+            assigned = set(joining.result())
+        except LogflumeError:
+            self._member.needs_join = True
+            raise
+        owned = set(owner.assignment())
+        if owned - assigned:
+            owner.give_up(owned - assigned)
+            self._member.needs_join = True
+        owner.take_over(assigned - owned)
+
+    def _cancel_join(self) -> None:
+        if self._joining is not None:
+            self._joining.cancel()
+
+    def _touch(self) -> None:
+        self._member.last_poll_s = self._loop.loop.time()
