@@ -29,7 +29,7 @@ from logflume.streams.state.store import Store
 from logflume.streams.state.windows import window_start
 
 from .forms import Merge, RangeForm
-from .replay import OutputRows
+from .replay import OutputRows, output_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,7 @@ def run_range(
             if node in combined:
                 _combine(combined[node], form.outputs[node].topic, columns, partitions)
                 continue
-            running = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
-            yield OutputRows(node, columns.keys, columns.values, columns.timestamps_ms, columns.headers, running)
+            yield output_rows(node, columns)
     yield from own.finish(None)
     for node, reader in combined.items():
         yield from reader.finish(form.outputs[node].topic)
@@ -155,7 +154,8 @@ def run_range(
 
 def _combine(reader: _Running, topic: str, columns: Columns, partitions: Mapping[str, int]) -> None:
     """Run the reader of a repartition topic on records for it; which partition they would be in matters for times only."""
-    chunk = Chunk.from_columns(topic, columns.keys, columns.values, columns.timestamps_ms, headers=columns.headers)
+    chunk = columns.chunk()
+    chunk.topic = topic
     chunk.partition = 0
     reader.process(chunk)
     targets = key_partitions(chunk, partitions[topic])

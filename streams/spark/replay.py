@@ -16,6 +16,7 @@ import numpy as np
 
 from logflume.log import Chunk, Headers, TopicPartition
 from logflume.streams.runtime.options import OnProblem
+from logflume.streams.runtime.outputs import Columns
 from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
@@ -189,10 +190,7 @@ class Replay:
     def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows]:
         task.flush()
         for node, columns in task.take_outputs().items():
-            times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
-            chunk = columns.chunk()
-            headers = chunk.headers() if chunk.header_counts.any() else None
-            yield OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times)
+            yield output_rows(node, columns)
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             changed[store].update(dict.fromkeys(entries.keys))
@@ -202,6 +200,14 @@ class Replay:
         now = task.checkpoint()
         ends = {each.partition: each.end for each in self.inputs}
         return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms)
+
+
+def output_rows(node: str, columns: Columns) -> OutputRows:
+    """Return what an output node has collected."""
+    times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
+    chunk = columns.chunk()
+    headers = chunk.headers() if chunk.header_counts.any() else None
+    return OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times)
 
 
 def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:

@@ -64,14 +64,16 @@ class Computed:
     """What a step puts out, in a form to compare: the newest result and changelog record of each key, and the ends."""
 
     def __init__(self, step: StepPlan, plan: Plan, records_per_range: int | None) -> None:
-        self.newest: dict[tuple[int, str, int, bytes | None], tuple[Any, ...]] = {}
+        self.newest: dict[tuple[int, str, int, bytes], tuple[Any, ...]] = {}
         self.streamed: dict[tuple[str, int, int], list[Any]] = {}
         result = LocalRunner(records_per_range).run(step, plan, lambda _: None)
         for table in result.tables():
             for row in table.to_pylist():
                 kept = (row["value"], row["timestamp_ms"], row["headers"])
+                if row["key"] is None:
+                    continue  # goes to any partition
                 self.newest[row["kind"], row["name"], row["partition"], row["key"]] = kept
-                if row["kind"] == RowKind.SINK and row["key"] is not None:
+                if row["kind"] == RowKind.SINK:
                     self.streamed.setdefault((row["name"], row["partition"], row["task"]), []).append((row["key"], *kept))
         self.ends = {tuple(end.checkpoint.inputs): end for end in result.ends}
 
