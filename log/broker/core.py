@@ -21,10 +21,14 @@ from .access.store import make_authorizer
 from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
 from .diskspace import DiskSpace
+from .quotas.store import make_quotas
 from .seams import Clock, Timers
 
 LEADER_EPOCH = 0
 """Leader epoch of every partition: without replicas the leader never changes."""
+
+FIRST_CLUSTER_CONFIGS = ("min.insync.replicas",)
+"""What a new cluster fixes as the default of all its brokers (KIP-966: Kafka 4.1 and later list it with that source)."""
 
 MAX_GROUPS_WITH_CONFIGS = 10_000
 PARALLEL_FROM = 16
@@ -107,20 +111,36 @@ class Core:
         self.data_dir, self.config, self.clock, self.timers = data_dir, config, clock, timers
         self.addresses, self._flusher, self._random_bytes = addresses, flusher, random_bytes
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
-        self.cluster = ClusterState(os.path.join(data_dir.path, "cluster.json"), disk)
+        self.cluster = ClusterState(
+            os.path.join(data_dir.path, "cluster.json"),
+            disk,
+            first_cluster_configs={name: config.text(name) for name in FIRST_CLUSTER_CONFIGS},
+        )
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         self.disk_space = DiskSpace(self.free_bytes, lambda: config.number("logflume.disk.min.free.bytes"))
         self.authorizer = make_authorizer(config, self.cluster)
+        self.quotas = make_quotas(config, self.cluster, clock)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that was deleted."""
         for topic in list(self.cluster.deleting):
             self._delete_logs(topic)
+        self._refuse_unknown_logs()
         for topic in self.cluster.topics.values():
             self._open(topic, range(topic.partition_count))
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
+
+    def _refuse_unknown_logs(self) -> None:
+        """Raise StorageError if there is a log that belongs to no topic: its metadata are lost, or it was put there by hand."""
+        for (topic, index), directory in self.data_dir.partitions().items():
+            known = self.cluster.topics.get(topic)
+            if known is None or index >= known.partition_count:
+                raise StorageError(
+                    f"{directory} is the log of a partition that cluster.json does not know; restore cluster.json from a backup, "
+                    "or move the log out of the data directory"
+                )
 
     def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str] | None = None) -> Topic:
         """Create a topic, durably. Raises KafkaError as `check_new_topic`, StorageError."""

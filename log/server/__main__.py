@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from logflume.log.errors import LogflumeError
 
 from .addresses import Address, parse_address
 from .config_files import configured_data_dir, gather_configs
+from .logs import configure_logs
 from .shell import BrokerShell
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
@@ -31,7 +31,8 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     shell = await BrokerShell.start(data_dir, listen=listen, advertised=advertised, configs=configs)
-    print(f"logflume broker ready: {data_dir} on {', '.join(map(str, shell.addresses))}", flush=True)
+    health = f"; metrics on http://{shell.http_address}/metrics" if shell.http_address else ""
+    print(f"logflume broker ready: {data_dir} on {', '.join(map(str, shell.addresses))}{health}", flush=True)
     await stopping.wait()
     await shell.stop()
 
@@ -49,9 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--advertise", metavar="HOST:PORT", help="address told to clients, if it differs")
     parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config, Kafka's names")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="json: one object a line")
     parser.add_argument("--config-file", metavar="FILE", help="broker configs: properties as Kafka's, or .toml")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logs(options.log_format)
     try:
         configs = gather_configs(options.config_file, options.config, os.environ)
         listen = options.listen or ([] if configs.get("listeners") else [DEFAULT_LISTEN])

@@ -13,6 +13,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
@@ -22,6 +23,7 @@ from logflume.log.protocol import codec, frames, messages
 
 from .budget import MemoryBudget
 from .outbox import Outbox
+from .traffic import Traffic
 
 INITIAL_BUFFER_BYTES = 16 * 1024
 KEPT_BUFFER_BYTES = 4 * 1024 * 1024
@@ -67,6 +69,7 @@ class Connection:
         listener: str,
         on_close: Callable[[Connection], None],
         budget: MemoryBudget,
+        traffic: Traffic,
         principal: str = ANONYMOUS,
     ) -> None:
         self.connection_id, self.host = connection_id, host
@@ -75,7 +78,7 @@ class Connection:
         self.frame_began_s: float | None = None
         """Since when a request is being received that is not complete, None without one."""
         self._sock, self._loop, self._handlers = sock, loop, handlers
-        self._listener, self._on_close, self._budget = listener, on_close, budget
+        self._listener, self._on_close, self._budget, self._traffic = listener, on_close, budget, traffic
         self._principal = principal
         self._fd = sock.fileno()
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
@@ -85,6 +88,7 @@ class Connection:
         self._outbox = Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
         self._is_starved = False
+        self._unmute_handle: asyncio.TimerHandle | None = None
         self._set_reading(is_on=True)
 
     @property
@@ -117,6 +121,8 @@ class Connection:
         if self._is_writing:
             self._loop.remove_writer(self._fd)
         self._is_closed = True
+        if self._unmute_handle is not None:
+            self._unmute_handle.cancel()
         self._queue.clear()
         self._budget.forget(self)
         self._sock.close()
@@ -149,9 +155,11 @@ class Connection:
                 self.close("the client closed it")
                 return
             self._end += received
+            self._traffic.received_bytes += received
             try:
                 self._handle_frames()
             except LogflumeError as error:  # bytes that are no request, an answer that cannot be encoded or read from the disk
+                self._traffic.failed += 1
                 self.close(str(error), level=logging.WARNING)
                 return
             if received < len(room) or not self._is_reading:
@@ -230,30 +238,68 @@ class Connection:
         if not self._handlers.is_handled(key, version):
             self._refuse_version(header)
             return
+        began_s = perf_counter()
         request = codec.decode_request(key, version, frame[pos:])
-        outcome = self._handlers.handle(
-            RequestContext(
-                key,
-                version,
-                header.correlation_id,
-                header.client_id or "",
-                self.host,
-                self.connection_id,
-                self._principal,
-                self._listener,
-            ),
-            request,
+        context = RequestContext(
+            key,
+            version,
+            header.correlation_id,
+            header.client_id or "",
+            self.host,
+            self.connection_id,
+            self._principal,
+            self._listener,
         )
+        if self._handlers.core.quotas.is_active:
+            outcome = self._handle_metered(context, request, len(frame))
+        else:
+            outcome = self._handlers.handle(context, request)
         if outcome is None:
             return
         if outcome is CLOSE_CONNECTION:
+            self._traffic.failed += 1
             self._close_after_queue(f"API key {key} failed")
         elif isinstance(outcome, Reply):
             slot = _Slot()
             self._queue.append(slot)
-            outcome.then(lambda response: self._answer_later(slot, response, version, header.correlation_id))
+            outcome.then(lambda response: self._answer_later(slot, response, header, began_s))
         else:
             self._answer(frames.response_frame(outcome, version, header.correlation_id))
+            self._traffic.observe(key, perf_counter() - began_s)
+
+    def _handle_metered(self, context: RequestContext, request: Any, size_bytes: int) -> Any:
+        """Handle a request and charge the client for it; who is over a quota is answered and then not read from for a while."""
+        began_ns = perf_counter_ns()
+        outcome = self._handlers.handle(context, request)
+        busy_ns = perf_counter_ns() - began_ns
+
+        def settle(response: Any) -> Any:
+            if self._is_closed or response is CLOSE_CONNECTION:
+                return response
+            settled, quiet_ms = self._handlers.core.quotas.settle(context, size_bytes, busy_ns, response)
+            if quiet_ms:
+                self._mute(quiet_ms)
+            return settled
+
+        if not isinstance(outcome, Reply):
+            return settle(outcome)
+        settled = Reply()
+        outcome.then(lambda response: settled.set(settle(response)))
+        return settled
+
+    def _mute(self, quiet_ms: int) -> None:
+        """Read and handle nothing for so long (KIP-219); answers go on being sent."""
+        until_s = self._loop.time() + quiet_ms / 1000
+        if self._unmute_handle is not None:
+            if self._unmute_handle.when() >= until_s:
+                return
+            self._unmute_handle.cancel()
+        self._unmute_handle = self._loop.call_at(until_s, self._unmute)
+        self._set_reading(is_on=False)
+
+    def _unmute(self) -> None:
+        self._unmute_handle = None
+        self._resume()
 
     def _refuse_version(self, header: frames.RequestHeader) -> None:
         if header.api_key == API_VERSIONS:
@@ -271,18 +317,20 @@ class Connection:
         else:
             self._outbox.add(parts)
 
-    def _answer_later(self, slot: _Slot, response: Any, version: int, correlation_id: int) -> None:
+    def _answer_later(self, slot: _Slot, response: Any, header: frames.RequestHeader, began_s: float) -> None:
         """Take the value of a reply; the response goes out once those before it are there."""
         if self._is_closed:
             return
+        self._traffic.observe(header.api_key, perf_counter() - began_s)
         if response is None:
             slot.parts = []
         elif response is CLOSE_CONNECTION:
+            self._traffic.failed += 1
             self._close_after_queue("a request failed")
             return
         else:
             try:
-                slot.parts = frames.response_frame(response, version, correlation_id)
+                slot.parts = frames.response_frame(response, header.api_version, header.correlation_id)
             except LogflumeError as error:
                 self.close(str(error), level=logging.ERROR)
                 return
@@ -318,12 +366,14 @@ class Connection:
         self._send()
 
     def _send(self) -> None:
+        before = self._outbox.sent_bytes
         try:
             is_done = self._outbox.send()
         except (OSError, LogflumeError) as error:
             self.close(str(error))
             return
         self.active_s = self.sent_s = self._loop.time()
+        self._traffic.sent_bytes += self._outbox.sent_bytes - before
         self._count_held()
         if is_done and self._is_writing:
             self._is_writing = False
@@ -364,10 +414,11 @@ class Connection:
         self._flush()
 
     def _is_full(self) -> bool:
-        """Whether too many requests wait for their answers, or too many bytes to be sent."""
+        """Whether too many requests wait for their answers, or too many bytes to be sent, or the client must be quiet."""
         pending_bytes = self._outbox.pending_bytes
         return (
-            len(self._queue) >= MAX_IN_FLIGHT
+            self._unmute_handle is not None
+            or len(self._queue) >= MAX_IN_FLIGHT
             or pending_bytes >= MAX_PENDING_BYTES
             or (pending_bytes > 0 and self._budget.is_used_up)
         )

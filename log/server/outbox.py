@@ -24,14 +24,15 @@ class Outbox:
 
     Attributes:
         pending_bytes: bytes in memory that are not sent yet (file ranges cost none).
+        sent_bytes: all that was sent so far.
     """
 
-    __slots__ = ("_parts", "_sock", "pending_bytes")
+    __slots__ = ("_parts", "_sock", "pending_bytes", "sent_bytes")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._parts: deque[Any] = deque()
-        self.pending_bytes = 0
+        self.pending_bytes = self.sent_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -54,7 +55,10 @@ class Outbox:
         parts = self._parts
         while parts:
             if isinstance(parts[0], _FileRange):
-                if not parts[0].send(self._sock):
+                before = parts[0].left_bytes
+                is_done = parts[0].send(self._sock)
+                self.sent_bytes += before - parts[0].left_bytes
+                if not is_done:
                     return False
                 parts.popleft()
             elif not self._send_buffers():
@@ -79,6 +83,7 @@ class Outbox:
         except (BlockingIOError, InterruptedError):
             return False
         self.pending_bytes -= sent
+        self.sent_bytes += sent
         if sent == size:
             for _ in buffers:
                 parts.popleft()
@@ -92,21 +97,21 @@ class Outbox:
 class _FileRange:
     """A range of a segment file under way. The slice keeps the file open."""
 
-    __slots__ = ("_left", "_position", "_slice")
+    __slots__ = ("_position", "_slice", "left_bytes")
 
     def __init__(self, part: LogSlice) -> None:
-        self._slice, self._position, self._left = part, part.position, part.size_bytes
+        self._slice, self._position, self.left_bytes = part, part.position, part.size_bytes
 
     def send(self, sock: socket.socket) -> bool:
         """Send on; True when all of it is sent. Raises OSError, also if the file is shorter than it was."""
         target, source = sock.fileno(), self._slice.fd
-        while self._left:
+        while self.left_bytes:
             try:
-                sent = os.sendfile(target, source, self._position, self._left)
+                sent = os.sendfile(target, source, self._position, self.left_bytes)
             except (BlockingIOError, InterruptedError):
                 return False
             if sent == 0:
-                raise OSError(f"{self._left} bytes of a segment are missing at position {self._position}")
+                raise OSError(f"{self.left_bytes} bytes of a segment are missing at position {self._position}")
             self._position += sent
-            self._left -= sent
+            self.left_bytes -= sent
         return True

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,11 @@ from logflume.log.broker.handlers import Handlers
 from logflume.log.errors import LogflumeError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk
 
-from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address
+from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
+from .health import Answer, HealthServer
 from .listener import Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
+from .metrics import CONTENT_TYPE, Metrics, Sources
 from .runtime import LoopTimers, SystemClock
 
 DISK_CHECK_INTERVAL_S = 1.0
@@ -35,10 +38,19 @@ class BrokerShell:
         self.data_dir, self.core = data_dir, core
         self._loop, self._flusher = loop, flusher
         self.coordinators = Coordinators(core)
-        self.handlers = Handlers(core, coordinators=self.coordinators.handlers(), admission=self.coordinators.transactions)
+        self.handlers = Handlers(
+            core,
+            coordinators=self.coordinators.handlers(),
+            admission=self.coordinators.transactions,
+            long_polls=[self.coordinators.share.fetch],
+        )
         self.addresses: list[Address] = []
         """What is listened on, with bound ports, in the order asked for."""
+        self.http_address: Address | None = None
+        """Where /metrics, /healthz and /readyz are, None for nowhere."""
         self._listener: Listener | None = None
+        self._health: HealthServer | None = None
+        self._is_ready = False
         self._background: list[asyncio.TimerHandle] = []
         self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
         self._cleaner = Cleaner()
@@ -90,6 +102,7 @@ class BrokerShell:
             )
             shell = cls(loop, data_dir, core, flusher)
             shell._listen(addresses, plans, has_unix_socket=has_unix_socket)
+            await shell._serve_health()
         except BaseException:
             if shell is not None:
                 await shell.stop()
@@ -104,7 +117,33 @@ class BrokerShell:
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
         if config.is_on("log.cleaner.enable"):
             shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)
+        shell._is_ready = True
         return shell
+
+    async def _serve_health(self) -> None:
+        address = self.core.config.text("logflume.http.listener")
+        if not address:
+            return
+        assert self._listener is not None
+        sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, time.time())
+        metrics = Metrics(sources)
+        pages = {
+            "/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE),
+            "/healthz": lambda: Answer(b"ok\n"),
+            "/readyz": self._readiness,
+        }
+        self._health = HealthServer(pages)
+        self.http_address = await self._health.start(parse_address(address))
+
+    def _readiness(self) -> Answer:
+        """Say whether clients are served in full; if not, what is missing, a line each."""
+        problems = [] if self._is_ready else ["the broker is starting or stopping"]
+        if self.core.disk_space.is_low:
+            problems.append(f"the disk is almost full: {self.core.disk_space.free_bytes} bytes are free")
+        failed = [f"{log.topic}-{log.partition}" for log in (p.log for p in self.core.partitions.values()) if log.has_failed]
+        if failed:
+            problems.append(f"{len(failed)} partitions failed on a disk error and take nothing: {', '.join(failed[:10])}")
+        return Answer("\n".join([*problems, ""]).encode(), 503) if problems else Answer(b"ready\n")
 
     def _listen(self, addresses: dict[str, Address], plans: Sequence[ListenerPlan], *, has_unix_socket: bool) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
@@ -118,6 +157,7 @@ class BrokerShell:
 
     async def stop(self) -> None:
         """Answer what was asked, make it durable, close everything. The next start scans nothing."""
+        self._is_ready, began_s = False, time.monotonic()
         for handle in self._background:
             handle.cancel()
         if self._listener is not None:
@@ -126,7 +166,10 @@ class BrokerShell:
         await self._cleaner.close()
         await self._flusher.close()
         self.core.close()
+        if self._health is not None:
+            await self._health.close()
         self.data_dir.close()
+        _log.info("stopped in %.2f s", time.monotonic() - began_s)
 
     def handle(self, context: Any, request: Any) -> Any:
         return self.handlers.handle(context, request)

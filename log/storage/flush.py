@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from logflume.log.errors import LogflumeError, StorageError
+from logflume.log.histogram import Histogram
 
 from .partition import FlushTicket, PartitionLog
 
@@ -29,6 +30,8 @@ class FlushScheduler:
         self._interval_s = interval_ms / 1000
         self._threads = threads
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="logflume-fsync")
+        self.durations = Histogram()
+        """Of the flushes so far, from their begin until all of it is on disk."""
         self._waiting: dict[PartitionLog, list[FlushCallback]] = {}
         self._is_flushing = False
         self._jobs_left = 0
@@ -97,6 +100,7 @@ class FlushScheduler:
         self._jobs_left -= 1
         if not self._jobs_left:
             self._is_flushing = False
+            self.durations.observe(self._loop.time() - self._last_start_s)
             self._after()
 
     def _after(self) -> None:

@@ -16,7 +16,7 @@ import typer
 from logflume.cli.common import make_app
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.server import client_address, configured_data_dir, gather_configs
+from logflume.log.server import LogFormat, client_address, configured_data_dir, gather_configs
 
 app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
@@ -43,6 +43,11 @@ def serve(
     config_file: Annotated[
         Path | None, typer.Option("--config-file", metavar="FILE", help="Broker configs: properties as Kafka's, or .toml.")
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are; default: a free loopback port."),
+    ] = None,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How the broker logs: text, or JSON lines.")] = "text",
 ) -> None:
     """Start everything; Ctrl-C stops it cleanly, and the data stays for the next start.
 
@@ -65,7 +70,10 @@ def serve(
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: supervisor.stop())
     python = [sys.executable, "-m"]
-    options = [part for pair in config or [] for part in ("--config", pair)]
+    if http or "logflume.http.listener" not in configs:
+        http = http or f"127.0.0.1:{free_port()}"
+        config = [*(config or []), f"logflume.http.listener={http}"]
+    options = ["--log-format", log_format, *(part for pair in config or [] for part in ("--config", pair))]
     if config_file:
         options += ["--config-file", str(config_file)]
     broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])
@@ -73,6 +81,7 @@ def serve(
     wait_ready(broker, host, port)
     print(f"broker    {host}:{port}   (any Kafka client)")
     print(f"data      {data.resolve()}")
+    print(f"metrics   http://{http or configs['logflume.http.listener']}/metrics   (/healthz, /readyz)")
     missing = missing_modules() if workers else []
     if missing:
         print(f"sql       left out: needs {', '.join(missing)}: pip install 'logflume[sql]'")
@@ -117,6 +126,14 @@ def check_free(host: str, port: int) -> None:
             raise InvalidInput(
                 f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --listen"
             ) from error
+
+
+def free_port() -> int:
+    """Return a TCP port of this machine's loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def wait_ready(broker: Child, host: str, port: int) -> None:

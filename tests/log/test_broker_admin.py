@@ -254,3 +254,14 @@ def test_an_empty_list_is_a_value(call: Calls, topic: str) -> None:
     call.create(topic)
     assert alter(call, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete")).error_code == 0
     assert configs_of(call, TOPIC, topic)["cleanup.policy"].value == ""
+
+
+def test_a_new_cluster_fixes_min_insync_replicas_as_its_default(tmp_path: Path) -> None:
+    with start_embedded(str(tmp_path)) as broker:
+        call = Calls(broker)
+        call.create("t")
+        found = configs_of(call, TOPIC, "t")["min.insync.replicas"]
+        assert (found.value, found.config_source) == ("1", 3)
+        assert alter(call, BROKER, "", ("min.insync.replicas", DELETE, None)).error_code == 0
+    with start_embedded(str(tmp_path)) as broker:
+        assert configs_of(Calls(broker), TOPIC, "t")["min.insync.replicas"].config_source == 5

@@ -108,8 +108,8 @@ def test_a_topic_setting_is_looked_up_under_all_names_of_the_brokers(broker: Emb
 def test_the_clusters_defaults_are_described_alone_and_kept(tmp_path: Path) -> None:
     with start_embedded(str(tmp_path)) as broker:
         call = Calls(broker)
-        assert described(call, BROKER, "") == {}
-        assert alter(call, "", ("log.segment.bytes", SET, "2000000")).error_code == 0
+        assert list(described(call, BROKER, "")) == ["min.insync.replicas"]
+        assert alter(call, "", ("log.segment.bytes", SET, "2000000"), ("min.insync.replicas", DELETE, None)).error_code == 0
         assert alter(call, "1", ("max.connections", SET, "7")).error_code == 0
     with start_embedded(str(tmp_path)) as broker:
         call = Calls(broker)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -330,6 +332,13 @@ def test_what_could_not_be_written_is_written_later(broker: Broker) -> None:
 
 partitions = st.frozensets(st.tuples(st.binary(min_size=16, max_size=16), st.integers(0, 99)), max_size=8)
 texts = st.text(max_size=8)
+epochs = st.integers(0, 2**31 - 1)
+
+
+def with_epochs(value: records.CurrentValue, epochs: dict[Any, int]) -> records.CurrentValue:
+    return replace(value, epochs=epochs)
+
+
 VALUES = {
     records.ConsumerKeyKind.GROUP: st.builds(
         records.GroupEpochValue, epoch=st.integers(0, 2**31 - 1), metadata_hash=st.integers(-(2**63), 2**63 - 1)
@@ -344,8 +353,16 @@ VALUES = {
         regex=st.none() | texts,
         rebalance_timeout_ms=st.integers(-1, 2**31 - 1),
         assignor=st.none() | texts,
+        classic=st.none()
+        | st.builds(
+            records.ClassicMember,
+            session_timeout_ms=st.integers(0, 2**31 - 1),
+            protocols=st.lists(st.tuples(texts, st.binary(max_size=8)), max_size=3).map(tuple),
+        ),
     ),
-    records.ConsumerKeyKind.TARGET_EPOCH: st.integers(0, 2**31 - 1),
+    records.ConsumerKeyKind.TARGET_EPOCH: st.builds(
+        records.TargetEpochValue, epoch=st.integers(0, 2**31 - 1), timestamp_ms=st.integers(0, 2**63 - 1)
+    ),
     records.ConsumerKeyKind.TARGET: partitions,
     records.ConsumerKeyKind.CURRENT: st.builds(
         records.CurrentValue,
@@ -354,6 +371,10 @@ VALUES = {
         state=st.integers(0, 2),
         assigned=partitions,
         revoking=partitions,
+    ).flatmap(
+        lambda value: st.fixed_dictionaries(dict.fromkeys(value.assigned | value.revoking, epochs)).map(
+            partial(with_epochs, value)
+        )
     ),
 }
 
@@ -369,10 +390,11 @@ def test_records_come_back_as_they_were(data: st.DataObject) -> None:
 
 
 def test_a_current_assignment_has_kafkas_bytes() -> None:
-    value = records.CurrentValue(5, 4, 0, frozenset({(b"T" * 16, 1), (b"T" * 16, 0)}), frozenset())
-    expected = (
-        b"\0\0" + b"\0\0\0\5" + b"\0\0\0\4" + b"\0" + b"\2" + b"T" * 16 + b"\3" + b"\0\0\0\0\0\0\0\1" + b"\0" + b"\1" + b"\0"
-    )
+    first, second = (b"T" * 16, 0), (b"T" * 16, 1)
+    value = records.CurrentValue(5, 4, 0, frozenset({first, second}), frozenset(), {first: 3, second: 5})
+    epochs = b"\1" + b"\0" + b"\x09" + b"\3" + b"\0\0\0\3\0\0\0\5"
+    head = b"\0\0" + b"\0\0\0\5" + b"\0\0\0\4" + b"\0"
+    expected = head + b"\2" + b"T" * 16 + b"\3" + b"\0\0\0\0\0\0\0\1" + epochs + b"\1" + b"\0"
     assert records.encode_consumer_value(value) == expected
 
 

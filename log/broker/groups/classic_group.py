@@ -84,9 +84,19 @@ class ClassicGroup:
     has_new_members: bool = False
     last_write: Reply | None = None
 
+    kind = "Classic"
+
     @property
     def is_dead(self) -> bool:
         return self.state is GroupState.DEAD
+
+    def die(self) -> None:
+        """Refuse everything from now on: the group is being deleted."""
+        self.state = GroupState.DEAD
+
+    def revive(self) -> None:
+        """Go on, as an empty group that could not be deleted."""
+        self.state = GroupState.EMPTY
 
     @property
     def can_rebalance(self) -> bool:

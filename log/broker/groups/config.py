@@ -20,6 +20,7 @@ class GroupConfig:
         offsets_retention_ms: `offsets.retention.minutes`, after the group became empty.
         offsets_retention_check_interval_ms: `offsets.retention.check.interval.ms`.
         consumer_max_size: `group.consumer.max.size`, members of one group of the consumer protocol.
+        consumer_migration_policy: `group.consumer.migration.policy`.
         consumer_refresh_interval_ms: how often a consumer group looks whether its topics have changed.
     """
 
@@ -31,4 +32,5 @@ class GroupConfig:
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     consumer_max_size: int = 2_147_483_647
+    consumer_migration_policy: str = "bidirectional"
     consumer_refresh_interval_ms: int = 1_000

@@ -14,13 +14,15 @@ from enum import IntEnum
 
 from ..deadline import Deadline
 from ..patterns import compile_pattern
-from ..seams import Reply
+from ..seams import JournalRecord, Reply
 from .assignors import DEFAULT_ASSIGNOR, Partition
 from .consumer_records import CurrentValue, MemberValue
 from .ports import Topics
 
 LEAVING_EPOCH = -1
 AWAY_EPOCH = -2
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""The protocol type of classic groups of consumers."""
 """Epoch of a static member that said it will be back."""
 
 
@@ -32,7 +34,7 @@ class MemberState(IntEnum):
     UNRELEASED_PARTITIONS = 2
 
 
-NEW = CurrentValue(0, -1, MemberState.STABLE, frozenset(), frozenset())
+NEW = CurrentValue(0, -1, int(MemberState.STABLE), frozenset(), frozenset())
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +46,17 @@ class ConsumerMember:
     current: CurrentValue = NEW
     session: Deadline = field(init=False)
     revocation: Deadline = field(init=False)
+    rejoin: Deadline = field(init=False)
+    """For a member of the classic protocol: by when it must have joined anew, or synced."""
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.metadata.classic is not None
+
+    def cancel_timers(self) -> None:
+        for deadline in (self.session, self.revocation, self.rejoin):
+            deadline.cancel()
 
     @property
     def held(self) -> frozenset[Partition]:
@@ -55,20 +68,36 @@ class ConsumerMember:
 class ConsumerGroup:
     """A group. Invariants: a partition is held by one member; `static` maps each instance id to a member.
 
-    `metadata_hash`: of the topics that the epoch was made for. `is_dirty`: a write failed, so the next one holds everything.
+    `assigned_ms`: when the target was computed (wall time).
+    `metadata_hash`: of the topics that the epoch was made for.
+    `owed`: what the next write begins with, as the group was of another kind before.
+    `is_dirty`: a write failed, so the next one holds everything.
     """
 
     group_id: str
     epoch: int = 0
     assignment_epoch: int = 0
+    assigned_ms: int = 0
     metadata_hash: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
     target: dict[str, frozenset[Partition]] = field(default_factory=dict)
+    owed: list[JournalRecord] = field(default_factory=list)
     last_write: Reply | None = None
     is_dirty: bool = False
     is_dead: bool = False
     refreshed_ms: int = -1
+
+    kind = "Consumer"
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+
+    def die(self) -> None:
+        """Refuse everything from now on: the group is being deleted."""
+        self.is_dead = True
+
+    def revive(self) -> None:
+        """Go on, as an empty group that could not be deleted."""
+        self.is_dead = False
 
     @property
     def state(self) -> str:
@@ -94,11 +123,28 @@ class ConsumerGroup:
         instance_id = member.metadata.instance_id
         if instance_id is not None and self.static.get(instance_id) == member.member_id:
             del self.static[instance_id]
-        member.session.cancel()
-        member.revocation.cancel()
+        member.cancel_timers()
 
     def held_by_others(self, member: ConsumerMember) -> set[Partition]:
         return {p for other in self.members.values() if other is not member for p in other.held}
+
+    def classic_members(self) -> list[ConsumerMember]:
+        return [member for member in self.members.values() if member.is_classic]
+
+    def supports(self, protocol_type: str, names: Collection[str]) -> bool:
+        """Whether a member of the classic protocol with these protocols can be in the group: all such share one."""
+        if protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
+            return False
+        shared = set(names)
+        for member in self.classic_members():
+            if member.metadata.classic is not None:
+                shared.intersection_update(name for name, _ in member.metadata.classic.protocols)
+        return bool(shared)
+
+    def is_waiting(self, member: ConsumerMember) -> bool:
+        """Whether a partition that a member is to get is still held by another."""
+        missing = self.target.get(member.member_id, frozenset()) - member.current.assigned
+        return not missing.isdisjoint(self.held_by_others(member))
 
     def assignor(self) -> str:
         """Return the assignor that most members ask for."""
@@ -130,27 +176,33 @@ def reconcile(
     target_epoch: int,
     owned: Collection[Partition] | None,
     held_by_others: Callable[[], set[Partition]],
+    *,
+    has_changed: bool = False,
 ) -> CurrentValue:
     """Return a member's next step to its target: what it gave up, what it gets, and its epoch.
 
     `owned`: what the member says it has, None if it did not say. It keeps its epoch until it has given up what is not in
-    the target, then takes the target's epoch and all that is free.
+    the target, then takes the target's epoch and all that is free. `has_changed`: it wants something else than before, so that
+    also a member that had arrived looks again.
     """
     if current.state == MemberState.UNREVOKED_PARTITIONS:
         if owned is None or not current.revoking.isdisjoint(owned):
             return current
-    elif current.state == MemberState.STABLE and current.epoch == target_epoch:
+    elif current.state == MemberState.STABLE and current.epoch == target_epoch and not has_changed:
         return current
     revoking = current.assigned - target
     if revoking and (owned is None or not revoking.isdisjoint(owned)):
-        state = MemberState.UNREVOKED_PARTITIONS
-        return CurrentValue(current.epoch, current.previous_epoch, state, current.assigned & target, revoking)
+        state = int(MemberState.UNREVOKED_PARTITIONS)
+        epochs = {p: current.epochs.get(p, current.epoch) for p in current.assigned}
+        return CurrentValue(current.epoch, current.previous_epoch, state, current.assigned & target, revoking, epochs)
     wanted = target - current.assigned
     free = wanted - held_by_others() if wanted else wanted
+    kept = current.assigned & target
     return CurrentValue(
         epoch=target_epoch,
         previous_epoch=current.epoch if target_epoch != current.epoch else current.previous_epoch,
-        state=MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS,
-        assigned=(current.assigned & target) | free,
+        state=int(MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS),
+        assigned=kept | free,
         revoking=frozenset(),
+        epochs={p: current.epochs.get(p, current.epoch) for p in kept} | dict.fromkeys(free, target_epoch),
     )

@@ -34,11 +34,20 @@ from .consumer_records import (
     CurrentValue,
     GroupEpochValue,
     MemberValue,
+    TargetEpochValue,
     encode_consumer_key,
     encode_consumer_value,
 )
 from .partitioner import partition_of
 from .ports import GroupSettings, Topics
+from .refused import Refused
+
+Records = dict[ConsumerKey, ConsumerValue | None]
+"""What is to be written, None for a removal."""
+
+Downgrade = Callable[[ConsumerGroup, list[ConsumerMember]], Reply | None]
+"""Makes a group a classic one when these members leave and only such of the classic protocol stay. Returns the write of that,
+None if the group stays what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +85,6 @@ class HeartbeatResult:
     assigned: frozenset[Partition] | None = None
 
 
-class Refused(Exception):
-    """A heartbeat that is refused, before anything has changed."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-
-
 class ConsumerGroups:
     """The rules of consumer groups, over groups that the coordinator keeps. Holds no state of its own."""
 
@@ -96,9 +97,10 @@ class ConsumerGroups:
         journal: Journal,
         topics: Topics,
         new_id: Callable[[], str],
+        downgrade: Downgrade,
     ) -> None:
         self._config, self._settings, self._clock, self._timers = config, settings, clock, timers
-        self._journal, self._topics, self._new_id = journal, topics, new_id
+        self._journal, self._topics, self._new_id, self._downgrade = journal, topics, new_id, downgrade
 
     # -- heartbeat
 
@@ -110,20 +112,9 @@ class ConsumerGroups:
             member, records = self._find_or_add(group, beat)
         except Refused as refused:
             return _done(HeartbeatResult(refused.error, str(refused), beat.member_id))
-        metadata_before, current_before = member.metadata, member.current
-        member.metadata = _updated(member.metadata, beat)
-        is_changed = metadata_before != member.metadata or bool(records)
-        if is_changed:
-            records[ConsumerKey(ConsumerKeyKind.MEMBER, group.group_id, member.member_id)] = member.metadata
-        wants_other = _interest(metadata_before) != _interest(member.metadata) or current_before is NEW
-        self._refresh(group, records, must_bump=wants_other)
-        target = group.target.get(member.member_id, frozenset())
-        member.current = reconcile(
-            member.current, target, group.assignment_epoch, beat.owned, lambda: group.held_by_others(member)
-        )
-        if member.current != current_before or beat.member_epoch == 0:
-            records[ConsumerKey(ConsumerKeyKind.CURRENT, group.group_id, member.member_id)] = member.current
-        self._restart_timers(group, member)
+        current_before = member.current
+        self.update(group, member, _updated(member.metadata, beat), beat.owned, records, is_joining=beat.member_epoch == 0)
+        self.restart_timers(group, member)
         has_news = beat.is_full or member.current.assigned != current_before.assigned or _has_missed(beat, current_before)
         result = HeartbeatResult(
             ErrorCode.NONE,
@@ -131,13 +122,44 @@ class ConsumerGroups:
             member_epoch=member.current.epoch,
             assigned=member.current.assigned if has_news else None,
         )
-        return self._answer_when_written(group, records, result)
+        return self.answer(group, records, result, _failed(result))
 
-    def _find_or_add(
-        self, group: ConsumerGroup, beat: ConsumerHeartbeat
-    ) -> tuple[ConsumerMember, dict[ConsumerKey, ConsumerValue | None]]:
+    def update(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        metadata: MemberValue,
+        owned: frozenset[Partition] | None,
+        records: Records,
+        *,
+        is_joining: bool,
+    ) -> None:
+        """Take over what a member wants and has, and let it move towards its target; adds to `records` what changed."""
+        metadata_before, current_before = member.metadata, member.current
+        member.metadata = metadata
+        if metadata_before != metadata or records:
+            records[ConsumerKey(ConsumerKeyKind.MEMBER, group.group_id, member.member_id)] = metadata
+        wants_other = _interest(metadata_before) != _interest(metadata) or current_before is NEW
+        self._refresh(group, records, must_bump=wants_other)
+        target = group.target.get(member.member_id, frozenset())
+        if group.epoch > group.assignment_epoch:
+            # The target is from before: what the member does not want any more is not in it.
+            wanted = {self._topics.id_of(name) for name in topics_of(metadata, self._topics)}
+            target = frozenset(partition for partition in target if partition[0] in wanted)
+        member.current = reconcile(
+            member.current,
+            target,
+            group.assignment_epoch,
+            owned,
+            lambda: group.held_by_others(member),
+            has_changed=wants_other,
+        )
+        if member.current != current_before or is_joining:
+            records[ConsumerKey(ConsumerKeyKind.CURRENT, group.group_id, member.member_id)] = member.current
+
+    def _find_or_add(self, group: ConsumerGroup, beat: ConsumerHeartbeat) -> tuple[ConsumerMember, Records]:
         """Return the member and the records that its arrival needs. Raises Refused."""
-        _check_request(beat)
+        check_request(beat)
         member_id = beat.member_id or self._new_id()
         known = group.members.get(member_id)
         if beat.instance_id is not None:
@@ -145,14 +167,14 @@ class ConsumerGroups:
         if known is None:
             if beat.member_epoch != 0:
                 raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
-            return self._add(group, beat, member_id), {}
+            return self.add(group, member_id, beat.instance_id), {}
         if beat.member_epoch != 0:
             _check_epoch(known, beat)
         return known, {}
 
     def _find_static(
         self, group: ConsumerGroup, beat: ConsumerHeartbeat, member_id: str, instance_id: str
-    ) -> tuple[ConsumerMember, dict[ConsumerKey, ConsumerValue | None]]:
+    ) -> tuple[ConsumerMember, Records]:
         holder_id = group.static.get(instance_id)
         if beat.member_epoch != 0:
             if holder_id is None:
@@ -162,39 +184,43 @@ class ConsumerGroups:
             _check_epoch(group.members[member_id], beat)
             return group.members[member_id], {}
         if holder_id is None:
-            return self._add(group, beat, member_id), {}
+            return self.add(group, member_id, instance_id), {}
         holder = group.members[holder_id]
         if holder_id == member_id:
             return holder, {}
-        if holder.current.epoch != AWAY_EPOCH:
+        if holder.current.epoch != AWAY_EPOCH and not holder.is_classic:
             text = f"Static member {member_id} cannot join: instance id {instance_id} is in use by {holder_id}."
             raise Refused(ErrorCode.UNRELEASED_INSTANCE_ID, text)
-        return self._take_over(group, holder, member_id)
+        return self.take_over(group, holder, member_id)
 
-    def _take_over(
-        self, group: ConsumerGroup, holder: ConsumerMember, member_id: str
-    ) -> tuple[ConsumerMember, dict[ConsumerKey, ConsumerValue | None]]:
+    def take_over(self, group: ConsumerGroup, holder: ConsumerMember, member_id: str) -> tuple[ConsumerMember, Records]:
         """Give a static member that came back under a new id all that it had."""
         records = _tombstones(group.group_id, holder.member_id)
         target = group.target.get(holder.member_id, frozenset())
         group.remove(holder)
-        current = replace(holder.current, epoch=0, previous_epoch=-1, state=int(MemberState.STABLE), revoking=frozenset())
+        held = frozenset[Partition]()
+        current = replace(holder.current, epoch=0, previous_epoch=-1, state=int(MemberState.STABLE), revoking=held)
         member = self.give_timers(group, ConsumerMember(member_id, holder.metadata, current))
         group.add(member)
         group.target[member_id] = target
         records[ConsumerKey(ConsumerKeyKind.TARGET, group.group_id, member_id)] = target
         return member, records
 
-    def _add(self, group: ConsumerGroup, beat: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
+    def add(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Add a member that has said nothing yet. Raises Refused GROUP_MAX_SIZE_REACHED."""
+        self.check_room(group)
+        nothing = MemberValue(instance_id, None, "", "", (), None, -1, None)
+        member = self.give_timers(group, ConsumerMember(member_id, nothing))
+        group.add(member)
+        return member
+
+    def check_room(self, group: ConsumerGroup) -> None:
+        """Raise Refused GROUP_MAX_SIZE_REACHED if the group is full."""
         if len(group.members) >= self._config.consumer_max_size:
             raise Refused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {self._config.consumer_max_size} members.",
             )
-        nothing = MemberValue(beat.instance_id, None, "", "", (), None, -1, None)
-        member = self.give_timers(group, ConsumerMember(member_id, nothing))
-        group.add(member)
-        return member
 
     # -- leaving and timeouts
 
@@ -208,17 +234,32 @@ class ConsumerGroups:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {group.group_id}.")
         result = HeartbeatResult(ErrorCode.NONE, member_id=beat.member_id, member_epoch=beat.member_epoch)
         if beat.member_epoch == LEAVING_EPOCH:
-            return self._answer_when_written(group, self._removed(group, [member]), result)
+            return self.remove(group, [member], result, _failed(result))
         if beat.instance_id is None:
             raise Refused(ErrorCode.INVALID_REQUEST, "InstanceId can't be null for a static member that leaves for a while.")
-        member.current = replace(member.current, epoch=AWAY_EPOCH, state=int(MemberState.STABLE), revoking=frozenset())
+        member.current = replace(
+            member.current,
+            epoch=AWAY_EPOCH,
+            state=int(MemberState.STABLE),
+            revoking=frozenset(),
+            epochs=dict.fromkeys(member.current.assigned, 0),
+        )
         member.revocation.cancel()
         key = ConsumerKey(ConsumerKeyKind.CURRENT, group.group_id, member.member_id)
-        return self._answer_when_written(group, {key: member.current}, result)
+        return self.answer(group, {key: member.current}, result, _failed(result))
 
-    def _removed(self, group: ConsumerGroup, members: list[ConsumerMember]) -> dict[ConsumerKey, ConsumerValue | None]:
+    def remove(self, group: ConsumerGroup, members: list[ConsumerMember], result: object, failed: object) -> Reply:
+        """Take members out; the reply is `result` once that is on disk, or `failed`."""
+        written = self._downgrade(group, members)
+        if written is not None:
+            reply = Reply()
+            written.then(lambda offset: reply.set(result if offset >= 0 else failed))
+            return reply
+        return self.answer(group, self._removed(group, members), result, failed)
+
+    def _removed(self, group: ConsumerGroup, members: list[ConsumerMember]) -> Records:
         """Take members out and bump the epoch; the others learn of it with their next heartbeat."""
-        records: dict[ConsumerKey, ConsumerValue | None] = {}
+        records: Records = {}
         for member in members:
             group.remove(member)
             records |= _tombstones(group.group_id, member.member_id)
@@ -226,23 +267,30 @@ class ConsumerGroups:
         if not group.members:
             # Nobody is left to compute a target for: the empty one is up to date.
             group.assignment_epoch = group.epoch
-            records[ConsumerKey(ConsumerKeyKind.TARGET_EPOCH, group.group_id)] = group.epoch
+            records[ConsumerKey(ConsumerKeyKind.TARGET_EPOCH, group.group_id)] = TargetEpochValue(group.epoch)
         records[ConsumerKey(ConsumerKeyKind.GROUP, group.group_id)] = GroupEpochValue(group.epoch, group.metadata_hash)
         return records
 
     def _drop(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         if group.members.get(member.member_id) is member:
-            self._write(group, self._removed(group, [member]))
+            self.remove(group, [member], None, None)
 
     def give_timers(self, group: ConsumerGroup, member: ConsumerMember) -> ConsumerMember:
         """Give a member its timers and start its session."""
         member.session = Deadline(self._clock, self._timers, lambda: self._drop(group, member))
         member.revocation = Deadline(self._clock, self._timers, lambda: self._drop(group, member))
-        self._restart_timers(group, member)
+        member.rejoin = Deadline(self._clock, self._timers, lambda: self._drop(group, member))
+        self.restart_timers(group, member)
         return member
 
-    def _restart_timers(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        member.session.set_after(self._settings.number("consumer.session.timeout.ms", group.group_id))
+    def restart_timers(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Begin a member's session anew; one that has to give up partitions gets its rebalance timeout for that."""
+        classic = member.metadata.classic
+        own_ms = classic.session_timeout_ms if classic else 0
+        member.session.set_after(own_ms or self._settings.number("consumer.session.timeout.ms", group.group_id))
+        if member.is_classic:
+            # It has its own deadline, to join anew.
+            return
         if member.current.state != MemberState.UNREVOKED_PARTITIONS:
             member.revocation.cancel()
         elif not member.revocation.is_set:
@@ -250,7 +298,7 @@ class ConsumerGroups:
 
     # -- target assignment
 
-    def _refresh(self, group: ConsumerGroup, records: dict[ConsumerKey, ConsumerValue | None], *, must_bump: bool) -> None:
+    def _refresh(self, group: ConsumerGroup, records: Records, *, must_bump: bool) -> None:
         """Bump the epoch if members or topics changed, and compute the target assignment for it."""
         now_ms = self._clock.monotonic_ms()
         is_due = group.refreshed_ms < 0 or now_ms - group.refreshed_ms >= self._config.consumer_refresh_interval_ms
@@ -260,13 +308,19 @@ class ConsumerGroups:
             if must_bump or hashed != group.metadata_hash:
                 group.epoch, group.metadata_hash = group.epoch + 1, hashed
                 records[ConsumerKey(ConsumerKeyKind.GROUP, group.group_id)] = GroupEpochValue(group.epoch, hashed)
-        if group.epoch > group.assignment_epoch:
+        if group.epoch > group.assignment_epoch and self._may_assign(group):
             self._assign(group, records)
 
-    def _assign(self, group: ConsumerGroup, records: dict[ConsumerKey, ConsumerValue | None]) -> None:
+    def _may_assign(self, group: ConsumerGroup) -> bool:
+        """Whether the last target assignment is old enough for the next one (KIP-1263)."""
+        interval_ms = self._settings.number("consumer.assignment.interval.ms", group.group_id)
+        return interval_ms == 0 or self._clock.wall_ms() >= group.assigned_ms + interval_ms
+
+    def _assign(self, group: ConsumerGroup, records: Records) -> None:
         subscriptions: dict[str, frozenset[bytes]] = {}
         counts: dict[bytes, int] = {}
-        for member in group.members.values():
+        # Static members keep their place in the order over a restart under another id.
+        for member in sorted(group.members.values(), key=lambda m: (m.metadata.instance_id or "", m.member_id)):
             names = topics_of(member.metadata, self._topics)
             ids = {topic_id: name for name in names if (topic_id := self._topics.id_of(name)) is not None}
             counts.update((topic_id, self._topics.partition_count(name)) for topic_id, name in ids.items())
@@ -275,46 +329,46 @@ class ConsumerGroups:
         for member_id, partitions in target.items():
             if group.target.get(member_id) != partitions:
                 records[ConsumerKey(ConsumerKeyKind.TARGET, group.group_id, member_id)] = partitions
-        group.target, group.assignment_epoch = target, group.epoch
-        records[ConsumerKey(ConsumerKeyKind.TARGET_EPOCH, group.group_id)] = group.epoch
+        group.target, group.assignment_epoch, group.assigned_ms = target, group.epoch, self._clock.wall_ms()
+        records[ConsumerKey(ConsumerKeyKind.TARGET_EPOCH, group.group_id)] = TargetEpochValue(group.epoch, group.assigned_ms)
 
     # -- journal
 
     def tombstones(self, group: ConsumerGroup) -> list[JournalRecord]:
         """Return the records that remove a group from the journal."""
-        keys: dict[ConsumerKey, ConsumerValue | None] = {}
+        keys: Records = {}
         for member_id in group.members:
             keys |= _tombstones(group.group_id, member_id)
         for kind in (ConsumerKeyKind.TARGET_EPOCH, ConsumerKeyKind.GROUP):
             keys[ConsumerKey(kind, group.group_id)] = None
-        return self._encoded(keys)
+        return self.encoded(keys)
 
-    def _answer_when_written(
-        self, group: ConsumerGroup, records: dict[ConsumerKey, ConsumerValue | None], result: HeartbeatResult
-    ) -> Reply:
-        if not records and not group.is_dirty:
+    def answer(self, group: ConsumerGroup, records: Records, result: object, failed: object) -> Reply:
+        """Write records; the reply is `result` once they are on disk, or `failed`."""
+        if not records and not group.is_dirty and not group.owed:
             return _done(result)
         reply = Reply()
-        failed = replace(result, error=ErrorCode.COORDINATOR_NOT_AVAILABLE, assigned=None)
         self._write(group, records).then(lambda offset: reply.set(result if offset >= 0 else failed))
         return reply
 
-    def _write(self, group: ConsumerGroup, records: dict[ConsumerKey, ConsumerValue | None]) -> Reply:
+    def _write(self, group: ConsumerGroup, records: Records) -> Reply:
         """Append records; after a failure the next write holds the whole group."""
         if group.is_dirty:
-            records = records | _everything(group)
+            records = records | everything(group)
             group.is_dirty = False
-        written = self._journal.append(partition_of(group.group_id, self._journal.partition_count), self._encoded(records))
+        owed, group.owed = group.owed, []
+        partition = partition_of(group.group_id, self._journal.partition_count)
+        written = self._journal.append(partition, [*owed, *self.encoded(records)])
         group.last_write = written
 
         def on_written(base_offset: int) -> None:
             if base_offset < 0:
-                group.is_dirty = True
+                group.is_dirty, group.owed = True, owed
 
         written.then(on_written)
         return written
 
-    def _encoded(self, records: dict[ConsumerKey, ConsumerValue | None]) -> list[JournalRecord]:
+    def encoded(self, records: Records) -> list[JournalRecord]:
         now_ms = self._clock.wall_ms()
         return [
             JournalRecord(encode_consumer_key(key), None if value is None else encode_consumer_value(value), now_ms)
@@ -322,7 +376,7 @@ class ConsumerGroups:
         ]
 
 
-def _check_request(beat: ConsumerHeartbeat) -> None:
+def check_request(beat: ConsumerHeartbeat) -> None:
     """Raise Refused INVALID_REQUEST unless the fields fit together."""
 
     def require(condition: bool, text: str) -> None:
@@ -335,8 +389,10 @@ def _check_request(beat: ConsumerHeartbeat) -> None:
     if beat.member_epoch == 0:
         require(beat.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
         require(beat.owned is not None and not beat.owned, "TopicPartitions must be empty when (re-)joining.")
-        has_topics = bool(beat.topics) or bool(beat.regex)
-        require(has_topics, "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+        require(
+            beat.topics is not None or beat.regex is not None,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        )
     else:
         require(bool(beat.member_id), "MemberId can't be empty.")
     if beat.assignor is not None and beat.assignor not in ASSIGNORS:
@@ -382,6 +438,7 @@ def _updated(metadata: MemberValue, beat: ConsumerHeartbeat) -> MemberValue:
         regex=(beat.regex or None) if beat.regex is not None else metadata.regex,
         rebalance_timeout_ms=beat.rebalance_timeout_ms if beat.rebalance_timeout_ms != -1 else metadata.rebalance_timeout_ms,
         assignor=beat.assignor if beat.assignor is not None else metadata.assignor,
+        classic=None,
     )
 
 
@@ -390,24 +447,30 @@ def _interest(metadata: MemberValue) -> tuple[object, ...]:
     return metadata.topics, metadata.regex, metadata.assignor
 
 
-def _tombstones(group_id: str, member_id: str) -> dict[ConsumerKey, ConsumerValue | None]:
+def _tombstones(group_id: str, member_id: str) -> Records:
     kinds = (ConsumerKeyKind.CURRENT, ConsumerKeyKind.TARGET, ConsumerKeyKind.MEMBER)
     return {ConsumerKey(kind, group_id, member_id): None for kind in kinds}
 
 
-def _everything(group: ConsumerGroup) -> dict[ConsumerKey, ConsumerValue | None]:
-    records: dict[ConsumerKey, ConsumerValue | None] = {}
+def everything(group: ConsumerGroup) -> Records:
+    records: Records = {}
     for member in group.members.values():
         records[ConsumerKey(ConsumerKeyKind.MEMBER, group.group_id, member.member_id)] = member.metadata
         records[ConsumerKey(ConsumerKeyKind.CURRENT, group.group_id, member.member_id)] = member.current
     for member_id, partitions in group.target.items():
         records[ConsumerKey(ConsumerKeyKind.TARGET, group.group_id, member_id)] = partitions
-    records[ConsumerKey(ConsumerKeyKind.TARGET_EPOCH, group.group_id)] = group.assignment_epoch
+    records[ConsumerKey(ConsumerKeyKind.TARGET_EPOCH, group.group_id)] = TargetEpochValue(
+        group.assignment_epoch, group.assigned_ms
+    )
     records[ConsumerKey(ConsumerKeyKind.GROUP, group.group_id)] = GroupEpochValue(group.epoch, group.metadata_hash)
     return records
 
 
-def _done(result: HeartbeatResult) -> Reply:
+def _failed(result: HeartbeatResult) -> HeartbeatResult:
+    return replace(result, error=ErrorCode.COORDINATOR_NOT_AVAILABLE, assigned=None)
+
+
+def _done(result: object) -> Reply:
     reply = Reply()
     reply.set(result)
     return reply
@@ -426,8 +489,8 @@ def restore(
             members[key.member_id] = value
         elif isinstance(value, CurrentValue):
             currents[key.member_id] = value
-        elif isinstance(value, int):
-            group.assignment_epoch = value
+        elif isinstance(value, TargetEpochValue):
+            group.assignment_epoch, group.assigned_ms = value.epoch, value.timestamp_ms
         else:
             group.target[key.member_id] = value
     group.target = {member_id: target for member_id, target in group.target.items() if member_id in members}

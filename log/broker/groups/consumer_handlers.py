@@ -16,8 +16,8 @@ from .coordinator import GroupCoordinator
 from .group_admin_handlers import operations_on
 from .ports import Topics
 
-CONSUMER_MEMBER = 1
-"""Type of a member of the consumer protocol, as against a classic one (KIP-1099)."""
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""Types of members of a consumer group (KIP-1099)."""
 
 
 class ConsumerHandlers:
@@ -136,7 +136,7 @@ class ConsumerHandlers:
             subscribed_topic_regex=member.metadata.regex or "",
             assignment=self._assignment(member.current.assigned),
             target_assignment=self._assignment(group.target.get(member.member_id, frozenset())),
-            member_type=CONSUMER_MEMBER,
+            member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
         )
 
     def _assignment(self, partitions: Iterable[Partition]) -> Any:

@@ -7,16 +7,16 @@ assignment. Values have version 0, which is flexible.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from ...errors import DecodeError
-from ..record_fields import FieldReader, write_count, write_string, write_varint
+from ..record_fields import FieldReader, write_bytes, write_count, write_string, write_varint
 from .assignors import Partition
 
 VALUE_VERSION = 0
-METADATA_HASH_TAG = 0
+METADATA_HASH_TAG = CLASSIC_MEMBER_TAG = ASSIGNMENT_EPOCHS_TAG = ASSIGNMENT_TIMESTAMP_TAG = 0
 NO_TAGS = write_varint(0)
 
 
@@ -40,7 +40,17 @@ class ConsumerKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicMember:
+    """What a member that still speaks the classic protocol said: its session timeout, its protocols by preference."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberValue:
+    """What a member wants. `classic`: set for a member of the classic protocol in a consumer group."""
+
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -49,17 +59,30 @@ class MemberValue:
     regex: str | None
     rebalance_timeout_ms: int
     assignor: str | None
+    classic: ClassicMember | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentValue:
-    """A member's current assignment; `state` is the number of its MemberState."""
+    """A member's current assignment; `state` is the number of its MemberState.
+
+    `epochs`: the member epoch at which it got each partition that it holds, so that a late commit can be told from a stale one.
+    """
 
     epoch: int
     previous_epoch: int
     state: int
     assigned: frozenset[Partition]
     revoking: frozenset[Partition]
+    epochs: Mapping[Partition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpochValue:
+    """The epoch that the target assignment is for, and when it was computed (wall time, 0 for long ago)."""
+
+    epoch: int
+    timestamp_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +93,7 @@ class GroupEpochValue:
     metadata_hash: int
 
 
-ConsumerValue = GroupEpochValue | MemberValue | CurrentValue | int | frozenset[Partition]
+ConsumerValue = GroupEpochValue | MemberValue | CurrentValue | TargetEpochValue | frozenset[Partition]
 
 _HAS_MEMBER = (ConsumerKeyKind.MEMBER, ConsumerKeyKind.TARGET, ConsumerKeyKind.CURRENT)
 _KINDS = {int(kind): kind for kind in ConsumerKeyKind}
@@ -91,22 +114,22 @@ def decode_consumer_key(data: bytes) -> ConsumerKey | None:
 
 
 def encode_consumer_value(value: ConsumerValue) -> bytes:
-    """Encode a value; its type tells the kind: an int is the target's epoch, a set of partitions a member's target."""
+    """Encode a value; its type tells the kind: a set of partitions is a member's target."""
     return struct.pack(">h", VALUE_VERSION) + _encode_body(value)
 
 
 def _encode_body(value: ConsumerValue) -> bytes:
     if isinstance(value, GroupEpochValue):
         hashed = struct.pack(">q", value.metadata_hash)
-        tag = write_varint(METADATA_HASH_TAG) + write_varint(len(hashed)) + hashed
-        return struct.pack(">i", value.epoch) + (write_varint(1) + tag if value.metadata_hash else NO_TAGS)
+        return struct.pack(">i", value.epoch) + (_tagged(METADATA_HASH_TAG, hashed) if value.metadata_hash else NO_TAGS)
     if isinstance(value, MemberValue):
         return _encode_member(value)
     if isinstance(value, CurrentValue):
         head = struct.pack(">iib", value.epoch, value.previous_epoch, value.state)
-        return head + _encode_partitions(value.assigned) + _encode_partitions(value.revoking) + NO_TAGS
-    if isinstance(value, int):
-        return struct.pack(">i", value) + NO_TAGS
+        return head + _encode_held(value.assigned, value) + _encode_held(value.revoking, value) + NO_TAGS
+    if isinstance(value, TargetEpochValue):
+        stamp = _tagged(ASSIGNMENT_TIMESTAMP_TAG, struct.pack(">q", value.timestamp_ms)) if value.timestamp_ms else NO_TAGS
+        return struct.pack(">i", value.epoch) + stamp
     return _encode_partitions(value) + NO_TAGS
 
 
@@ -116,18 +139,50 @@ def _encode_member(value: MemberValue) -> bytes:
     parts.append(write_count(len(value.topics), is_flexible=True))
     parts += [write_string(topic, is_flexible=True) for topic in value.topics]
     parts += [write_string(value.regex, is_flexible=True), struct.pack(">i", value.rebalance_timeout_ms)]
-    parts += [write_string(value.assignor, is_flexible=True), NO_TAGS]
+    parts.append(write_string(value.assignor, is_flexible=True))
+    parts.append(_tagged(CLASSIC_MEMBER_TAG, b"\0" if value.classic is None else _encode_classic(value.classic)))
     return b"".join(parts)
+
+
+def _encode_classic(value: ClassicMember) -> bytes:
+    parts = [b"\1", struct.pack(">i", value.session_timeout_ms), write_count(len(value.protocols), is_flexible=True)]
+    for name, metadata in value.protocols:
+        parts += [write_string(name, is_flexible=True), write_bytes(metadata, is_flexible=True), NO_TAGS]
+    return b"".join([*parts, NO_TAGS])
+
+
+def _tagged(tag: int, data: bytes) -> bytes:
+    """Return the tagged fields of a structure that has one."""
+    return write_varint(1) + write_varint(tag) + write_varint(len(data)) + data
 
 
 def _encode_partitions(partitions: Iterable[Partition]) -> bytes:
+    by_topic = _by_topic(partitions)
+    parts = [write_count(len(by_topic), is_flexible=True)]
+    for topic, indexes in by_topic.items():
+        parts += [topic, _numbers(indexes), NO_TAGS]
+    return b"".join(parts)
+
+
+def _encode_held(partitions: Iterable[Partition], value: CurrentValue) -> bytes:
+    """Encode partitions with the epochs at which the member got them."""
+    by_topic = _by_topic(partitions)
+    parts = [write_count(len(by_topic), is_flexible=True)]
+    for topic, indexes in by_topic.items():
+        epochs = [value.epochs.get((topic, index), value.epoch) for index in indexes]
+        parts += [topic, _numbers(indexes), _tagged(ASSIGNMENT_EPOCHS_TAG, _numbers(epochs))]
+    return b"".join(parts)
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:
     by_topic: dict[bytes, list[int]] = {}
     for topic, index in sorted(partitions):
         by_topic.setdefault(topic, []).append(index)
-    parts = [write_count(len(by_topic), is_flexible=True)]
-    for topic, indexes in by_topic.items():
-        parts += [topic, write_count(len(indexes), is_flexible=True), struct.pack(f">{len(indexes)}i", *indexes), NO_TAGS]
-    return b"".join(parts)
+    return by_topic
+
+
+def _numbers(numbers: list[int]) -> bytes:
+    return write_count(len(numbers), is_flexible=True) + struct.pack(f">{len(numbers)}i", *numbers)
 
 
 def decode_consumer_value(kind: ConsumerKeyKind, data: bytes) -> ConsumerValue:
@@ -142,12 +197,16 @@ def decode_consumer_value(kind: ConsumerKeyKind, data: bytes) -> ConsumerValue:
         return _decode_partitions(reader)
     epoch: int = reader.take("i")
     if kind is ConsumerKeyKind.TARGET_EPOCH:
-        return epoch
+        stamp = reader.tagged().get(ASSIGNMENT_TIMESTAMP_TAG)
+        return TargetEpochValue(epoch, FieldReader(stamp).take("q") if stamp else 0)
     if kind is ConsumerKeyKind.GROUP:
         hashed = reader.tagged().get(METADATA_HASH_TAG)
         return GroupEpochValue(epoch, FieldReader(hashed).take("q") if hashed else 0)
     previous_epoch, state = reader.take("i"), reader.take("b")
-    return CurrentValue(epoch, previous_epoch, state, _decode_partitions(reader), _decode_partitions(reader))
+    epochs: dict[Partition, int] = {}
+    assigned = _decode_partitions(reader, epochs=epochs, epoch=epoch)
+    revoking = _decode_partitions(reader, epochs=epochs, epoch=epoch)
+    return CurrentValue(epoch, previous_epoch, state, assigned, revoking, epochs)
 
 
 def _decode_member(reader: FieldReader) -> MemberValue:
@@ -155,15 +214,45 @@ def _decode_member(reader: FieldReader) -> MemberValue:
     client_id, client_host = reader.text(is_flexible=True), reader.text(is_flexible=True)
     topics = tuple(reader.text(is_flexible=True) for _ in range(reader.count(is_flexible=True)))
     regex, rebalance_timeout_ms = reader.string(is_flexible=True), reader.take("i")
+    assignor = reader.string(is_flexible=True)
+    classic = reader.tagged().get(CLASSIC_MEMBER_TAG)
     return MemberValue(
-        instance_id, rack_id, client_id, client_host, topics, regex, rebalance_timeout_ms, reader.string(is_flexible=True)
+        instance_id,
+        rack_id,
+        client_id,
+        client_host,
+        topics,
+        regex,
+        rebalance_timeout_ms,
+        assignor,
+        _decode_classic(FieldReader(classic)) if classic else None,
     )
 
 
-def _decode_partitions(reader: FieldReader) -> frozenset[Partition]:
+def _decode_classic(reader: FieldReader) -> ClassicMember | None:
+    if reader.varint() == 0:
+        return None
+    session_timeout_ms = reader.take("i")
+    protocols = []
+    for _ in range(reader.count(is_flexible=True)):
+        protocols.append((reader.text(is_flexible=True), reader.blob(is_flexible=True)))
+        reader.tagged()
+    return ClassicMember(session_timeout_ms, tuple(protocols))
+
+
+def _decode_partitions(
+    reader: FieldReader, *, epochs: dict[Partition, int] | None = None, epoch: int = -1
+) -> frozenset[Partition]:
+    """Decode partitions; `epochs` takes at which epoch each was given out, `epoch` where that is not told."""
     partitions: set[Partition] = set()
     for _ in range(reader.count(is_flexible=True)):
         topic = reader.raw(16)
-        partitions.update((topic, reader.take("i")) for _ in range(reader.count(is_flexible=True)))
-        reader.tagged()
+        own = [(topic, reader.take("i")) for _ in range(reader.count(is_flexible=True))]
+        tag = reader.tagged().get(ASSIGNMENT_EPOCHS_TAG)
+        partitions.update(own)
+        if epochs is not None:
+            numbers = FieldReader(tag) if tag else None
+            count = numbers.count(is_flexible=True) if numbers else 0
+            told = [numbers.take("i") for _ in range(count)] if numbers else []
+            epochs.update(zip(own, told if len(told) == len(own) else [epoch] * len(own), strict=True))
     return frozenset(partitions)

@@ -7,28 +7,21 @@ a rebalance, offsets of open transactions wait for their markers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ...errors import DecodeError
 from ...protocol.errors import ErrorCode
 from ..deadline import Deadline
-from ..seams import Clock, Journal, JournalRecord, ReplayedBatch, Reply, Timers
+from ..seams import Clock, Journal, JournalRecord, Reply, Timers
 from .classic_group import ClassicGroup, GroupState
 from .config import GroupConfig
-from .consumer_group import ConsumerGroup
-from .consumer_groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult, restore
-from .consumer_records import ConsumerKey, ConsumerValue, decode_consumer_key, decode_consumer_value
-from .journal_records import (
-    GroupKey,
-    GroupValue,
-    OffsetKey,
-    decode_group_value,
-    decode_key,
-    decode_offset_value,
-    encode_group_key,
-    encode_group_value,
-)
+from .consumer_classic import ClassicMembers
+from .consumer_group import ConsumerGroup, ConsumerMember
+from .consumer_groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult, Records, check_request, everything, restore
+from .journal_records import GroupKey, encode_group_key, encode_group_value
 from .membership import JoinRequest, JoinResult, Membership, SyncRequest, SyncResult
+from .migration import fill_classic, may_downgrade, upgraded
 from .offset_commits import (
     Committer,
     NewOffset,
@@ -39,11 +32,15 @@ from .offset_commits import (
     topics_in_use,
     write_error,
 )
-from .offsets import CommittedOffset, Offsets, OffsetStore, TopicPartition
+from .offsets import Offsets, OffsetStore, TopicPartition
 from .partitioner import partition_of
 from .ports import GroupSettings, Topics
+from .refused import Refused
+from .replay import Replay
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class GroupCoordinator:
@@ -63,9 +60,9 @@ class GroupCoordinator:
         """`new_id` returns text that is never returned twice, also over restarts (a UUID)."""
         self.config, self._clock, self._journal = config, clock, journal
         self._topics, self.settings = topics, settings
-        self._groups: dict[str, ClassicGroup] = {}
-        self._consumer_groups: dict[str, ConsumerGroup] = {}
-        self._consumer_rules = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id)
+        self._groups: dict[str, AnyGroup] = {}
+        self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id, self._downgrade)
+        self._classic_members = ClassicMembers(config, self._consumers, topics, new_id, self._downgrade_in_place)
         self._membership = Membership(config, clock, timers, new_id, self._store_group)
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)
@@ -75,74 +72,32 @@ class GroupCoordinator:
 
     def load(self) -> None:
         """Rebuild everything from the journal and start the timers. Raises DecodeError when a record cannot be read."""
-        values: dict[str, GroupValue | None] = {}
-        consumer_values: dict[ConsumerKey, ConsumerValue] = {}
+        replay = Replay(self._offsets, self.on_marker)
         for partition in range(self._journal.partition_count):
             for batch in self._journal.replay(partition):
                 try:
-                    self._replay(partition, batch, values, consumer_values)
+                    replay.take(partition, batch)
                 except DecodeError as error:
                     raise DecodeError(f"{OFFSETS_TOPIC}-{partition}, offset {batch.base_offset}: {error}") from error
-        for group_id, value in values.items():
-            if value is not None:
-                group = self._group_or_new(group_id)
-                group.restore(value, lambda member, group=group: self._membership.give_session(group, member))  # type: ignore[misc]
-        self._restore_consumer_groups(consumer_values)
-        for group_id in self._offsets.group_ids() - self._consumer_groups.keys():
-            self._group_or_new(group_id)
+        for group_id, value in replay.classic.items():
+            group = self._membership.new_group(group_id)
+            group.restore(value, lambda member, group=group: self._membership.give_session(group, member))  # type: ignore[misc]
+            self._groups[group_id] = group
+            if group.members and value.leader is None:
+                # It became a classic group, and was to rebalance.
+                self._membership.rebalance(group)
+        for group_id, values in replay.consumer.items():
+            consumer = self._groups[group_id] = ConsumerGroup(group_id)
+            restore(consumer, values, lambda member, group=consumer: self._consumers.give_timers(group, member))  # type: ignore[misc]
+        for group_id in self._offsets.group_ids() - self._groups.keys():
+            self._groups[group_id] = self._membership.new_group(group_id)
         self._expiry.set_after(self.config.offsets_retention_check_interval_ms)
-
-    def _restore_consumer_groups(self, values: dict[ConsumerKey, ConsumerValue]) -> None:
-        by_group: dict[str, dict[ConsumerKey, ConsumerValue]] = {}
-        for key, value in values.items():
-            by_group.setdefault(key.group_id, {})[key] = value
-        for group_id, own in by_group.items():
-            group = self._consumer_groups[group_id] = ConsumerGroup(group_id)
-            restore(group, own, lambda member, group=group: self._consumer_rules.give_timers(group, member))  # type: ignore[misc]
-
-    def _replay(
-        self,
-        partition: int,
-        batch: ReplayedBatch,
-        values: dict[str, GroupValue | None],
-        consumer_values: dict[ConsumerKey, ConsumerValue],
-    ) -> None:
-        if batch.marker is not None:
-            self.on_marker(partition, batch.producer_id, is_commit=batch.marker)
-            return
-        for record in batch.records:
-            key = decode_key(record.key)
-            if isinstance(key, GroupKey):
-                values[key.group_id] = None if record.value is None else decode_group_value(record.value)
-            elif isinstance(key, OffsetKey):
-                self._replay_offset(key, record.value, batch)
-            else:
-                _replay_consumer_record(record, consumer_values)
-
-    def _replay_offset(self, key: OffsetKey, data: bytes | None, batch: ReplayedBatch) -> None:
-        where = (key.topic, key.partition)
-        if data is None:
-            self._offsets.forget(key.group_id, [where])
-            return
-        value = decode_offset_value(data)
-        offset = CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp_ms, batch.base_offset)
-        if batch.is_transactional:
-            self._offsets.hold(batch.producer_id, key.group_id, {where: offset})
-        else:
-            self._offsets.commit(key.group_id, {where: offset})
 
     def close(self) -> None:
         """Stop all timers; nothing is called back any more."""
         self._expiry.cancel()
         for group in self._groups.values():
-            group.join_deadline.cancel()
-            group.sync_deadline.cancel()
-            for deadline in [*group.pending.values(), *(member.session for member in group.members.values())]:
-                deadline.cancel()
-        for consumer_group in self._consumer_groups.values():
-            for consumer in consumer_group.members.values():
-                consumer.session.cancel()
-                consumer.revocation.cancel()
+            _cancel_timers(group)
 
     # -- groups
 
@@ -150,61 +105,129 @@ class GroupCoordinator:
         """Return the partition of `__consumer_offsets` that a group lives in."""
         return partition_of(group_id, self._journal.partition_count)
 
-    def group(self, group_id: str) -> ClassicGroup | None:
-        return self._groups.get(group_id)
+    def kind_of(self, group_id: str) -> str | None:
+        """Return Classic or Consumer, None for a group that does not exist."""
+        group = self._groups.get(group_id)
+        return None if group is None else group.kind
 
-    def groups(self) -> Iterable[ClassicGroup]:
+    def group(self, group_id: str) -> ClassicGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def groups(self) -> Iterable[AnyGroup]:
+        """All groups, of every kind."""
         return self._groups.values()
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        return self._consumer_groups.get(group_id)
-
-    def consumer_groups(self) -> Iterable[ConsumerGroup]:
-        return self._consumer_groups.values()
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
 
     def consumer_heartbeat(self, beat: ConsumerHeartbeat) -> Reply:
         """Join, stay in or leave a group of the consumer protocol; the reply is a HeartbeatResult.
 
-        A classic group without members becomes one of the consumer protocol, with its offsets.
+        A group of another kind without members becomes a consumer group, with its offsets; a classic one with members does
+        when its members are consumers (`group.consumer.migration.policy`).
         """
-        group = self._consumer_groups.get(beat.group_id)
-        if group is not None:
-            return self._consumer_rules.heartbeat(group, beat)
-        classic = self._groups.get(beat.group_id)
-        if not beat.group_id:
-            return _now(HeartbeatResult(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.", beat.member_id))
-        if beat.member_epoch != 0 or (classic is not None and classic.state is not GroupState.EMPTY):
-            text = f"Group {beat.group_id} is not a consumer group."
-            return _now(HeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
-        group = ConsumerGroup(beat.group_id)
-        reply = self._consumer_rules.heartbeat(group, beat)
-        if group.members:
-            self._consumer_groups[beat.group_id] = group
-            if classic is not None:
-                self._retire(classic)
+        try:
+            group = self._consumer_group_for(beat)
+        except Refused as refused:
+            return _now(HeartbeatResult(refused.error, str(refused), beat.member_id))
+        reply = self._consumers.heartbeat(group, beat)
+        if group.members and beat.group_id not in self._groups:
+            self._groups[beat.group_id] = group
         return reply
 
-    def _retire(self, classic: ClassicGroup) -> None:
-        """Forget an empty classic group whose id goes on as a consumer group; its offsets stay."""
-        del self._groups[classic.group_id]
-        for deadline in classic.pending.values():
-            deadline.cancel()
-        if not classic.is_simple:
-            tombstone = JournalRecord(encode_group_key(GroupKey(classic.group_id)), None, self._clock.wall_ms())
-            self._journal.append(self.journal_partition(classic.group_id), [tombstone])
+    def _consumer_group_for(self, beat: ConsumerHeartbeat) -> ConsumerGroup:
+        """Return the group of a heartbeat, a new one when a member may make it. Raises Refused."""
+        group = self._groups.get(beat.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if not beat.group_id:
+            raise Refused(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+        if beat.member_epoch != 0:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {beat.group_id} is not a consumer group.")
+        check_request(beat)
+        if group is None:
+            return ConsumerGroup(beat.group_id)
+        if not group.members:
+            self._retire(group)
+            return ConsumerGroup(beat.group_id)
+        if not isinstance(group, ClassicGroup):
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {beat.group_id} is not a consumer group.")
+        return self._upgrade(group)
+
+    def _upgrade(self, classic: ClassicGroup) -> ConsumerGroup:
+        """Make a consumer group of a classic one with members. Raises Refused."""
+        group = upgraded(classic, self._topics, self.config)
+        self._consumers.check_room(group)
+        for member in group.members.values():
+            self._consumers.give_timers(group, member)
+        self._groups[group.group_id] = group
+        self._membership.dissolve(classic)
+        # One write with what the member that came changes.
+        group.owed = [self._tombstone(classic), *self._consumers.encoded(everything(group))]
+        return group
+
+    def _downgrade_in_place(self, group: ConsumerGroup, records: Records) -> Reply | None:
+        """Make a classic group of a consumer group without anybody leaving; what `records` speak of is removed."""
+        return self._downgrade(group, (), dict.fromkeys(records))
+
+    def _downgrade(
+        self, group: ConsumerGroup, leaving: Collection[ConsumerMember], removals: Records | None = None
+    ) -> Reply | None:
+        """Make a classic group of a consumer group when only members of the classic protocol stay; None if others do."""
+        if not may_downgrade(group, leaving, self.config):
+            return None
+        staying = [member for member in group.members.values() if member not in leaving]
+        # Who stays has what it is to have only if nobody left and all had arrived.
+        is_settled = not leaving and all(m.current.epoch == group.epoch and not m.current.state for m in staying)
+        classic = self._membership.new_group(group.group_id)
+        members = fill_classic(classic, group, staying, self._topics)
+        _cancel_timers(group)
+        for member in members:
+            self._membership.give_session(classic, member)
+        classic.move_to(GroupState.STABLE, self._clock.wall_ms())
+        self._groups[group.group_id] = classic
+        value = classic.to_stored({member.member_id: member.assignment for member in members})
+        if not is_settled:
+            # Without a leader: whoever reads this after a crash lets the group rebalance.
+            value = replace(value, leader=None)
+        record = JournalRecord(encode_group_key(GroupKey(group.group_id)), encode_group_value(value), self._clock.wall_ms())
+        written = self._journal.append(
+            self.journal_partition(group.group_id),
+            [*self._consumers.encoded(removals or {}), *self._consumers.tombstones(group), record],
+        )
+        classic.last_write = written
+        if not is_settled:
+            self._membership.rebalance(classic)
+        return written
+
+    def _retire(self, group: AnyGroup) -> None:
+        """Forget an empty group whose id goes on as a group of another kind; its offsets stay."""
+        del self._groups[group.group_id]
+        _cancel_timers(group)
+        if isinstance(group, ClassicGroup) and group.is_simple:
+            return
+        self._journal.append(self.journal_partition(group.group_id), self._tombstones(group))
+
+    def _tombstones(self, group: AnyGroup) -> list[JournalRecord]:
+        """Return the records that remove a group from the journal."""
+        return self._consumers.tombstones(group) if isinstance(group, ConsumerGroup) else [self._tombstone(group)]
+
+    def _tombstone(self, group: ClassicGroup) -> JournalRecord:
+        return JournalRecord(encode_group_key(GroupKey(group.group_id)), None, self._clock.wall_ms())
 
     def join(self, group_id: str, request: JoinRequest) -> Reply:
         """Join a group, making it when a new member names it; the reply is a JoinResult."""
         if not group_id:
             return _now(JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id))
-        consumer_group = self._consumer_groups.get(group_id)
-        if consumer_group is not None:
-            if consumer_group.members:
-                return _now(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
-            # Without members it may become a classic group again; its offsets stay.
-            del self._consumer_groups[group_id]
-            self._journal.append(self.journal_partition(group_id), self._consumer_rules.tombstones(consumer_group))
         group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return self._classic_members.join(group, request)
+        if group is not None and not isinstance(group, ClassicGroup):
+            # Without members it may become a classic group; its offsets stay.
+            self._retire(group)
+            group = None
         if group is None:
             if request.member_id:
                 return _now(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
@@ -219,18 +242,28 @@ class GroupCoordinator:
         if not group_id:
             return _now(SyncResult(ErrorCode.INVALID_GROUP_ID))
         group = self._groups.get(group_id)
-        return self._membership.sync(group, request) if group else _now(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        if isinstance(group, ConsumerGroup) and group.members:
+            return self._classic_members.sync(group, request)
+        if isinstance(group, ClassicGroup):
+            return self._membership.sync(group, request)
+        return _now(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self._groups.get(group_id)
-        return self._membership.heartbeat(group, member_id, instance_id, generation) if group else ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.heartbeat(group, member_id, instance_id, generation)
+        if isinstance(group, ClassicGroup):
+            return self._membership.heartbeat(group, member_id, instance_id, generation)
+        return ErrorCode.UNKNOWN_MEMBER_ID
 
     def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> Reply:
         """Remove members; the reply is a list of ErrorCodes aligned with `leaving`, once an empty group is on disk as such."""
         group = self._groups.get(group_id)
-        if not group_id or group is None:
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.leave(group, leaving)
+        if not group_id or not isinstance(group, ClassicGroup):
             error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
             return _now([error] * len(leaving))
         results = self._membership.leave(group, leaving)
@@ -243,7 +276,7 @@ class GroupCoordinator:
     def delete_group(self, group_id: str) -> Reply:
         """Delete an empty group and its offsets; the reply is an ErrorCode, once that is on disk."""
         reply = Reply()
-        group = self._holder(group_id)
+        group = self._groups.get(group_id)
         if group is None or group.state != GroupState.EMPTY:
             reply.set(ErrorCode.NON_EMPTY_GROUP if group else ErrorCode.GROUP_ID_NOT_FOUND)
             return reply
@@ -252,15 +285,12 @@ class GroupCoordinator:
             group.last_write.then(lambda _: self.delete_group(group_id).then(reply.set))
             return reply
         committed = self._offsets.committed(group_id)
-        if isinstance(group, ConsumerGroup):
-            group.is_dead, tombstones = True, self._consumer_rules.tombstones(group)
-        else:
-            group.state = GroupState.DEAD
-            tombstones = [JournalRecord(encode_group_key(GroupKey(group_id)), None, self._clock.wall_ms())]
+        tombstones = self._tombstones(group)
+        group.die()
 
         def on_written(base_offset: int) -> None:
             if base_offset < 0:
-                _revive(group)
+                group.revive()
                 reply.set(write_error(base_offset))
                 return
             self._offsets.forget(group_id, list(committed))
@@ -271,15 +301,10 @@ class GroupCoordinator:
         self._commits.write_tombstones(group, self.journal_partition(group_id), committed, more=tombstones).then(on_written)
         return reply
 
-    def _forget(self, group: ClassicGroup | ConsumerGroup) -> None:
-        if isinstance(group, ConsumerGroup):
-            if self._consumer_groups.get(group.group_id) is group:
-                del self._consumer_groups[group.group_id]
-            return
+    def _forget(self, group: AnyGroup) -> None:
         if self._groups.get(group.group_id) is group:
             del self._groups[group.group_id]
-        for deadline in group.pending.values():
-            deadline.cancel()
+        _cancel_timers(group)
 
     # -- offsets
 
@@ -293,7 +318,7 @@ class GroupCoordinator:
     ) -> Reply:
         """Commit offsets; the reply is an ErrorCode per partition. A group that only holds offsets is made on the way."""
         is_transactional = txn is not None
-        group = self._holder(group_id)
+        group = self._groups.get(group_id)
         if group is None:
             if committer.generation >= 0:
                 return _now(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
@@ -301,7 +326,7 @@ class GroupCoordinator:
             group.state_since_ms = self._clock.wall_ms()
             self._groups[group_id] = group
         if isinstance(group, ConsumerGroup):
-            refusal = refuse_consumer_commit(group, committer, is_transactional=is_transactional)
+            refusal = refuse_consumer_commit(group, committer, self._topics, is_transactional=is_transactional)
         else:
             refusal = refuse_commit(group, committer, is_transactional=is_transactional)
             if not refusal and committer.member_id in group.members:
@@ -310,13 +335,15 @@ class GroupCoordinator:
 
     def refuse_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return why a member of a consumer group may not fetch offsets: it is unknown or its epoch is old (OffsetFetch 9)."""
-        group = self._consumer_groups.get(group_id)
+        group = self.consumer_group(group_id)
         if group is None or (not member_id and member_epoch < 0):
             return ErrorCode.NONE
         member = group.members.get(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if member.current.epoch == member_epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if member.current.epoch == member_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def committed_offsets(self, group_id: str) -> Offsets:
         """Return all committed offsets of a group; none for a group that does not exist."""
@@ -328,7 +355,7 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Reply:
         """Delete offsets; the reply is an ErrorCode for the whole, or a dict of one per partition."""
-        group = self._holder(group_id)
+        group = self._groups.get(group_id)
         if group is None or group.is_dead:
             return _now(ErrorCode.GROUP_ID_NOT_FOUND)
         if isinstance(group, ClassicGroup) and group.members and group.protocol_type != "consumer":
@@ -344,7 +371,7 @@ class GroupCoordinator:
     def on_topics_deleted(self, topics: Iterable[str]) -> None:
         """Remove the offsets of topics that are gone."""
         names = frozenset(topics)
-        for group in self._holders():
+        for group in list(self._groups.values()):
             gone = [partition for partition in self._offsets.committed(group.group_id) if partition[0] in names]
             if gone:
                 self._commits.write_tombstones(group, self.journal_partition(group.group_id), gone)
@@ -352,18 +379,7 @@ class GroupCoordinator:
 
     # -- inside
 
-    def _group_or_new(self, group_id: str) -> ClassicGroup:
-        if group_id not in self._groups:
-            self._groups[group_id] = self._membership.new_group(group_id)
-        return self._groups[group_id]
-
-    def _holder(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        return self._consumer_groups.get(group_id) or self._groups.get(group_id)
-
-    def _holders(self) -> list[ClassicGroup | ConsumerGroup]:
-        return [*self._groups.values(), *self._consumer_groups.values()]
-
-    def _topics_in_use(self, group: ClassicGroup | ConsumerGroup) -> frozenset[str] | None:
+    def _topics_in_use(self, group: AnyGroup) -> frozenset[str] | None:
         return group.topics_in_use(self._topics) if isinstance(group, ConsumerGroup) else topics_in_use(group)
 
     def _store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> Reply:
@@ -381,7 +397,7 @@ class GroupCoordinator:
     def _on_expiry(self) -> None:
         """Remove offsets past their retention and groups that nothing is left of."""
         self._expiry.set_after(self.config.offsets_retention_check_interval_ms)
-        for group in self._holders():
+        for group in list(self._groups.values()):
             old = self._expired(group)
             if old:
                 self._commits.write_tombstones(group, self.journal_partition(group.group_id), old)
@@ -391,7 +407,7 @@ class GroupCoordinator:
             if group.state == GroupState.EMPTY and not has_offsets and not is_awaited:
                 self.delete_group(group.group_id)
 
-    def _expired(self, group: ClassicGroup | ConsumerGroup) -> list[TopicPartition]:
+    def _expired(self, group: AnyGroup) -> list[TopicPartition]:
         """Return the offsets that expire: all old ones of an empty group since it is empty, else those nobody reads."""
         limit_ms = self._clock.wall_ms() - self.config.offsets_retention_ms
         old = self._offsets.older_than(group.group_id, limit_ms)
@@ -406,21 +422,14 @@ class GroupCoordinator:
         return [] if topics is None else [partition for partition in old if partition[0] not in topics]
 
 
-def _revive(group: ClassicGroup | ConsumerGroup) -> None:
+def _cancel_timers(group: AnyGroup) -> None:
     if isinstance(group, ConsumerGroup):
-        group.is_dead = False
-    else:
-        group.state = GroupState.EMPTY
-
-
-def _replay_consumer_record(record: JournalRecord, values: dict[ConsumerKey, ConsumerValue]) -> None:
-    key = decode_consumer_key(record.key)
-    if key is None:
+        for consumer in group.members.values():
+            consumer.cancel_timers()
         return
-    if record.value is None:
-        values.pop(key, None)
-    else:
-        values[key] = decode_consumer_value(key.kind, record.value)
+    deadlines = [group.join_deadline, group.sync_deadline, *group.pending.values()]
+    for deadline in [*deadlines, *(member.session for member in group.members.values())]:
+        deadline.cancel()
 
 
 def _now(value: object) -> Reply:

@@ -20,7 +20,6 @@ COORDINATOR_KEY_TYPES = {
     2: (Operation.CLUSTER_ACTION, Resource.CLUSTER),  # share partitions: asked by brokers
 }
 """Key type -> the right that the question needs."""
-CLASSIC_TYPE, CONSUMER_TYPE = "Classic", "Consumer"
 NOT_ASKED = -(1 << 31)
 
 NodeOf = Callable[[RequestContext], tuple[int, str, int]]
@@ -62,8 +61,7 @@ class GroupAdminHandlers:
         types = {name.lower() for name in request.types_filter}
         listed = messages.ListGroupsResponse.ListedGroup
         may_see_all = context.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
-        found = [(g.group_id, g.protocol_type or "", g.state.value, CLASSIC_TYPE) for g in self._coordinator.groups()]
-        found += [(g.group_id, "consumer", g.state, CONSUMER_TYPE) for g in self._coordinator.consumer_groups()]
+        found = [(g.group_id, g.protocol_type or "", str(g.state), g.kind) for g in self._coordinator.groups()]
         return messages.ListGroupsResponse(
             groups=[
                 listed(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type)

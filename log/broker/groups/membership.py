@@ -157,7 +157,7 @@ class Membership:
             reply.set(_join_result(group, member, with_members=False))
         else:
             self._update(group, member, request, reply)
-            self._rebalance(group)
+            self.rebalance(group)
 
     def _join_static(self, group: ClassicGroup, request: JoinRequest, instance_id: str, reply: Reply) -> None:
         member_id = f"{instance_id}-{self._new_id()}"
@@ -171,7 +171,7 @@ class Membership:
         is_quiet = group.state is STABLE and self._keeps_assignment(group, member, request)
         self._update(group, member, request, reply)
         if not is_quiet or group.select_protocol() != group.protocol_name:
-            self._rebalance(group)
+            self.rebalance(group)
             return
 
         def on_stored(error: ErrorCode) -> None:
@@ -220,7 +220,7 @@ class Membership:
         self.give_session(group, member)
         group.add(member)
         group.has_new_members = True
-        self._rebalance(group)
+        self.rebalance(group)
 
     def _update(self, group: ClassicGroup, member: Member, request: JoinRequest, reply: Reply) -> None:
         """Take over what a member says now and let it wait for the generation."""
@@ -234,7 +234,7 @@ class Membership:
 
     # -- rebalance
 
-    def _rebalance(self, group: ClassicGroup) -> None:
+    def rebalance(self, group: ClassicGroup) -> None:
         """Start a rebalance if none is under way, and complete it if nobody is waited for."""
         if group.can_rebalance:
             self._prepare(group)
@@ -327,7 +327,7 @@ class Membership:
             return
         if error:
             self._answer_syncs(group, error)
-            self._rebalance(group)
+            self.rebalance(group)
             return
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -347,7 +347,21 @@ class Membership:
             return
         for member_id in sorted(group.awaited_syncs & group.members.keys()):
             group.remove(member_id)
-        self._rebalance(group)
+        self.rebalance(group)
+
+    def dissolve(self, group: ClassicGroup) -> None:
+        """Answer everyone who waits and stop all timers: the members go on in a group of another kind."""
+        for member in group.members.values():
+            join_reply, member.join_reply = member.join_reply, None
+            sync_reply, member.sync_reply = member.sync_reply, None
+            member.session.cancel()
+            if join_reply is not None:
+                join_reply.set(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            if sync_reply is not None:
+                sync_reply.set(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        for deadline in (group.join_deadline, group.sync_deadline, *group.pending.values()):
+            deadline.cancel()
+        group.move_to(DEAD, self._clock.wall_ms())
 
     # -- heartbeat, leave, timeouts
 
@@ -367,7 +381,7 @@ class Membership:
         """Remove members: (member id, instance id) each; an empty member id with an instance id means whoever holds it."""
         results = [self._leave_one(group, member_id, instance_id) for member_id, instance_id in leaving]
         if ErrorCode.NONE in results and group.state not in (EMPTY, DEAD):
-            self._rebalance(group)
+            self.rebalance(group)
         return results
 
     def _leave_one(self, group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -395,11 +409,11 @@ class Membership:
     def _on_session_end(self, group: ClassicGroup, member: Member) -> None:
         if group.members.get(member.member_id) is member:
             self._drop(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
-            self._rebalance(group)
+            self.rebalance(group)
 
     def _on_pending_end(self, group: ClassicGroup, member_id: str) -> None:
         if group.pending.pop(member_id, None) is not None and group.state is PREPARING:
-            self._rebalance(group)
+            self.rebalance(group)
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +34,8 @@ class Committer:
     generation: int = -1
     member_id: str = ""
     instance_id: str | None = None
+    knows_epochs: bool = True
+    """Whether the request is of a version that has member epochs (OffsetCommit 9)."""
 
     @property
     def is_member(self) -> bool:
@@ -49,6 +51,8 @@ class TxnProducer:
 
 
 Errors = dict[TopicPartition, ErrorCode]
+Refusal = ErrorCode | Callable[[TopicPartition], ErrorCode]
+"""Why a committer may not commit, for all partitions or for each; NONE if it may."""
 
 
 class OffsetHolder(Protocol):
@@ -75,16 +79,19 @@ class OffsetCommits:
         journal_partition: int,
         offsets: Mapping[TopicPartition, NewOffset],
         *,
-        refusal: ErrorCode,
+        refusal: Refusal,
         txn: TxnProducer | None = None,
     ) -> Reply:
         """Commit offsets of a group; the reply is an ErrorCode per partition, once they are on disk.
 
-        `refusal`: why none of them may be committed, or NONE. With `txn` they stay pending until the transaction's marker
+        `refusal`: why they may not be committed. With `txn` they stay pending until the transaction's marker
         comes. Good partitions are committed beside bad ones.
         """
         reply = Reply()
-        errors = {partition: refusal or self._refusal_of(partition, new) for partition, new in offsets.items()}
+        errors = {
+            partition: (refusal if isinstance(refusal, ErrorCode) else refusal(partition)) or self._refusal_of(partition, new)
+            for partition, new in offsets.items()
+        }
         good = {partition: offsets[partition] for partition, error in errors.items() if not error}
         if not good:
             reply.set(errors)
@@ -190,8 +197,11 @@ def refuse_commit(group: ClassicGroup, committer: Committer, *, is_transactional
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
 
 
-def refuse_consumer_commit(group: ConsumerGroup, committer: Committer, *, is_transactional: bool) -> ErrorCode:
-    """Return why this committer may not commit for a group of the consumer protocol, or NONE."""
+def refuse_consumer_commit(group: ConsumerGroup, committer: Committer, topics: Topics, *, is_transactional: bool) -> Refusal:
+    """Return why this committer may not commit for a group of the consumer protocol.
+
+    With an epoch from before the present one it may still commit for what it has had since then (KIP-1251).
+    """
     if group.is_dead:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if committer.generation < 0 and not group.members:
@@ -201,9 +211,22 @@ def refuse_consumer_commit(group: ConsumerGroup, committer: Committer, *, is_tra
     member = group.members.get(committer.member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if committer.generation == member.current.epoch:
+    if not is_transactional and not member.is_classic and not committer.knows_epochs:
+        return ErrorCode.UNSUPPORTED_VERSION
+    current, epoch = member.current, committer.generation
+    if epoch == current.epoch:
         return ErrorCode.NONE
-    return ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.STALE_MEMBER_EPOCH
+    stale = ErrorCode.ILLEGAL_GENERATION if member.is_classic or is_transactional else ErrorCode.STALE_MEMBER_EPOCH
+    if epoch > current.epoch:
+        return stale
+
+    def refuse(partition: TopicPartition) -> ErrorCode:
+        held = (topics.id_of(partition[0]) or b"", partition[1])
+        if held not in member.held:
+            return stale
+        return ErrorCode.NONE if epoch >= current.epochs.get(held, current.epoch) else stale
+
+    return refuse
 
 
 def topics_in_use(group: ClassicGroup) -> frozenset[str] | None:

@@ -18,6 +18,7 @@ from .offsets import Offsets, TopicPartition
 from .ports import Topics, TxnAdmission
 
 FIRST_TOPIC_ID_VERSION = 10
+FIRST_EPOCH_VERSION = 9
 FIRST_BATCHED_FETCH_VERSION = 8
 FIRST_TXN_ADD_VERSION = 5
 NO_OFFSET = -1
@@ -36,7 +37,12 @@ class OffsetHandlers:
     def offset_commit(self, context: RequestContext, request: Any) -> Any:
         by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
         named = [(self._topics.name_of(bytes(t.topic_id)) if by_id else t.name, t) for t in request.topics]
-        committer = Committer(request.generation_id_or_member_epoch, request.member_id, request.group_instance_id)
+        committer = Committer(
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            knows_epochs=context.api_version >= FIRST_EPOCH_VERSION,
+        )
         response = messages.OffsetCommitResponse
         topic, partition = response.OffsetCommitResponseTopic, response.OffsetCommitResponsePartition
 

@@ -1,0 +1,202 @@
+"""The broker's metrics in Prometheus' text format: read from its state when they are asked for, so that they cost nothing else.
+
+prometheus-client is imported at the first question. Every metric has its unit in its name and a help text (units are base units:
+bytes and seconds). Labels are bounded: API names, topics (the largest MAX_LABELLED), groups (MAX_LABELLED).
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from logflume.log.broker.coordinators import Coordinators
+from logflume.log.broker.core import Core
+from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.transactions.metadata import TxnState
+from logflume.log.histogram import Histogram
+from logflume.log.protocol import tables
+from logflume.log.storage import FlushScheduler
+
+from .listener import Listener
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_LABELLED = 1000
+"""Topics and groups with metrics of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What metrics are read from."""
+
+    core: Core
+    handlers: Handlers
+    coordinators: Coordinators
+    listener: Listener
+    flusher: FlushScheduler
+    started_s: float
+    """Wall time of the start."""
+
+
+class Metrics:
+    """Answers `/metrics`. Use on the broker's thread: it reads the state without locks."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._registry: Any = None
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+        if self._registry is None:
+            self._registry = CollectorRegistry(auto_describe=False)
+            ProcessCollector(registry=self._registry)
+            self._registry.register(self)
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric; prometheus-client calls this."""
+        yield from self._broker()
+        yield from self._requests()
+        yield from self._connections()
+        yield from self._log()
+        yield from self._topics()
+        yield from self._groups()
+        yield from self._transactions()
+
+    def _broker(self) -> Iterator[Metric]:
+        source, core = self._sources, self._sources.core
+        info = {"version": _version(), "node_id": str(core.node_id), "cluster_id": core.cluster_id}
+        yield _gauge("logflume_broker_info", "The broker's version and identity.", 1, info)
+        yield _gauge("logflume_broker_uptime_seconds", "Time since the broker started.", time.time() - source.started_s)
+        space = core.disk_space
+        yield _gauge("logflume_disk_free_bytes", "Free space of the data directory's file system.", space.free_bytes)
+        yield _gauge("logflume_disk_is_low", "1 while records are refused because the disk is almost full.", int(space.is_low))
+
+    def _requests(self) -> Iterator[Metric]:
+        traffic = self._sources.listener.traffic
+        help_text = "Time from when a request was received until its answer was ready, by API."
+        by_api = {tables.api(key).name: histogram for key, histogram in sorted(traffic.requests.items())}
+        yield _histograms("logflume_request_duration_seconds", help_text, "api", by_api)
+        yield _counter(
+            "logflume_requests_failed", "Requests that ended their connection: malformed or not handled.", traffic.failed
+        )
+        yield _counter("logflume_network_received_bytes", "Bytes received from clients.", traffic.received_bytes)
+        yield _counter("logflume_network_sent_bytes", "Bytes sent to clients.", traffic.sent_bytes)
+
+    def _connections(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        listener, sessions = self._sources.listener, len(self._sources.handlers.fetch.sessions)
+        yield _gauge("logflume_connections", "Open connections.", listener.connection_count)
+        refused = CounterMetricFamily("logflume_connections_refused", "Connections refused, by the limit.", labels=["limit"])
+        for limit, count in listener.admission.refused.items():
+            refused.add_metric([limit], count)
+        yield refused
+        held_bytes = listener.budget.used_bytes
+        yield _gauge("logflume_request_memory_bytes", "Memory held by requests under way and unsent responses.", held_bytes)
+        yield _gauge("logflume_fetch_sessions", "Fetch sessions (KIP-227).", sessions)
+
+    def _log(self) -> Iterator[Metric]:
+        core, flusher = self._sources.core, self._sources.flusher
+        yield _gauge("logflume_topics", "Topics.", len(core.cluster.topics))
+        yield _gauge("logflume_partitions", "Partitions.", len(core.partitions))
+        failed = sum(partition.log.has_failed for partition in core.partitions.values())
+        yield _gauge("logflume_partitions_failed", "Partitions that take nothing since a disk error.", failed)
+        help_text = "Time of a group commit: fsync of everything that was waiting."
+        yield _histograms("logflume_flush_duration_seconds", help_text, "", {"": flusher.durations})
+
+    def _topics(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        sizes: dict[str, int] = {}
+        appended: dict[str, int] = {}
+        for (topic, _), partition in self._sources.core.partitions.items():
+            sizes[topic] = sizes.get(topic, 0) + partition.log.size_bytes
+            appended[topic] = appended.get(topic, 0) + partition.log.log_end_offset
+        size = GaugeMetricFamily("logflume_topic_size_bytes", "Size of a topic on disk.", labels=["topic"])
+        records = CounterMetricFamily(
+            "logflume_topic_records_appended",
+            "Sum of the log end offsets of a topic: records and markers so far.",
+            labels=["topic"],
+        )
+        for topic in heapq.nlargest(MAX_LABELLED, sizes, key=lambda name: sizes[name]):
+            size.add_metric([topic], sizes[topic])
+            records.add_metric([topic], appended[topic])
+        yield size
+        yield records
+
+    def _groups(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        coordinator = self._sources.coordinators.groups
+        groups = list(coordinator.groups())
+        kinds = GaugeMetricFamily("logflume_groups", "Consumer groups by protocol.", labels=["protocol"])
+        for kind, count in sorted(Counter(coordinator.kind_of(group.group_id) or "" for group in groups).items()):
+            kinds.add_metric([kind], count)
+        yield kinds
+        members = GaugeMetricFamily("logflume_group_members", "Members of a group.", labels=["group"])
+        lags = GaugeMetricFamily(
+            "logflume_group_lag_records", "Records between a group's committed offsets and the end.", labels=["group", "topic"]
+        )
+        for group in groups[:MAX_LABELLED]:
+            members.add_metric([group.group_id], len(group.members))
+            for topic, lag in self._lag_of(group.group_id).items():
+                lags.add_metric([group.group_id, topic], lag)
+        yield members
+        yield lags
+
+    def _lag_of(self, group_id: str) -> dict[str, int]:
+        lag: dict[str, int] = {}
+        for (topic, index), committed in self._sources.coordinators.groups.committed_offsets(group_id).items():
+            partition = self._sources.core.partition(topic, index)
+            if partition is not None:
+                lag[topic] = lag.get(topic, 0) + max(0, partition.log.durable_offset - committed.offset)
+        return lag
+
+    def _transactions(self) -> Iterator[Metric]:
+        now_ms = self._sources.core.clock.wall_ms()
+        transactions = list(self._sources.coordinators.transactions.transactions())
+        opened = [txn.start_ms for txn in transactions if txn.state is TxnState.ONGOING]
+        yield _gauge("logflume_transactional_ids", "Transactional ids that are remembered.", len(transactions))
+        yield _gauge("logflume_transactions_open", "Transactions that are neither committed nor aborted.", len(opened))
+        oldest_s = max(0, now_ms - min(opened, default=now_ms)) / 1000
+        yield _gauge("logflume_transactions_oldest_open_seconds", "Age of the oldest open transaction, 0 without one.", oldest_s)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("logflume")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _gauge(name: str, help_text: str, value: float, labels: dict[str, str] | None = None) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(name, help_text, labels=list(labels or {}))
+    family.add_metric(list((labels or {}).values()), value)
+    return family
+
+
+def _counter(name: str, help_text: str, value: float) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    return CounterMetricFamily(name, help_text, value=value)
+
+
+def _histograms(name: str, help_text: str, label: str, by_value: dict[str, Histogram]) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, help_text, labels=[label] if label else [])
+    for value, histogram in by_value.items():
+        family.add_metric([value] if label else [], histogram.cumulative(), histogram.total_s)
+    return family
