@@ -37,7 +37,9 @@ class CompiledTier:
         """Load the kernels now, blocking; False without numba."""
         with self._lock:
             if self._module is None and importlib.util.find_spec("numba") is not None:
-                self._module = importlib.import_module(f"{__package__}.rows")
+                for name in ("rows", "texts", "table_slots"):
+                    importlib.import_module(f"{__package__}.{name}")
+                self._module = importlib.import_module(f"{__package__}.json_rows")
             return self._module is not None
 
 

@@ -228,16 +228,14 @@ def test_doubles_are_written_as_the_reference_tier_writes_them(numbers: list[flo
     kernels = compiled_tier()
     assert kernels.load()
     module: Any = kernels.kernels(0)
-    label = np.frombuffer(b"{", np.uint8)
-    count = len(numbers)
-    none, status, data = np.zeros((1, count), np.int64), np.ones(count, np.int64), np.empty(count * 64, np.uint8)
-    starts, sizes = np.zeros(count, np.int64), np.zeros(count, np.int32)
-    module.write(
-        label, np.arange(count), label, np.array([1]), np.array([module.DOUBLE]), np.zeros((1, count), np.bool_), none,
-        np.array([numbers]), none, none, status, data, starts, sizes,
-    )  # fmt: skip
+    label = np.frombuffer(b"{" + bytes(8), np.uint8)
+    count, data, values = len(numbers), np.empty(len(numbers) * 64, np.uint8), np.array(numbers)
+    columns = np.array([[0, values.ctypes.data, 0]])
+    keys, starts, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int32)
+    no_keys, kinds = np.full(count, -1, np.int32), np.array([module.DOUBLE])
+    module.write(np.arange(count), keys, no_keys, label, np.array([1]), kinds, columns, data, keys, starts, sizes)
     written = data.tobytes()
-    sure = [i for i in range(count) if status[i] == module.CERTAIN]
+    sure = [i for i in range(count) if sizes[i] >= 0]
     texts = [written[starts[i] : starts[i] + sizes[i]] for i in sure]
     assert texts == [b"{" + msgspec.json.encode(numbers[i]) + b"}" for i in sure]
 
@@ -335,8 +333,8 @@ def test_an_application_of_the_dsl_is_held_and_its_plain_rows_are_not_left_to_th
 
     recorder, expected = Recorder(), Recorder()
     bound: Any = program.bind({}, recorder, recorder)
-    counting = Counting(bound.reference)
-    type(bound)(counting, bound.chain, bound.outputs).process(next(iter(program.sources)), chunk, 0, 500)
+    bound.reference = counting = Counting(bound.reference)
+    bound.process(next(iter(program.sources)), chunk, 0, 500)
     program.reference.bind({}, expected, expected).process(next(iter(program.sources)), chunk, 0, 500)
     assert recorder.outputs == expected.outputs
     assert len(recorder.outputs) == 399

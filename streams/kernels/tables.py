@@ -1,0 +1,229 @@
+"""What a join needs of a table, as columns beside the table's store, which stays what counts.
+
+A slot per key: its row's columns, or that there is no row, or that nothing is known, which is asked of the store. Changes of the
+table go through the reference tier into the store and, where they are certain, into the slots too; else the slot is stale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from logflume.log.records import I64, Chunk
+from logflume.log.schemas import Column, Kind
+
+from ..seams import State, StateStore
+from . import table_slots as k
+from .flow import Found, Keys
+from .source import Fields
+from .vectors import KINDS, Mask, Vector, is_plain
+
+_LONG_RUN = 256
+_MAX_LATE_RUNS = 64
+_FIRST_SLOTS = 1024
+_FIRST_BYTES = 1 << 16
+MAX_SLOTS = 1_000_000
+MAX_ARENA_BYTES = 64 << 20
+"""Beyond either the slots are forgotten and filled anew."""
+
+
+class TableColumns:
+    """See the module. One thread. `columns`: those that are kept, by name; `fields`: None where changes are not decoded here."""
+
+    def __init__(self, store: StateStore, columns: tuple[Column, ...], fields: Fields | None, json: Any) -> None:
+        self._store = store
+        self._columns = columns
+        self._fields = fields
+        self._json = json
+        names = [column.name for column in store.spec.columns]
+        self._places = [names.index(column.name) for column in columns]
+        self._is_text = [column.type.kind is Kind.STRING for column in columns]
+        if fields is not None:
+            places = [fields.names.index(column.name) for column in columns]
+            self._kept = np.array([-1 - p if text else p for p, text in zip(places, self._is_text, strict=True)], np.int64)
+        self._late: list[tuple[Chunk, int, int]] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._late.clear()
+        shape = (len(self._columns), _FIRST_SLOTS)
+        self._slots = k.Slots(
+            np.full(2 * _FIRST_SLOTS, -1, np.int32), np.empty(_FIRST_SLOTS, np.int64), np.empty(_FIRST_SLOTS, np.int64),
+            np.empty(_FIRST_SLOTS, np.int64), np.empty(_FIRST_SLOTS, np.int8), np.empty(_FIRST_BYTES, np.uint8),
+            np.empty(shape, np.bool_), np.empty(shape, np.int64), np.empty(shape, np.int64), np.zeros(2, np.int64),
+        )  # fmt: skip
+
+    def changed(self, chunk: Chunk, start: int, stop: int) -> None:
+        """Take records of the table that the store has taken; short runs together when rows are asked for."""
+        self._late.append((chunk, start, stop))
+        if stop - start >= _LONG_RUN or len(self._late) > _MAX_LATE_RUNS:
+            self._catch_up()
+
+    def find(self, keys: Keys, wanted: Mask) -> Found:
+        """Return the rows of the wanted keys."""
+        self._catch_up()
+        count = len(keys.starts)
+        self._make_room(count, int(np.maximum(keys.sizes, 0).sum(dtype=np.int64)))
+        found, unknown = np.empty(count, np.int64), np.empty(count, np.int64)
+        starts, sizes = np.ascontiguousarray(keys.starts), np.ascontiguousarray(keys.sizes)
+        asked = k.find(self._slots, starts, sizes, wanted, found, unknown)
+        if asked:
+            self._fill(unknown[:asked])
+        states = np.where(found >= 0, self._slots.states[found], np.int8(k.MISSING))
+        unsure = states == k.UNSURE
+        columns = {c.name: self._gather(found, i) for i, c in enumerate(self._columns)}
+        return Found(states == k.PRESENT, unsure if unsure.any() else None, columns, self._slots.arena)
+
+    def _gather(self, found: I64, column: int) -> Vector:
+        count, is_text = len(found), self._is_text[column]
+        data, nulls = np.empty(count, np.int64), np.empty(count, np.bool_)
+        sizes = np.empty(count if is_text else 0, np.int64)
+        k.gather(self._slots, found, column, int(is_text), data, sizes, nulls)
+        kind = self._columns[column].type.kind
+        values: Any = data.view(np.float64) if kind is Kind.DOUBLE else data == 1 if kind is Kind.BOOLEAN else data
+        return Vector(values, sizes if is_text else None, nulls if nulls.any() else None)
+
+    # -- filling ---------------------------------------------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        for chunk, start, stop in self._late:
+            self._take(chunk, start, stop)
+        self._late.clear()
+
+    def _take(self, chunk: Chunk, start: int, stop: int) -> None:
+        count = stop - start
+        buffer = np.ascontiguousarray(chunk.buffer)
+        starts = chunk.key_starts[start:stop] + buffer.ctypes.data
+        sizes = np.ascontiguousarray(chunk.key_sizes[start:stop])
+        room = int(np.maximum(sizes, 0).sum(dtype=np.int64))
+        if self._fields is None:
+            self._make_room(count, room)
+            none, nothing = np.zeros(count, np.bool_), np.empty((0, 0), np.int64)
+            no_fields = np.empty(0, np.int64)
+            k.put(self._slots, starts, sizes, none, none, no_fields, nothing.astype(np.bool_), nothing, nothing)
+            return
+        certain, nulls, values, lengths = self._fields.extract(chunk, start, stop, self._json)
+        gone = (chunk.value_sizes[start:stop] < 0) & (chunk.timestamps_ms[start:stop] >= 0)
+        self._make_room(count, room + (int(lengths.sum()) if lengths.size else 0))
+        k.put(self._slots, starts, sizes, certain, gone, self._kept, nulls, values, lengths)
+
+    def _fill(self, slots: I64) -> None:
+        """Ask the store for the rows of slots of which nothing is known."""
+        columns = self._slots
+        arena, begins, sizes = columns.arena, columns.key_starts[slots], columns.key_sizes[slots]
+        keys = [arena[a : a + n].tobytes() for a, n in zip(begins.tolist(), sizes.tolist(), strict=True)]
+        self._store.load(keys)
+        entries = list(map(self._store.resident.get, keys))
+        states = [None if entry is None else entry.state for entry in entries]
+        known = [(slot, state) for slot, state in zip(slots.tolist(), states, strict=True) if state is not None]
+        columns.states[slots] = k.MISSING
+        if known and not self._put_all([slot for slot, _ in known], [state for _, state in known]):
+            for slot, state in known:
+                self._slots.states[slot] = self._put(slot, state)
+
+    def _put_all(self, slots: list[int], states: list[State]) -> bool:
+        """Write the columns of many rows at once; False, and nothing is written, if one of them does not fit."""
+        parts = []
+        for column, place in zip(self._columns, self._places, strict=True):
+            values = [state[place] for state in states]
+            part = _column_of(values, column)
+            if part is None:
+                return False
+            parts.append(part)
+        self._make_room(0, sum(len(text) for _, text, _ in parts))
+        kept, at = self._slots, np.array(slots, np.int64)
+        for c, (data, text, nulls) in enumerate(parts):
+            kept.nulls[c, at] = nulls
+            if not self._is_text[c]:
+                kept.values[c, at] = data
+                continue
+            begin = int(kept.counters[k.BYTES])
+            kept.arena[begin : begin + len(text)] = np.frombuffer(text, np.uint8)
+            kept.counters[k.BYTES] = begin + len(text)
+            kept.values[c, at] = begin + np.cumsum(data) - data
+            kept.sizes[c, at] = data
+        kept.states[at] = k.PRESENT
+        return True
+
+    def _put(self, slot: int, state: State) -> int:
+        """Write a row's columns into a slot; return what is known of it then."""
+        row = [state[place] for place in self._places]
+        if not all(_fits(value, column) for value, column in zip(row, self._columns, strict=True)):
+            return k.UNSURE
+        texts = [value.encode() if text and value is not None else b"" for value, text in zip(row, self._is_text, strict=True)]
+        self._make_room(0, sum(map(len, texts)))
+        slots = self._slots
+        for c, (value, text) in enumerate(zip(row, texts, strict=True)):
+            slots.nulls[c, slot] = value is None
+            if value is None:
+                continue
+            if self._is_text[c]:
+                begin = int(slots.counters[k.BYTES])
+                slots.arena[begin : begin + len(text)] = np.frombuffer(text, np.uint8)
+                slots.counters[k.BYTES] = begin + len(text)
+                slots.values[c, slot], slots.sizes[c, slot] = begin, len(text)
+            elif self._columns[c].type.kind is Kind.DOUBLE:
+                slots.values[c].view(np.float64)[slot] = value
+            else:
+                slots.values[c, slot] = value
+        return k.PRESENT
+
+    def _make_room(self, slots: int, size_bytes: int) -> None:
+        """Make room for more slots and bytes; forget everything first where that would be too much."""
+        used, filled = self._slots.counters.tolist()
+        if slots and (used + slots > MAX_SLOTS or filled + size_bytes > MAX_ARENA_BYTES) and used:
+            late = list(self._late)
+            self.clear()
+            self._late = late
+            used = filled = 0
+        if used + slots > len(self._slots.hashes):
+            self._grow(max(2 * len(self._slots.hashes), used + slots))
+        if filled + size_bytes > len(self._slots.arena):
+            arena = np.empty(max(2 * len(self._slots.arena), filled + size_bytes), np.uint8)
+            arena[:filled] = self._slots.arena[:filled]
+            self._slots = self._slots._replace(arena=arena)
+
+    def _grow(self, room: int) -> None:
+        def grown(old: Any) -> Any:
+            new = np.empty((*old.shape[:-1], room), old.dtype)
+            new[..., : old.shape[-1]] = old
+            return new
+
+        names = ("hashes", "key_starts", "key_sizes", "states", "nulls", "values", "sizes")
+        self._slots = self._slots._replace(**{name: grown(getattr(self._slots, name)) for name in names})
+        if 2 * room > len(self._slots.table):
+            table = np.empty(1 << (2 * room - 1).bit_length(), np.int32)
+            k.rehash(self._slots, table)
+            self._slots = self._slots._replace(table=table)
+
+
+def _column_of(values: list[Any], column: Column) -> tuple[I64, bytes, list[bool]] | None:
+    """Return values as int64 (doubles by their bits, of texts the sizes), texts joined, nulls; None if one does not fit."""
+    kind = column.type.kind
+    nulls = [value is None for value in values]
+    if not set(map(type, values)) <= {_CLASSES[KINDS[kind]], type(None)}:
+        return None
+    if kind is Kind.STRING:
+        texts = [value or "" for value in values]
+        joined = "".join(texts)
+        return (np.fromiter(map(len, texts), np.int64, len(texts)), joined.encode(), nulls) if is_plain(joined) else None
+    filled = [value or 0 for value in values]
+    if kind is Kind.DOUBLE:
+        return np.array(filled, np.float64).view(np.int64), b"", nulls
+    if max(filled) >= 2**63 or min(filled) < -(2**63):
+        return None
+    return np.array(filled, np.int64), b"", nulls
+
+
+_CLASSES = {0: bool, 1: int, 2: int, 3: float, 4: str}
+
+
+def _fits(value: Any, column: Column) -> bool:
+    """Return whether a column holds a value exactly."""
+    if value is None:
+        return True
+    if type(value) is not _CLASSES[KINDS[column.type.kind]]:
+        return False
+    return not (isinstance(value, str) and not is_plain(value)) and not (type(value) is int and not -(2**63) <= value < 2**63)
