@@ -1,4 +1,4 @@
-"""With an authorizer, a fetch over a socket reads what its principal may read: as a client of any version, and not as a replica."""
+"""With an authorizer, a fetch over a socket reads what its principal may read; without a replica's state it is a client's."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TOPIC, ANY, READ, DENY = 2, "User:*", 3, 2
 
 @pytest.fixture
 def wire(tmp_path: Path) -> Iterator[Wire]:
-    with start_embedded(str(tmp_path), listen=[Address("127.0.0.1", 0)], configs=CONFIGS) as broker:
-        with Wire(broker.addresses[0].port) as wire:
-            assert wire.call(create_topic_request("t"), 7).topics[0].error_code == 0
-            wire.call(produce_request("t", batch(b"value")), 9)
-            yield wire
+    listen = [Address("127.0.0.1", 0)]
+    with start_embedded(str(tmp_path), listen=listen, configs=CONFIGS) as broker, Wire(broker.addresses[0].port) as wire:
+        assert wire.call(create_topic_request("t"), 7).topics[0].error_code == 0
+        wire.call(produce_request("t", batch(b"value")), 9)
+        yield wire
 
 
 @pytest.mark.parametrize("version", [4, 12])
