@@ -53,7 +53,7 @@ def _shared_out(
     fewest_holders, crowded = divmod(max(len(partitions), len(members)), len(partitions))
     holders = dict.fromkeys(partitions, 0)
     shares: dict[str, set[Partition]] = {member: set() for member in members}
-    for member, partition in ((member, partition) for member in members for partition in had[member]):
+    for member, partition in [(each, partition) for each in members for partition in had[each]]:
         is_crowding = holders[partition] == fewest_holders
         if len(shares[member]) < quota[member] and (holders[partition] < fewest_holders or (is_crowding and crowded > 0)):
             shares[member].add(partition)
