@@ -24,7 +24,7 @@ NO_EFFECT = {
     "other-design": "it tunes a mechanism that this broker does not have",
     "own-controller": "the broker is its own controller",
     "own-metrics": "metrics are read from /metrics (logflume.http.listener)",
-    "quotas": "there are no quotas",
+    "quotas": "quotas are those of AlterClientQuotas; no class is loaded",
     "sasl": "clients are not authenticated",
     "telemetry": "clients' metrics are not collected",
     "tiered": "there is no tiered storage",
