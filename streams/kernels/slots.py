@@ -235,6 +235,7 @@ def update(
                 was_null = gaps[slot, c]
                 gaps[slot, c] = False
                 if is_float[c]:
+                    number: Any = 0.0
                     if arg_is_float[arg]:
                         number = load_double(arguments[arg, 1], row << 3)
                     else:
