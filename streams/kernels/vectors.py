@@ -401,11 +401,10 @@ def _case(expr: e.Case, kinds: Kinds) -> tuple[Kind, VectorOf]:
 
 def merged(parts: list[tuple[Any, Vector]], count: int) -> Vector:
     """Return the vector that has in each row the value of the one part whose mask is set there."""
-    masks, vectors = [mask for mask, _ in parts], [vector for _, vector in parts]
-    data = np.select(masks, [full(v.data, count, np.asarray(v.data).dtype) for v in vectors])
-    sizes = None
-    if vectors[0].sizes is not None:
-        sizes = np.select(masks, [full(v.sizes, count, np.int64) for v in vectors])
+    data, sizes = parts[-1][1].data, parts[-1][1].sizes
+    for mask, vector in reversed(parts[:-1]):
+        data = np.where(mask, vector.data, data)
+        sizes = None if sizes is None else np.where(mask, vector.sizes, sizes)
     nulls: Mask | None = None
     unsure: Mask | None = None
     for mask, vector in parts:
