@@ -6,12 +6,13 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from . import groups, transactions
-from .cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from .cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from .core import Core
 from .groups import GroupConfig, GroupCoordinator
 from .journal import DataPartitions, TopicJournal
 from .metadata import address
 from .seams import Handler, RequestContext
+from .share import ShareService
 from .transactions import TransactionConfig, TransactionCoordinator
 
 
@@ -48,6 +49,14 @@ class Coordinators:
         )
         # After the groups: what it finishes reaches their offsets.
         self.transactions.load()
+        self.share = ShareService(
+            core,
+            _Topics(core),
+            GroupSettingsOf(core),
+            offsets=self._offsets,
+            states=TopicJournal(core, SHARE_STATE_TOPIC, partition_count=numbers("share.coordinator.state.topic.num.partitions")),
+            is_taken=self._is_taken,
+        )
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by API name."""
@@ -58,12 +67,16 @@ class Coordinators:
             self._core.clock,
             offsets_partition_count=self._offsets.partition_count,
         )
-        return of_groups | of_transactions
+        return self.share.handlers(of_groups) | of_transactions
 
     def close(self) -> None:
         """Stop all timers."""
         self.groups.close()
         self.transactions.close()
+        self.share.close()
+
+    def _is_taken(self, group_id: str) -> bool:
+        return self.groups.group(group_id) is not None or self.groups.consumer_group(group_id) is not None
 
     def _node(self, context: RequestContext) -> tuple[int, str, int]:
         return (self._core.node_id, *address(self._core, context))

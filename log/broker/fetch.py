@@ -15,10 +15,12 @@ from logflume.log.storage import LogSlice, OffsetOutOfRange
 
 from .access import CLUSTER_NAME, UNRESTRICTED, Operation, Resource, Rights
 from .core import LEADER_EPOCH, Core, Partition
-from .fetch_sessions import FetchSession, FetchSessions, SessionError
+from .fetch_sessions import INITIAL_EPOCH, FetchSession, FetchSessions, SessionError
 from .seams import Reply, RequestContext, Timer
 
 READ_COMMITTED = 1
+RESPONSE_BYTES = 40
+"""What a partition costs in a response besides its records, for quotas."""
 TOPIC_IDS_FROM_VERSION = 13
 
 _log = logging.getLogger("logflume.broker")
@@ -200,7 +202,12 @@ class _LongPoll:
         """Return the response, or None if it is worth waiting for more."""
         request = self._request
         is_committed = request.isolation_level == READ_COMMITTED
-        left = min(request.max_bytes, self._handler._core.config.number("fetch.max.bytes"))
+        core = self._handler._core
+        left = min(request.max_bytes, core.config.number("fetch.max.bytes"))
+        quotas = core.quotas if core.quotas.is_active else None
+        most = quotas.max_fetch_bytes(self._context) if quotas is not None else None
+        left = left if most is None else min(left, most)
+        min_bytes = min(request.min_bytes, left)
         found, size_bytes, has_error = [], 0, False
         for each in self._wanted:
             data = self._handler.read(
@@ -215,11 +222,26 @@ class _LongPoll:
             size_bytes += size
             left -= size
             found.append((each, data))
-        if not (is_final or has_error or size_bytes >= request.min_bytes or not self._wanted):
+        if not (is_final or has_error or size_bytes >= min_bytes or not self._wanted):
             return None
+        quiet_ms = 0
+        if quotas is not None:
+            is_held_back, quiet_ms = quotas.charge_fetch(self._context, size_bytes + RESPONSE_BYTES * len(found))
+            if is_held_back:
+                return self._hold_back(quiet_ms)
         if self._session is not None:
             found = self._session.changed(found)
-        return _Response(session_id=self._session.session_id if self._session else 0, responses=_by_topic(found))
+        return _Response(
+            throttle_time_ms=quiet_ms, session_id=self._session.session_id if self._session else 0, responses=_by_topic(found)
+        )
+
+    def _hold_back(self, quiet_ms: int) -> Any:
+        """Return an empty response for a client that is over its quota; what the session would have told stays to be told."""
+        session = self._session
+        if session is not None and self._request.session_epoch == INITIAL_EPOCH:
+            self._handler.sessions.forget(session)
+            session = None
+        return _Response(throttle_time_ms=quiet_ms, session_id=session.session_id if session else 0)
 
 
 class _Replica:
@@ -238,8 +260,9 @@ class _Replica:
 def _rights_to_read(context: RequestContext, request: Any) -> Rights:
     if context.rights is UNRESTRICTED:
         return UNRESTRICTED
-    is_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
-    return _Replica(context) if is_replica else context.rights
+    state = request.replica_state
+    replica_id = request.replica_id if state is None else state.replica_id
+    return _Replica(context) if replica_id >= 0 else context.rights
 
 
 def _by_topic(found: list[tuple[Wanted, Any]]) -> list[Any]:

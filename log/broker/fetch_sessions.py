@@ -101,6 +101,10 @@ class FetchSessions:
         session.apply(wanted, _forgotten(request, session))
         return session
 
+    def forget(self, session: FetchSession) -> None:
+        """Drop a session that its client was not told of."""
+        self._sessions.pop(session.session_id, None)
+
     def _new(self, wanted: list[Wanted], now_ms: int) -> FetchSession | None:
         slots = self._config.number("max.incremental.fetch.session.cache.slots")
         if len(self._sessions) >= slots:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 
-from . import acls_api, cluster_api, cluster_gate, configs_api, metadata, offsets_api, topics_api
+from . import acls_api, cluster_api, cluster_gate, configs_api, metadata, offsets_api, quotas_api, topics_api
 from .access import CLUSTER_NAME, Operation, Resource
 from .core import Core
 from .fetch import FetchHandler
@@ -22,6 +22,18 @@ API_VERSIONS = 18
 _log = logging.getLogger("logflume.broker")
 
 
+class LongPolls(Protocol):
+    """What waits for connections."""
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Drop what waits for a connection that is gone."""
+        ...
+
+    def answer_all(self) -> None:
+        """Answer everything with what there is: the broker is stopping."""
+        ...
+
+
 class Handlers:
     """All APIs of the broker.
 
@@ -30,11 +42,17 @@ class Handlers:
     """
 
     def __init__(
-        self, core: Core, *, coordinators: Mapping[str, Handler] | None = None, admission: TxnAdmission | None = None
+        self,
+        core: Core,
+        *,
+        coordinators: Mapping[str, Handler] | None = None,
+        admission: TxnAdmission | None = None,
+        long_polls: Sequence[LongPolls] = (),
     ) -> None:
-        """`coordinators`: handlers of groups and transactions by API name."""
+        """`coordinators`: handlers of groups and transactions by API name. `long_polls`: what waits in them."""
         self.core = core
         self.fetch = FetchHandler(core)
+        self._long_polls = (self.fetch, *long_polls)
         by_name: dict[str, Handler] = {
             "Produce": ProduceHandler(core, admission).produce,
             "Fetch": self.fetch.fetch,
@@ -59,6 +77,8 @@ class Handlers:
             "ElectLeaders": cluster_api.elect_leaders,
             "ListPartitionReassignments": cluster_api.list_partition_reassignments,
             "ListConfigResources": cluster_api.list_config_resources,
+            "DescribeClientQuotas": quotas_api.describe_client_quotas,
+            "AlterClientQuotas": quotas_api.alter_client_quotas,
             "DescribeAcls": acls_api.describe_acls,
             "CreateAcls": acls_api.create_acls,
             "DeleteAcls": acls_api.delete_acls,
@@ -96,7 +116,13 @@ class Handlers:
 
     def connection_closed(self, connection_id: int) -> None:
         """Drop what waits for a connection that is gone."""
-        self.fetch.connection_closed(connection_id)
+        for long_polls in self._long_polls:
+            long_polls.connection_closed(connection_id)
+
+    def answer_all(self) -> None:
+        """Answer all long polls with what there is: the broker is stopping."""
+        for long_polls in self._long_polls:
+            long_polls.answer_all()
 
     def _api_versions(self, context: RequestContext, request: Any) -> Any:
         return self.api_versions

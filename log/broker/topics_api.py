@@ -13,14 +13,18 @@ from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .config_specs import TOPIC_CONFIGS
 from .core import Core
+from .quotas import MutationQuota
 from .seams import RequestContext
 
 BROKER_DEFAULT = UNKNOWN = -1
+STRICT_CREATE_VERSION, STRICT_DELETE_VERSION, STRICT_GROW_VERSION = 6, 5, 3
+"""From these versions on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def create_topics(core: Core, context: RequestContext, request: Any) -> Any:
     """Create topics, or with `validate_only` say whether that would work."""
     response = messages.CreateTopicsResponse()
+    quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_CREATE_VERSION)
     may_create_all = context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
     times = Counter(topic.name for topic in request.topics)
     problem = _too_many(core, len(times))
@@ -35,7 +39,7 @@ def create_topics(core: Core, context: RequestContext, request: Any) -> Any:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in one request")
             if not may_create_all:
                 context.require(Operation.CREATE, Resource.TOPIC, name)
-            configs = _create(core, asked, answer, is_dry=request.validate_only)
+            configs = _create(core, asked, answer, quota, is_dry=request.validate_only)
         except LogflumeError as error:
             _fail(answer, error)
             continue
@@ -44,6 +48,7 @@ def create_topics(core: Core, context: RequestContext, request: Any) -> Any:
         else:
             answer.num_partitions = answer.replication_factor = UNKNOWN
             answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    _tell_quota(quota, response)
     return response
 
 
@@ -55,7 +60,7 @@ def _described(core: Core, response: Any, configs: dict[str, str]) -> list[Any]:
     ]
 
 
-def _create(core: Core, asked: Any, answer: Any, *, is_dry: bool) -> dict[str, str]:
+def _create(core: Core, asked: Any, answer: Any, quota: MutationQuota | None, *, is_dry: bool) -> dict[str, str]:
     """Create one topic unless it is dry; return its configs. Raises LogflumeError."""
     partition_count = _partition_count(core, asked)
     if not asked.assignments and asked.replication_factor not in (BROKER_DEFAULT, 1):
@@ -65,6 +70,8 @@ def _create(core: Core, asked: Any, answer: Any, *, is_dry: bool) -> dict[str, s
         )
     configs = {config.name: _config_value(config) for config in asked.configs}
     core.check_new_topic(asked.name, partition_count, configs)
+    if quota is not None:
+        quota.take(partition_count)
     if not is_dry:
         answer.topic_id = core.create_topic(asked.name, partition_count, configs).topic_id
     answer.num_partitions, answer.replication_factor = partition_count, 1
@@ -102,6 +109,7 @@ def _check_brokers(core: Core, broker_ids: list[int]) -> None:
 def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
     """Delete topics by name or (version 6) by id."""
     response = messages.DeleteTopicsResponse()
+    quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_DELETE_VERSION)
     asked = [(each.name, each.topic_id) for each in request.topics] or [(name, ZERO_UUID) for name in request.topic_names]
     problem = _too_many(core, len(asked))
     for name, topic_id in asked:
@@ -115,11 +123,14 @@ def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
             if topic.is_internal:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic")
+            if quota is not None:
+                quota.take(topic.partition_count)
             core.delete_topic(topic)
         except LogflumeError as error:
             _fail(answer, error)
             continue
         answer.name, answer.topic_id = topic.name, topic.topic_id
+    _tell_quota(quota, response)
     return response
 
 
@@ -151,6 +162,7 @@ def _existing(core: Core, name: str | None, topic_id: bytes) -> Topic:
 def create_partitions(core: Core, context: RequestContext, request: Any) -> Any:
     """Give topics more partitions, or with `validate_only` say whether that would work (KIP-195)."""
     response = messages.CreatePartitionsResponse()
+    quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_GROW_VERSION)
     problem = _too_many(core, len(request.topics))
     for asked in request.topics:
         answer = response.CreatePartitionsTopicResult(name=asked.name)
@@ -162,11 +174,20 @@ def create_partitions(core: Core, context: RequestContext, request: Any) -> Any:
             topic = _existing(core, asked.name, ZERO_UUID)
             core.check_more_partitions(topic, asked.count)
             _check_new_assignments(core, topic, asked)
+            if quota is not None:
+                quota.take(asked.count - topic.partition_count)
             if not request.validate_only:
                 core.add_partitions(topic, asked.count)
         except LogflumeError as error:
             _fail(answer, error)
+    _tell_quota(quota, response)
     return response
+
+
+def _tell_quota(quota: MutationQuota | None, response: Any) -> None:
+    """Put into the response for how long the client must be quiet; the shell sees to it."""
+    if quota is not None:
+        response.throttle_time_ms = quota.wait_ms
 
 
 def _check_new_assignments(core: Core, topic: Topic, asked: Any) -> None:

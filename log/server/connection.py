@@ -13,7 +13,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
@@ -88,6 +88,7 @@ class Connection:
         self._outbox = Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
         self._is_starved = False
+        self._unmute_handle: asyncio.TimerHandle | None = None
         self._set_reading(is_on=True)
 
     @property
@@ -120,6 +121,8 @@ class Connection:
         if self._is_writing:
             self._loop.remove_writer(self._fd)
         self._is_closed = True
+        if self._unmute_handle is not None:
+            self._unmute_handle.cancel()
         self._queue.clear()
         self._budget.forget(self)
         self._sock.close()
@@ -237,19 +240,20 @@ class Connection:
             return
         began_s = perf_counter()
         request = codec.decode_request(key, version, frame[pos:])
-        outcome = self._handlers.handle(
-            RequestContext(
-                key,
-                version,
-                header.correlation_id,
-                header.client_id or "",
-                self.host,
-                self.connection_id,
-                self._principal,
-                self._listener,
-            ),
-            request,
+        context = RequestContext(
+            key,
+            version,
+            header.correlation_id,
+            header.client_id or "",
+            self.host,
+            self.connection_id,
+            self._principal,
+            self._listener,
         )
+        if self._handlers.core.quotas.is_active:
+            outcome = self._handle_metered(context, request, len(frame))
+        else:
+            outcome = self._handlers.handle(context, request)
         if outcome is None:
             return
         if outcome is CLOSE_CONNECTION:
@@ -262,6 +266,40 @@ class Connection:
         else:
             self._answer(frames.response_frame(outcome, version, header.correlation_id))
             self._traffic.observe(key, perf_counter() - began_s)
+
+    def _handle_metered(self, context: RequestContext, request: Any, size_bytes: int) -> Any:
+        """Handle a request and charge the client for it; who is over a quota is answered and then not read from for a while."""
+        began_ns = perf_counter_ns()
+        outcome = self._handlers.handle(context, request)
+        busy_ns = perf_counter_ns() - began_ns
+
+        def settle(response: Any) -> Any:
+            if self._is_closed or response is CLOSE_CONNECTION:
+                return response
+            settled, quiet_ms = self._handlers.core.quotas.settle(context, size_bytes, busy_ns, response)
+            if quiet_ms:
+                self._mute(quiet_ms)
+            return settled
+
+        if not isinstance(outcome, Reply):
+            return settle(outcome)
+        settled = Reply()
+        outcome.then(lambda response: settled.set(settle(response)))
+        return settled
+
+    def _mute(self, quiet_ms: int) -> None:
+        """Read and handle nothing for so long (KIP-219); answers go on being sent."""
+        until_s = self._loop.time() + quiet_ms / 1000
+        if self._unmute_handle is not None:
+            if self._unmute_handle.when() >= until_s:
+                return
+            self._unmute_handle.cancel()
+        self._unmute_handle = self._loop.call_at(until_s, self._unmute)
+        self._set_reading(is_on=False)
+
+    def _unmute(self) -> None:
+        self._unmute_handle = None
+        self._resume()
 
     def _refuse_version(self, header: frames.RequestHeader) -> None:
         if header.api_key == API_VERSIONS:
@@ -376,10 +414,11 @@ class Connection:
         self._flush()
 
     def _is_full(self) -> bool:
-        """Whether too many requests wait for their answers, or too many bytes to be sent."""
+        """Whether too many requests wait for their answers, or too many bytes to be sent, or the client must be quiet."""
         pending_bytes = self._outbox.pending_bytes
         return (
-            len(self._queue) >= MAX_IN_FLIGHT
+            self._unmute_handle is not None
+            or len(self._queue) >= MAX_IN_FLIGHT
             or pending_bytes >= MAX_PENDING_BYTES
             or (pending_bytes > 0 and self._budget.is_used_up)
         )

@@ -118,7 +118,7 @@ def start_embedded(
             return
         started.set_result(EmbeddedBroker(loop, shell, thread, stopping.set))
         await stopping.wait()
-        shell.handlers.fetch.answer_all()
+        shell.handlers.answer_all()
         await shell.stop()
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="logflume-broker", daemon=True)

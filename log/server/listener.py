@@ -47,6 +47,7 @@ class Listener:
         config = handlers.core.config
         self._config = config
         self.admission = Admission(config)
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self.traffic = Traffic()
         self._told_refused: Counter[str] = Counter()
         self.budget = MemoryBudget(lambda: config.number("queued.max.request.bytes"))
@@ -90,6 +91,8 @@ class Listener:
                 sock.close()
                 continue
             sock.setblocking(False)
+            if sock.family != socket.AF_UNIX and self._is_held(sock, host):
+                continue
             own_name = name
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -109,6 +112,19 @@ class Listener:
                 traffic=self.traffic,
                 principal=OWNER if sock.family == socket.AF_UNIX else ANONYMOUS,
             )
+
+    def _is_held(self, sock: socket.socket, host: str) -> bool:
+        """Whether an address connects too often for its quota: it is left alone for a while, then closed (KIP-612)."""
+        quotas = self._handlers.core.quotas
+        wait_ms = quotas.connection_wait_ms(host) if quotas.is_active else 0
+        if wait_ms:
+            self._held[sock] = self._loop.call_later(wait_ms / 1000, self._drop_held, sock, host)
+        return wait_ms > 0
+
+    def _drop_held(self, sock: socket.socket, host: str) -> None:
+        del self._held[sock]
+        sock.close()
+        self.admission.left(host)
 
     def _set_buffers(self, sock: socket.socket) -> None:
         for name, option in (("socket.receive.buffer.bytes", socket.SO_RCVBUF), ("socket.send.buffer.bytes", socket.SO_SNDBUF)):
@@ -172,13 +188,17 @@ class Listener:
                 _unlink(path)
         self._sockets = []
         self._sweep_handle.cancel()
+        for held, handle in self._held.items():
+            handle.cancel()
+            held.close()
+        self._held = {}
 
     async def close(self) -> None:
         """Stop accepting; let what was asked be answered, at most `logflume.shutdown.timeout.ms`; close everything."""
         self.stop_accepting()
         drained = self._loop.create_future()
         self._on_drained = lambda: None if drained.done() else drained.set_result(None)
-        self._handlers.fetch.answer_all()
+        self._handlers.answer_all()
         for connection in list(self._connections.values()):
             connection.drain()
         if self._connections:

@@ -38,7 +38,12 @@ class BrokerShell:
         self.data_dir, self.core = data_dir, core
         self._loop, self._flusher = loop, flusher
         self.coordinators = Coordinators(core)
-        self.handlers = Handlers(core, coordinators=self.coordinators.handlers(), admission=self.coordinators.transactions)
+        self.handlers = Handlers(
+            core,
+            coordinators=self.coordinators.handlers(),
+            admission=self.coordinators.transactions,
+            long_polls=[self.coordinators.share.fetch],
+        )
         self.addresses: list[Address] = []
         """What is listened on, with bound ports, in the order asked for."""
         self.http_address: Address | None = None

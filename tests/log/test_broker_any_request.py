@@ -26,7 +26,12 @@ def broker() -> Iterator[SimulatedBroker]:
     with tempfile.TemporaryDirectory() as path:
         made = SimulatedBroker(Path(path))
         coordinators = Coordinators(made.core)
-        made.handlers = Handlers(made.core, coordinators=coordinators.handlers(), admission=coordinators.transactions)
+        made.handlers = Handlers(
+            made.core,
+            coordinators=coordinators.handlers(),
+            admission=coordinators.transactions,
+            long_polls=[coordinators.share.fetch],
+        )
         yield made
         coordinators.close()
         made.close()

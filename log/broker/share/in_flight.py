@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from ...protocol.errors import ErrorCode
-from .runs import TERMINAL, DeliveryState, Run, Runs
+from .runs import DeliveryState, Run, Runs
 
 Range = tuple[int, int]
 """First and last offset, both included."""
@@ -142,7 +142,7 @@ class InFlight:
     @property
     def complete_count(self) -> int:
         """How many records from the start offset on are done with."""
-        return sum(run.size for run in self._runs if run.state in TERMINAL)
+        return sum(run.size for run in self._runs if run.is_done)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -298,12 +298,12 @@ class InFlight:
         """
         start, kept = self.start_offset, []
         for run in self._runs:
-            if run.state in TERMINAL and run.first == start:
+            if run.is_done and run.first == start:
                 start = run.last + 1
                 continue
             count = run.delivery_count - 1 if run.is_locked else run.delivery_count
             state = DeliveryState.AVAILABLE if run.is_locked else run.state
-            if state in TERMINAL or count > 0:
+            if run.is_done or count > 0:
                 kept.append(Run(run.first, run.last, state, count))
         return start, kept
 
@@ -311,7 +311,7 @@ class InFlight:
         """Move the start over what is done with."""
         start = self.start_offset
         for run in self._runs:
-            if run.is_pending or run.state not in TERMINAL:
+            if run.is_pending or not run.is_done:
                 break
             start = run.last + 1
         self._runs.drop_before(start)

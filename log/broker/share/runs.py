@@ -47,6 +47,11 @@ class Run:
         return self.state is DeliveryState.AVAILABLE and not self.is_pending
 
     @property
+    def is_done(self) -> bool:
+        """Whether the offsets are never given out again."""
+        return self.state in TERMINAL
+
+    @property
     def is_locked(self) -> bool:
         """Whether a member holds the offsets and has not said yet what became of them."""
         return self.state is DeliveryState.ACQUIRED

@@ -1,0 +1,47 @@
+"""Where quotas are kept: a document of the cluster's metadata, one entry per entity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logflume.log.errors import StorageError
+
+from ..cluster import ClusterState
+from ..configs import BrokerConfig
+from ..seams import Clock
+from .entities import QuotaTable
+from .limiter import Quotas
+
+DOCUMENT = "client_quotas"
+
+
+def load_quotas(cluster: ClusterState) -> QuotaTable:
+    """Return the quotas kept with the cluster's metadata. Raises StorageError."""
+    try:
+        entries = [
+            (frozenset(entry["entity"].items()), {key: float(value) for key, value in entry["quotas"].items()})
+            for entry in cluster.document(DOCUMENT) or ()
+        ]
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise StorageError(f"the quotas in cluster.json cannot be read ({error!r}); restore the file from a backup") from error
+    return QuotaTable(dict(entries))
+
+
+def store_quotas(cluster: ClusterState, table: QuotaTable) -> None:
+    """Keep these quotas, durably. Raises StorageError."""
+    content: list[dict[str, Any]] = [
+        {"entity": dict(sorted(entity)), "quotas": dict(quotas)} for entity, quotas in table.entries.items()
+    ]
+    cluster.set_document(DOCUMENT, content)
+
+
+def make_quotas(config: BrokerConfig, cluster: ClusterState, clock: Clock) -> Quotas:
+    """Return the quotas of a broker. Raises StorageError."""
+    return Quotas(
+        load_quotas(cluster),
+        clock,
+        samples=config.number("quota.window.num"),
+        window_ms=config.number("quota.window.size.seconds") * 1000,
+        mutation_samples=config.number("controller.quota.window.num"),
+        mutation_window_ms=config.number("controller.quota.window.size.seconds") * 1000,
+    )

@@ -1,0 +1,137 @@
+"""One namespace of group ids: share groups beside the groups of the other coordinator, in the APIs that are about both.
+
+A wrapper around the handlers of the group coordinator: what names a share group is answered here, all else goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...protocol import messages
+from ...protocol.errors import ErrorCode
+from ..access import CLUSTER_NAME, Operation, Resource
+from ..seams import Handler, Reply, RequestContext
+from .membership import ShareGroups
+from .partitions import SharePartitions
+
+SHARE_TYPE, SHARE_PROTOCOL = "Share", "share"
+INCONSISTENT, NOT_FOUND = ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class GroupNamespace:
+    """Handlers of APIs that name groups of any kind."""
+
+    def __init__(self, inner: Mapping[str, Handler], groups: ShareGroups, partitions: SharePartitions) -> None:
+        self._inner, self._groups, self._partitions = inner, groups, partitions
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the inner handlers with those that know of share groups in place of some."""
+        own: dict[str, Handler] = {
+            "JoinGroup": self._join_group,
+            "ConsumerGroupHeartbeat": self._consumer_heartbeat,
+            "OffsetCommit": self._offset_commit,
+            "ListGroups": self._list_groups,
+            "DeleteGroups": self._delete_groups,
+        }
+        return {**self._inner, **own}
+
+    def _join_group(self, context: RequestContext, request: Any) -> Any:
+        if self._groups.get(request.group_id) is None or not _may_read(context, request.group_id):
+            return self._inner["JoinGroup"](context, request)
+        return messages.JoinGroupResponse(error_code=INCONSISTENT, member_id=request.member_id)
+
+    def _consumer_heartbeat(self, context: RequestContext, request: Any) -> Any:
+        if self._groups.get(request.group_id) is None or not _may_read(context, request.group_id):
+            return self._inner["ConsumerGroupHeartbeat"](context, request)
+        text = f"Group {request.group_id} is not a consumer group."
+        return messages.ConsumerGroupHeartbeatResponse(error_code=NOT_FOUND, error_message=text)
+
+    def _offset_commit(self, context: RequestContext, request: Any) -> Any:
+        if self._groups.get(request.group_id) is None or not _may_read(context, request.group_id):
+            return self._inner["OffsetCommit"](context, request)
+        response = messages.OffsetCommitResponse
+        return response(
+            topics=[
+                response.OffsetCommitResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        response.OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=NOT_FOUND)
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _list_groups(self, context: RequestContext, request: Any) -> Any:
+        response = self._inner["ListGroups"](context, request)
+        states = {state.lower() for state in request.states_filter}
+        types = {name.lower() for name in request.types_filter}
+        may_see_all = context.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+        if types and SHARE_TYPE.lower() not in types:
+            return response
+        response.groups += [
+            response.ListedGroup(
+                group_id=group.group_id, protocol_type=SHARE_PROTOCOL, group_state=group.state, group_type=SHARE_TYPE
+            )
+            for group in self._groups.all()
+            if (not states or group.state.lower() in states)
+            and (may_see_all or context.may(Operation.DESCRIBE, Resource.GROUP, group.group_id))
+        ]
+        return response
+
+    def _delete_groups(self, context: RequestContext, request: Any) -> Any:
+        names = list(request.groups_names)
+        known = [name for name in names if self._groups.get(name) is not None]
+        own = [name for name in known if context.may(Operation.DELETE, Resource.GROUP, name)]
+        if not own:
+            return self._inner["DeleteGroups"](context, request)
+        errors: dict[str, ErrorCode] = {}
+        reply = Reply()
+        request.groups_names = [name for name in names if name not in own]
+
+        def finish() -> None:
+            if all(name in errors for name in names):
+                result = messages.DeleteGroupsResponse.DeletableGroupResult
+                results = [result(group_id=name, error_code=errors[name]) for name in names]
+                reply.set(messages.DeleteGroupsResponse(results=results))
+
+        def on_others(response: Any) -> None:
+            errors.update((each.group_id, each.error_code) for each in response.results)
+            finish()
+
+        def on_deleted(name: str, error: ErrorCode) -> None:
+            errors[name] = error
+            finish()
+
+        for name in dict.fromkeys(own):
+            self.delete(name).then(lambda error, name=name: on_deleted(name, error))  # type: ignore[misc]
+        if request.groups_names:
+            others = self._inner["DeleteGroups"](context, request)
+            others.then(on_others) if isinstance(others, Reply) else on_others(others)
+        return reply
+
+    def delete(self, group_id: str) -> Reply:
+        """Delete a share group without members, its state first; the reply is an ErrorCode."""
+        reply = Reply()
+        group = self._groups.get(group_id)
+        if group is None or group.members:
+            reply.set(ErrorCode.NON_EMPTY_GROUP if group else NOT_FOUND)
+            return reply
+        keys = [partition.key for partition in self._partitions.of_group(group_id)]
+
+        def on_deleted(error: ErrorCode) -> None:
+            if error:
+                reply.set(error)
+            else:
+                self._groups.delete(group_id).then(reply.set)
+
+        self._partitions.delete(keys).then(on_deleted)
+        return reply
+
+
+def _may_read(context: RequestContext, group_id: str) -> bool:
+    """Whether who asks may know what kind of group this is; the inner handler refuses whoever may not."""
+    return context.may(Operation.READ, Resource.GROUP, group_id)
