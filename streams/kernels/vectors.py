@@ -316,9 +316,9 @@ def _comparison(op: e.BinaryOp, left: tuple[Kind, VectorOf], right: tuple[Kind, 
 def _order(rows: Rows, a: Vector, b: Vector, *, is_equality: bool) -> Any:
     """Return int8[N]: below 0, 0 or above 0 as the first text comes before, is or comes after the second one."""
     order = np.empty(rows.count, np.int8)
-    if is_equality and (np.ndim(a.data) == 0) != (np.ndim(b.data) == 0):
-        one, same = (b, a) if np.ndim(a.data) == 0 else (a, b)
-        rows.texts.differ_from(one.data, full(one.sizes, rows.count, np.int64), int(same.data), int(same.sizes), order)
+    one, same = (b, a) if np.ndim(a.data) == np.ndim(a.sizes) == 0 else (a, b)
+    if is_equality and np.ndim(same.data) == np.ndim(same.sizes) == 0:
+        rows.texts.differ_from(*rows.spans(one), int(same.data), int(same.sizes), order)
     else:
         rows.texts.compare(*rows.spans(a), *rows.spans(b), order)
     return order

@@ -225,7 +225,7 @@ def run_both(nodes: dict[str, g.Node], chunk: Chunk, start: int, stop: int) -> t
 KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"u00001", b"B"]), st.binary(max_size=3))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     programs(), st.lists(rows(), min_size=1, max_size=10), st.lists(st.integers(0, 9), min_size=ENOUGH_ROWS, max_size=80),
     st.lists(KEYS, min_size=1, max_size=6), st.sampled_from([-1, 0, 1_700_000_000_000]),
@@ -260,6 +260,17 @@ def select(*columns: tuple[str, e.Expr, DataType], where: e.Expr | None = None) 
         g.Sink(name="out", inputs=("select",), schema=schema, kind=STREAM, topic="o", key_format=KAFKA, value_format=JSON)
     )
     return {node.name: node for node in nodes}
+
+
+def test_a_constant_that_is_null_in_some_rows_is_compared_like_any_text() -> None:
+    plain, key = e.Literal("a", STRING), columns_of(STRING)[0]
+    perhaps = call("nullif", nullif, STRING, plain, key, handles_null=True)
+    same = e.Binary(e.BinaryOp.EQ, perhaps, plain, BOOLEAN)
+    data: list[bytes | None] = [b'{"s":"%s","Y":1,"S2":""}' % [b"a", b"b"][n % 2] for n in range(80)]
+    chunk = Chunk.from_columns("in", [b"k"] * 80, data, [1] * 80, partition=0)
+    expected, got = run_both(select(("c", same, BOOLEAN), ("p", perhaps, STRING)), chunk, 0, 80)
+    assert got.outputs == expected.outputs
+    assert len(got.outputs) == 80
 
 
 class Untouched:
