@@ -2,7 +2,7 @@
 
 A run of records is prepared as columns (`flow.py`); marked rows go through the reference tier in their place, so that outputs and
 reports come in the same order as without this tier. Tables stay the reference tier's: a join only looks rows up. The stores of
-aggregates become columns (`tallies.py`), at a task commit, and the reference tier is lent entries of them.
+aggregates become columns (`tallies.py`), and the reference tier is lent entries of them from then on.
 """
 
 from __future__ import annotations
@@ -124,9 +124,8 @@ class TieredFunction:
         if self._texts is None:
             self._load(json)
             assert self._texts is not None
-        if not self._tallies and self._program.aggregates and not self._take_over(json):
-            self.reference.process(source, chunk, start, stop)
-            return
+        if not self._tallies:
+            self._take_over(json)
         marks = np.zeros(stop - start, np.bool_)
         batch = Batch(chunk, start, stop, json, self._outputs, self._lookups, self._tallies, marks)
         plan.prepare(batch, self._texts)
@@ -150,18 +149,15 @@ class TieredFunction:
         for tally in self._tallies.values():
             tally.settle()
 
-    def _take_over(self, json: ModuleType) -> bool:
-        """Make the stores of aggregates columns, unless one has changes since the last commit; return whether they are."""
+    def _take_over(self, json: ModuleType) -> None:
+        """Make the stores of aggregates columns."""
         stores = {name: self._stores[name] for name in self._program.aggregates}
-        if any(isinstance(store, Store) and store.has_changes for store in stores.values()):
-            return False
         assert self._texts is not None
         slots = importlib.import_module(f"{__package__}.slots")
         around = Surroundings(self._outputs, self._problems, self.reference, json, self._texts)
         for name, store in stores.items():
             assert isinstance(store, Store)
             self._tallies[name] = Tally(self._program.aggregates[name], store, around, slots)
-        return True
 
     def _load(self, json: ModuleType) -> None:
         """Take what only exists with numba: the kernels of texts, and the tables as columns."""
