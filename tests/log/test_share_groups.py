@@ -51,7 +51,7 @@ from ._wire import batch
 TOPIC_ID = bytes(range(16))
 
 
-NUMBERS = {"share.session.timeout.ms": 45_000, "share.heartbeat.interval.ms": 5_000, "share.assignment.interval.ms": 1_000}
+NUMBERS = {"share.session.timeout.ms": 45_000, "share.heartbeat.interval.ms": 5_000, "share.assignment.interval.ms": 0}
 
 
 class Settings:

@@ -238,7 +238,7 @@ class ShareGroups:
     def _refresh(self, group: ShareGroup, records: Records, *, must_bump: bool) -> None:
         """Bump the epoch if members or topics changed, and compute the target assignment for it.
 
-        Assignments are `share.assignment.interval.ms` apart, but for a member that is new or wants other topics.
+        Assignments are at least `share.assignment.interval.ms` apart; until then members keep what they have.
         """
         now_ms = self._clock.monotonic_ms()
         is_due = group.refreshed_ms < 0 or now_ms - group.refreshed_ms >= self._config.refresh_interval_ms
@@ -249,7 +249,7 @@ class ShareGroups:
                 group.epoch, group.metadata_hash = group.epoch + 1, hashed
                 records[ShareGroupKey(ShareKeyKind.GROUP, group.group_id)] = ShareEpochValue(group.epoch, hashed)
         interval_ms = self._settings.number("share.assignment.interval.ms", group.group_id)
-        is_time = must_bump or group.assigned_ms < 0 or now_ms - group.assigned_ms >= interval_ms
+        is_time = group.assigned_ms < 0 or now_ms - group.assigned_ms >= interval_ms
         if group.epoch > group.assignment_epoch and is_time:
             group.assigned_ms = now_ms
             self._assign(group, records)
