@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 
-from . import acls_api, cluster_api, cluster_gate, configs_api, metadata, offsets_api, quotas_api, topics_api
+from . import acls_api, cluster_api, cluster_gate, configs_api, metadata, offsets_api, quotas_api, scram_api, topics_api
 from .access import CLUSTER_NAME, Operation, Resource
 from .core import Core
 from .fetch import FetchHandler
@@ -77,6 +77,8 @@ class Handlers:
             "ElectLeaders": cluster_api.elect_leaders,
             "ListPartitionReassignments": cluster_api.list_partition_reassignments,
             "ListConfigResources": cluster_api.list_config_resources,
+            "DescribeUserScramCredentials": scram_api.describe_user_scram_credentials,
+            "AlterUserScramCredentials": scram_api.alter_user_scram_credentials,
             "DescribeClientQuotas": quotas_api.describe_client_quotas,
             "AlterClientQuotas": quotas_api.alter_client_quotas,
             "DescribeAcls": acls_api.describe_acls,
