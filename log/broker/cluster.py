@@ -2,8 +2,8 @@
 keep here (ACLs, quotas, credentials). One file, replaced atomically.
 
 `<data dir>/cluster.json` is replaced as a whole (temporary file, fsync, rename, directory fsync), so a crash leaves the state
-before or after a change. A topic is written here before its partitions are made, and is listed under `deleting` until
-its partitions are gone: what a crash interrupts is finished at the next start.
+before or after a change; its checksum tells bytes that a disk changed. A topic is written here before its partitions are made,
+and is listed under `deleting` until its partitions are gone: what a crash interrupts is finished at the next start.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from crc32c import crc32c
+
 from logflume.log.errors import StorageError
 from logflume.log.storage import Disk
 from logflume.log.storage.disk import write_atomically
 
 FORMAT_VERSION = 1
+CHECKSUM = "crc32c"
 PRODUCER_ID_BLOCK = 1000
 """Producer ids are handed out in blocks, so that only every thousandth costs a write."""
 
@@ -150,16 +153,19 @@ class ClusterState:
             "topics": [_to_json(topic) for topic in state["topics"]],
             "deleting": [_to_json(topic) for topic in state["deleting"]],
         }
-        write_atomically(self._disk, self._path, json.dumps(content, indent=1).encode())
+        write_atomically(self._disk, self._path, json.dumps({CHECKSUM: _checksum(content), **content}, indent=1).encode())
 
     def _load(self, content: bytes) -> None:
         try:
             state = json.loads(content)
+            checksum = state.pop(CHECKSUM)
             version = state["version"]
             if version > FORMAT_VERSION:
                 raise StorageError(
                     f"{self._path} has format version {version}, this logflume reads up to {FORMAT_VERSION}; use a newer logflume"
                 )
+            if checksum != _checksum(state):
+                raise ValueError(f"its {CHECKSUM} is {checksum}, expected {_checksum(state)}")
             self.topics = {each["name"]: _from_json(each) for each in state["topics"]}
             self.deleting = [_from_json(each) for each in state["deleting"]]
             self.broker_configs = dict(state["broker_configs"])
@@ -171,6 +177,11 @@ class ClusterState:
             name = os.path.basename(self._path)
             raise StorageError(f"{self._path} is not a {name} that logflume wrote ({error}); restore it from a backup") from error
         self.by_id = {topic.topic_id: topic for topic in self.topics.values()}
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Return the CRC-32C of the content in one fixed form, as hex."""
+    return f"{crc32c(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 def _to_json(topic: Topic) -> dict[str, Any]:

@@ -125,11 +125,22 @@ class Core:
         """Called with the name of a topic that was deleted."""
         for topic in list(self.cluster.deleting):
             self._delete_logs(topic)
+        self._refuse_unknown_logs()
         for topic in self.cluster.topics.values():
             self._open(topic, range(topic.partition_count))
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
+
+    def _refuse_unknown_logs(self) -> None:
+        """Raise StorageError if there is a log that belongs to no topic: its metadata are lost, or it was put there by hand."""
+        for (topic, index), directory in self.data_dir.partitions().items():
+            known = self.cluster.topics.get(topic)
+            if known is None or index >= known.partition_count:
+                raise StorageError(
+                    f"{directory} is the log of a partition that cluster.json does not know; restore cluster.json from a backup, "
+                    "or move the log out of the data directory"
+                )
 
     def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str] | None = None) -> Topic:
         """Create a topic, durably. Raises KafkaError as `check_new_topic`, StorageError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from logflume.log.batch import decode_records, encode_batch, parse_marker
+from logflume.log.batch import check_crc, decode_records, encode_batch, parse_marker
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode
 
@@ -59,6 +59,7 @@ class TopicJournal:
             return
         for header, batch in found.log.headers(found.log.log_start_offset):
             data = batch.read()
+            check_crc(data, header)
             if header.is_control:
                 marker = parse_marker(data)
                 is_commit = marker.is_commit if marker else None

@@ -181,6 +181,7 @@ class _Recovery:
                     size_bytes,
                     segment.next_offset,
                     self._take(segment),
+                    has_gaps=self._has_gaps,
                     may_have_holes=self._may_have_holes and segment is last,
                 )
                 scanned_bytes += size_bytes - start

@@ -367,12 +367,21 @@ class PartitionLog:
         return LogSlice(segment.file, start, end - start, header.base_offset)
 
     def headers(self, offset: int, *, up_to_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Yield the header of each batch from the one that holds `offset` on, with a slice of exactly that batch."""
+        """Yield the header of each batch from the one that holds `offset` on, with a slice of exactly that batch.
+
+        Raises:
+            CorruptLog: the bytes are not a batch, or one with other offsets than belong there.
+        """
         up_to = self._durable_offset if up_to_offset is None else min(up_to_offset, self._durable_offset)
         for segment in self._segments[self._segment_at(offset) :]:
             if segment.base_offset >= up_to:
                 return
-            for position, header in segment.scan(segment.position_of(offset)):
+            start = segment.position_of(offset)
+            expected = segment.offset_at(start)
+            for position, header in segment.scan(start):
+                has_gaps = self.config.is_compacted or header.base_offset < self._files.cleaned_offset
+                segment.check_place(position, header, expected, has_gaps=has_gaps)
+                expected = header.last_offset + 1
                 if header.last_offset >= up_to:
                     return
                 yield header, LogSlice(segment.file, position, header.size_bytes, header.base_offset)

@@ -17,7 +17,7 @@ from logflume.log.batch.errors import CorruptBatch
 from logflume.log.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, check_crc, parse_header
 
 from .disk import Disk, File
-from .segment import Segment
+from .segment import MAX_RELATIVE_OFFSET, Segment
 
 _WINDOW_BYTES = 4 * 1024 * 1024
 _PREFIX = struct.Struct(">qiibI")
@@ -28,7 +28,14 @@ TakeBatch = Callable[[BatchHeader, int, memoryview], None]
 
 
 def scan_batches(
-    segment: Segment, start: int, size_bytes: int, expected_offset: int, take: TakeBatch, *, may_have_holes: bool = False
+    segment: Segment,
+    start: int,
+    size_bytes: int,
+    expected_offset: int,
+    take: TakeBatch,
+    *,
+    has_gaps: bool = False,
+    may_have_holes: bool = False,
 ) -> tuple[int, bool]:
     """Take in every good batch of the segment's file from `start`, checksum and offset included.
 
@@ -36,7 +43,8 @@ def scan_batches(
     a torn tail.
 
     Args:
-        expected_offset: no batch may begin before it.
+        expected_offset: the first batch begins there.
+        has_gaps: batches may begin later than where the one before ends (compacted logs).
         may_have_holes: the machine lost power since the recovery point.
 
     Raises:
@@ -50,8 +58,7 @@ def scan_batches(
         try:
             header = parse_header(window, at)
             check_crc(window, header, at)
-            if header.base_offset < expected_offset:
-                raise CorruptBatch(f"expected an offset of at least {expected_offset}, found {header.base_offset}")
+            _check_offset(header, segment, expected_offset, has_gaps=has_gaps)
         except CorruptBatch as error:
             has_more = has_batch_behind(segment.file, position + 1, size_bytes, expected_offset)
             if has_more and not may_have_holes:
@@ -61,6 +68,13 @@ def scan_batches(
         expected_offset = header.last_offset + 1
         position += header.size_bytes
     return position, False
+
+
+def _check_offset(header: BatchHeader, segment: Segment, expected_offset: int, *, has_gaps: bool) -> None:
+    """Raise CorruptBatch unless the batch, whose checksum does not cover its offset, begins where it should."""
+    is_wide = header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+    if header.base_offset < expected_offset or is_wide or (header.base_offset > expected_offset and not has_gaps):
+        raise CorruptBatch(f"expected offset {expected_offset}{' or later' if has_gaps else ''}, found {header.base_offset}")
 
 
 def keep_aside(segment: Segment, position: int, size_bytes: int, *, disk: Disk) -> str:

@@ -187,6 +187,16 @@ class Segment:
             yield position, header
             position += header.size_bytes
 
+    def check_place(self, position: int, header: BatchHeader, expected_offset: int, *, has_gaps: bool) -> None:
+        """Check that a batch, whose checksum does not cover its offset, holds the offsets that follow. Raises CorruptLog."""
+        follows = header.base_offset == expected_offset or (has_gaps and header.base_offset > expected_offset)
+        if not follows or header.last_offset >= self.next_offset:
+            raise self.corrupt(
+                position,
+                f"it says offsets {header.base_offset} to {header.last_offset}, expected {expected_offset} and on, below "
+                f"{self.next_offset}",
+            )
+
     def header_at(self, position: int) -> BatchHeader:
         """Return the header of the batch at `position`. Raises CorruptLog."""
         try:
@@ -275,7 +285,10 @@ class Segment:
         self.rebuilt_indexes += 1
         index, time_index = OffsetIndex(), TimeIndex()
         max_timestamp_ms, max_offset, indexed_position = -1, -1, -self.index_interval_bytes
+        expected_offset = self.base_offset
         for position, header in self.scan(0, end=info.size_bytes):
+            self.check_place(position, header, expected_offset, has_gaps=True)
+            expected_offset = header.last_offset + 1
             if header.max_timestamp > max_timestamp_ms:
                 max_timestamp_ms, max_offset = header.max_timestamp, header.last_offset
             if position - indexed_position >= self.index_interval_bytes:

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from logflume.log.batch import decode_records
+from logflume.log.batch import check_crc, decode_records, parse_header
 from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
@@ -46,9 +46,10 @@ class SimulatedBroker:
         self.disk = SimulatedDisk()
         self._flusher = flusher or SyncFlusher()
         self._path = str(path)
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Open the directory as a new process would. Raises LogflumeError."""
         self.time = clock = SimulatedTime()
         self._data_dir = DataDir.open(self._path, disk=self.disk)
         try:
@@ -68,9 +69,13 @@ class SimulatedBroker:
         self.handlers = Handlers(self.core)
 
     def power_cut(self, rng: random.Random) -> None:
-        self._data_dir.close()
+        self.close_directory()
         self.disk.crash(rng)
-        self._start()
+        self.start()
+
+    def close_directory(self) -> None:
+        """Let go of the directory as a process that ends: nothing more is written."""
+        self._data_dir.close()
 
     def close(self) -> None:
         self.core.close()
@@ -87,9 +92,12 @@ class SimulatedBroker:
         return list(self.call(produce_request(topic, *batches), 9).responses[0].partition_responses)
 
     def values(self, topic: str, partition: int) -> list[bytes | None]:
-        """Return all values that a reader sees, in offset order; asserts that offsets are dense from 0."""
+        """Return all values that a reader sees, in offset order; asserts that offsets are dense from 0. Raises CorruptBatch."""
         found = self.core.partition(topic, partition)
         assert found is not None, (topic, partition)
-        records = [record for _, batch in found.log.headers(0) for record in decode_records(batch.read())]
+        batches = [batch.read() for _, batch in found.log.headers(0)]
+        for data in batches:
+            check_crc(data, parse_header(data))
+        records = [record for data in batches for record in decode_records(data)]
         assert [record.offset for record in records] == list(range(len(records)))
         return [record.value for record in records]

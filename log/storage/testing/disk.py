@@ -204,6 +204,17 @@ class SimulatedDisk:
         inode.content += data
         inode.sync()
 
+    def snapshot(self) -> dict[str, bytes | None]:
+        """Return the content of every file, None for directories."""
+        return {path: None if inode is None else bytes(inode.content) for path, inode in self._names.items()}
+
+    def restore(self, snapshot: dict[str, bytes | None]) -> None:
+        """Go back to a snapshot, all of it synced."""
+        self._names = {
+            path: None if content is None else _Inode(bytearray(content), content) for path, content in snapshot.items()
+        }
+        self._synced_names = dict(self._names)
+
     # -- Disk
 
     def boot_id(self) -> str:
