@@ -10,26 +10,26 @@ from logflume.log.protocol import ErrorCode, messages, tables
 
 from .access import Operation, Resource
 from .core import Core
+from .features import SUPPORTED, Features
 from .seams import RequestContext
 
 PRODUCE = 0
 TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
-FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
-"""Features by name with their level. group.version 1: the consumer protocol (KIP-848); share.version 1: share groups
-(KIP-932); transaction.version 2: an epoch of its own for each transaction (KIP-890)."""
 
 
-def api_versions(handled: Iterable[int]) -> Any:
-    """Return the ApiVersions response for a broker that handles these API keys.
+def api_versions(handled: Iterable[int], features: Features) -> Any:
+    """Return the ApiVersions response for a broker that handles these API keys and has these features.
 
     Produce is advertised from version 0 although 0 to 2 are refused: older librdkafka otherwise turns compression off.
     """
-    response = messages.ApiVersionsResponse(finalized_features_epoch=0)
-    for name, level in FEATURES.items():
-        response.supported_features.append(response.SupportedFeatureKey(name=name, min_version=0, max_version=level))
-        response.finalized_features.append(
-            response.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-        )
+    response = messages.ApiVersionsResponse(finalized_features_epoch=features.epoch)
+    for name, most in SUPPORTED.items():
+        response.supported_features.append(response.SupportedFeatureKey(name=name, min_version=0, max_version=most))
+        level = features.levels[name]
+        if level:
+            response.finalized_features.append(
+                response.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            )
     for key in sorted(handled):
         first, last = tables.api(key).versions
         response.api_keys.append(response.ApiVersion(api_key=key, min_version=0 if key == PRODUCE else first, max_version=last))

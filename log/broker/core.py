@@ -21,6 +21,7 @@ from .access.store import make_authorizer
 from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
 from .diskspace import DiskSpace
+from .features import Features
 from .quotas.store import make_quotas
 from .seams import Clock, Timers
 
@@ -119,6 +120,7 @@ class Core:
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         self.disk_space = DiskSpace(self.free_bytes, lambda: config.number("logflume.disk.min.free.bytes"))
         self.authorizer = make_authorizer(config, self.cluster)
+        self.features = Features(self.cluster)
         self.quotas = make_quotas(config, self.cluster, clock)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
