@@ -20,6 +20,7 @@ from . import (
     one_node_api,
     quotas_api,
     scram_api,
+    telemetry_api,
     tokens_api,
     topics_api,
 )
@@ -101,6 +102,8 @@ class Handlers:
             "RenewDelegationToken": tokens_api.renew_delegation_token,
             "ExpireDelegationToken": tokens_api.expire_delegation_token,
             "DescribeDelegationToken": tokens_api.describe_delegation_token,
+            "GetTelemetrySubscriptions": telemetry_api.get_telemetry_subscriptions,
+            "PushTelemetry": telemetry_api.push_telemetry,
             "DescribeUserScramCredentials": scram_api.describe_user_scram_credentials,
             "AlterUserScramCredentials": scram_api.alter_user_scram_credentials,
             "DescribeClientQuotas": quotas_api.describe_client_quotas,
@@ -144,6 +147,7 @@ class Handlers:
 
     def connection_closed(self, connection_id: int) -> None:
         """Drop what waits for a connection that is gone."""
+        self.core.telemetry.connection_closed(connection_id)
         for long_polls in self._long_polls:
             long_polls.connection_closed(connection_id)
 
@@ -153,6 +157,8 @@ class Handlers:
             long_polls.answer_all()
 
     def _api_versions(self, context: RequestContext, request: Any) -> Any:
+        if not telemetry_api.note_software(self.core, context, request):
+            return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return self.api_versions
 
     def _update_features(self, core: Core, context: RequestContext, request: Any) -> Any:
