@@ -70,6 +70,7 @@ class Metrics:
         yield from self._log()
         yield from self._topics()
         yield from self._groups()
+        yield from self._share_groups()
         yield from self._transactions()
 
     def _broker(self) -> Iterator[Metric]:
@@ -153,6 +154,26 @@ class Metrics:
                 lags.add_metric([group.group_id, topic], lag)
         yield members
         yield lags
+
+    def _share_groups(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        share = self._sources.coordinators.share
+        groups = list(share.groups.all())
+        yield _gauge("logflume_share_groups", "Share groups (KIP-932).", len(groups))
+        yield _gauge("logflume_share_sessions", "Share sessions.", len(share.fetch.sessions))
+        members = GaugeMetricFamily("logflume_share_group_members", "Members of a share group.", labels=["group"])
+        in_flight = GaugeMetricFamily(
+            "logflume_share_group_in_flight_records",
+            "Records of a share group that are given out or wait behind such.",
+            labels=["group"],
+        )
+        for group in groups[:MAX_LABELLED]:
+            members.add_metric([group.group_id], len(group.members))
+            states = [partition.state for partition in share.partitions.of_group(group.group_id)]
+            in_flight.add_metric([group.group_id], sum(state.next_offset - state.start_offset for state in states))
+        yield members
+        yield in_flight
 
     def _lag_of(self, group_id: str) -> dict[str, int]:
         lag: dict[str, int] = {}
