@@ -72,6 +72,7 @@ class Metrics:
         yield from self._groups()
         yield from self._share_groups()
         yield from self._transactions()
+        yield from self._clients()
 
     def _broker(self) -> Iterator[Metric]:
         source, core = self._sources, self._sources.core
@@ -182,6 +183,22 @@ class Metrics:
             if partition is not None:
                 lag[topic] = lag.get(topic, 0) + max(0, partition.log.durable_offset - committed.offset)
         return lag
+
+    def _clients(self) -> Iterator[Metric]:
+        """Who is over a quota, and what clients tell of themselves (KIP-714)."""
+        from prometheus_client.core import CounterMetricFamily
+
+        core, counts = self._sources.core, self._sources.core.telemetry.counts
+        throttled = core.quotas.throttled_count
+        yield _counter("logflume_quota_throttled", "Answers that told a client over its quota to be quiet.", throttled)
+        known = core.telemetry.client_count
+        yield _gauge("logflume_telemetry_clients", "Clients that asked which of their metrics are wanted.", known)
+        yield _counter("logflume_telemetry_pushes", "Payloads of metrics that clients pushed.", counts.pushed)
+        yield _counter("logflume_telemetry_received_bytes", "Bytes of metrics that clients pushed.", counts.pushed_bytes)
+        refused = CounterMetricFamily("logflume_telemetry_refused", "Refused requests of telemetry, by error.", labels=["error"])
+        for error, count in sorted(counts.refused.items()):
+            refused.add_metric([error], count)
+        yield refused
 
     def _transactions(self) -> Iterator[Metric]:
         now_ms = self._sources.core.clock.wall_ms()
