@@ -242,6 +242,24 @@ def measure_headers(data: Any, header_starts: Any, header_counts: Any, sizes: An
     return total
 
 
+@njit(_I64(_I64S, _I64S, _I32S, _I64S, _I32S, _I64, _I64), cache=True, nogil=True)
+def measure_rows(
+    rows: Any, key_starts: Any, key_sizes: Any, value_starts: Any, value_sizes: Any, size_bytes: int, overhead_bytes: int
+) -> int:
+    """Return the bytes of the keys and values of `rows`, with `overhead_bytes` for each; -1 if one lies outside of the buffer."""
+    total = _I64(0)
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        key_size = max(_I64(key_sizes[row]), _I64(0))
+        value_size = max(_I64(value_sizes[row]), _I64(0))
+        if key_sizes[row] >= 0 and (key_starts[row] < 0 or key_starts[row] > size_bytes - key_size):
+            return _I64(-1)
+        if value_sizes[row] >= 0 and (value_starts[row] < 0 or value_starts[row] > size_bytes - value_size):
+            return _I64(-1)
+        total += key_size + value_size + overhead_bytes
+    return total
+
+
 @njit(_I64(_BYTES, _I64S, _I64S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I64S, _OUT_BYTES, _I64), cache=True, nogil=True)
 def encode_section(
     data: Any,
