@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import njit, types
 
-from .memory import copy_bytes, load_byte, store_byte
+from .memory import copy_bytes, load_byte, load_half, load_word, store_byte, store_half, store_word
 
 ERRORS = (
     "",
@@ -219,9 +219,17 @@ def _varlong_size(value: int) -> int:
 
 @njit(inline="always")
 def _copy(data: int, start: int, size: int, out: int, at: int) -> int:
+    """Copy bytes; a call of memcpy costs more than the few words of a short key."""
     if size <= 0:
         return at
-    copy_bytes(data + start, out + at, size)
+    if size >= 16 or size < 4:
+        copy_bytes(data + start, out + at, size)
+    elif size >= 8:
+        store_word(out, at, load_word(data, start))
+        store_word(out, at + size - 8, load_word(data, start + size - 8))
+    else:
+        store_half(out, at, load_half(data, start))
+        store_half(out, at + size - 4, load_half(data, start + size - 4))
     return at + size
 
 
@@ -335,6 +343,7 @@ def pack_spans(data: Any, starts: Any, sizes: Any, out: Any) -> int:
 def murmur2_partitions(data: Any, starts: Any, sizes: Any, partition_count: int, partitions: Any) -> None:
     """Write Kafka's partition of each key into `partitions`, -1 for a null key (see `murmur2.py`)."""
     m = _U32(0x5BD1E995)
+    source = _I64(data.ctypes.data)
     for row in range(starts.shape[0]):
         size = _I64(sizes[row])
         if size < 0:
@@ -343,19 +352,14 @@ def murmur2_partitions(data: Any, starts: Any, sizes: Any, partition_count: int,
         at = starts[row]
         h = _U32(_U32(0x9747B28C) ^ _U32(size))
         for _ in range(size // 4):
-            k = _U32(
-                _U32(data[at])
-                | (_U32(data[at + 1]) << _U32(8))
-                | (_U32(data[at + 2]) << _U32(16))
-                | (_U32(data[at + 3]) << _U32(24))
-            )
+            k = _U32(load_half(source, at))
             k = _U32(k * m)
             k = _U32((k ^ (k >> _U32(24))) * m)
             h = _U32(_U32(h * m) ^ k)
             at += 4
         if size & 3:
             for i in range(size & 3):
-                h = _U32(h ^ (_U32(data[at + i]) << _U32(8 * i)))
+                h = _U32(h ^ (_U32(load_byte(source, at + i)) << _U32(8 * i)))
             h = _U32(h * m)
         h = _U32((h ^ (h >> _U32(13))) * m)
         h = _U32(h ^ (h >> _U32(15)))
