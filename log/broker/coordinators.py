@@ -76,7 +76,7 @@ class Coordinators:
         self.share.close()
 
     def _is_taken(self, group_id: str) -> bool:
-        return self.groups.group(group_id) is not None or self.groups.consumer_group(group_id) is not None
+        return self.groups.kind_of(group_id) is not None
 
     def _node(self, context: RequestContext) -> tuple[int, str, int]:
         return (self._core.node_id, *address(self._core, context))
