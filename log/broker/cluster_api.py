@@ -14,9 +14,10 @@ from .seams import RequestContext
 
 PRODUCE = 0
 TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
-FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+FEATURES = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 """Features by name with their level. group.version 1: the consumer protocol (KIP-848); share.version 1: share groups
-(KIP-932); transaction.version 2: an epoch of its own for each transaction (KIP-890)."""
+(KIP-932); streams.version 1: streams groups (KIP-1071); transaction.version 2: an epoch of its own for each transaction
+(KIP-890)."""
 
 
 def api_versions(handled: Iterable[int]) -> Any:
