@@ -260,8 +260,9 @@ class _Replica:
 def _rights_to_read(context: RequestContext, request: Any) -> Rights:
     if context.rights is UNRESTRICTED:
         return UNRESTRICTED
-    is_replica = max(request.replica_id, request.replica_state.replica_id) >= 0
-    return _Replica(context) if is_replica else context.rights
+    state = request.replica_state
+    replica_id = request.replica_id if state is None else state.replica_id
+    return _Replica(context) if replica_id >= 0 else context.rights
 
 
 def _by_topic(found: list[tuple[Wanted, Any]]) -> list[Any]:

@@ -38,7 +38,8 @@ from logflume.streams.seams import Plan, changelog_topic
 
 from .ranges import OffsetRange, check_available
 from .replay import TaskEnd
-from .steps import Progress, RowKind, StepPlan, StepResult, StepRunner, unpack_headers
+from .rows import RowKind, unpack_headers
+from .steps import Progress, StepPlan, StepResult, StepRunner
 
 HAND_OVER_TIMEOUT_MS = 900_000
 """The longest transaction that a broker allows by default (transaction.max.timeout.ms)."""

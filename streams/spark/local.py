@@ -1,17 +1,21 @@
-"""Runs steps in this process, one stream task after another, without Spark: for a history that one core can take."""
+"""Runs steps in this process, one stage after another, without Spark: for a history that one core can take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
+import numpy as np
 
 from logflume.streams.seams import Plan
 
+from .partials import RangeEnd
 from .replay import TaskEnd
-from .steps import Progress, RowKind, StepPlan, TaskRunner, decode_end, in_order, repartition_input
-
-_ORDER = [("partition", "ascending"), ("time_ms", "ascending"), ("task", "ascending"), ("seq", "ascending")]
+from .rows import RANGE_SHIFT, RowKind, decode_end
+from .stages import Rows, Stage, stages_of, times_before
+from .steps import Progress, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +36,78 @@ class LocalResult:
 
 @dataclass(frozen=True, slots=True)
 class LocalRunner:
-    """The `StepRunner` without Spark. All rows that leave tasks are held in memory."""
+    """The `StepRunner` without Spark. All rows that leave tasks are held in memory.
+
+    `records_per_range` None: record after record, which is the faster way for one process.
+    """
+
+    records_per_range: int | None = None
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> LocalResult:
         """Compute a step."""
+        tables = _Tables(step, plan)
+        for stage in stages_of(step, plan, records_per_range=self.records_per_range):
+            for number, batch in enumerate(stage.work(tables.input(stage)), 1):
+                tables.add(batch)
+                on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))
+            tables.finish(stage)
+        return tables.result
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Rows on their way from stage to stage."""
+
+    step: StepPlan
+    plan: Plan
+    given: dict[Rows, list[Any]] = field(default_factory=dict)
+    result: LocalResult = field(default_factory=lambda: LocalResult([], []))
+
+    def input(self, stage: Stage) -> Iterator[Any]:
+        """Yield the rows that a stage takes, as Arrow batches."""
         import pyarrow as pa
 
-        shuffled: dict[str, list[Any]] = {}
-        result = LocalResult([], [])
-        for sub in in_order(plan):
-            repartition = repartition_input(sub, plan)
-            count = max(step.partitions[topic] for topic in sub.program.sources.values())
-            if repartition is None:
-                batches = [pa.RecordBatch.from_pydict({"partition": pa.array([p], pa.int32())}) for p in range(count)]
-            else:
-                rows = shuffled.pop(repartition, [])
-                batches = pa.Table.from_batches(rows).sort_by(_ORDER).to_batches() if rows else []
-            for number, batch in enumerate(TaskRunner(step, sub.name, repartition)(iter(batches)), 1):
-                kind, name = batch.column("kind")[0].as_py(), batch.column("name")[0].as_py()
-                if kind == RowKind.END:
-                    result.ends.extend(decode_end(value) for value in batch.column("value").to_pylist())
-                elif kind == RowKind.REPARTITION:
-                    shuffled.setdefault(name, []).append(batch)
-                else:
-                    result.parts.append(pa.Table.from_batches([batch]))
-                on_progress(Progress(f"{sub.name}: blocks of rows", number, 0))
-        return result
+        if not stage.takes:
+            for number in range(stage.count):
+                yield pa.RecordBatch.from_pydict({"partition": pa.array([number], pa.int32())})
+            return
+        taken = [batch for wanted in stage.takes for batch in self.given.pop(wanted, [])]
+        if taken:
+            table = pa.Table.from_batches(taken)
+            yield from table.sort_by([(name, "ascending") for name in stage.order]).to_batches()
+
+    def add(self, batch: Any) -> None:
+        """Keep what a stage has put out."""
+        import pyarrow as pa
+
+        kind, name = RowKind(batch.column("kind")[0].as_py()), batch.column("name")[0].as_py()
+        if kind is RowKind.END:
+            self.result.ends.extend(decode_end(value) for value in batch.column("value").to_pylist())
+        elif kind in (RowKind.SINK, RowKind.CHANGELOG):
+            self.result.parts.append(pa.Table.from_batches([batch]))
+        else:
+            self.given.setdefault((kind, name), []).append(batch)
+
+    def finish(self, stage: Stage) -> None:
+        """Put right the times of rows for repartition topics, once all ranges of a stage are known."""
+        if not stage.is_ranged:
+            return
+        ends = [
+            (batch.column("task")[0].as_py(), batch.column("seq")[0].as_py() >> RANGE_SHIFT, value)
+            for batch in self.given[RowKind.RANGE, stage.subtopology]
+            for value in (msgspec.msgpack.decode(batch.column("value")[0].as_py(), type=RangeEnd),)
+        ]
+        before = times_before(self.step, self.plan, stage, ends)
+        for kind, name in stage.gives:
+            if kind is RowKind.REPARTITION:
+                self.given[kind, name] = [_in_time(batch, before) for batch in self.given.get((kind, name), [])]
+
+
+def _in_time(batch: Any, before: Any) -> Any:
+    """Return a batch of one range with the running maximum of time over the whole partition."""
+    import pyarrow as pa
+
+    of = batch.column("task")[0].as_py(), batch.column("seq")[0].as_py() >> RANGE_SHIFT
+    times = np.maximum(batch.column("time_ms").to_numpy(), before[of])
+    place = batch.schema.get_field_index("time_ms")
+    return batch.set_column(place, "time_ms", pa.array(times, pa.int64()))

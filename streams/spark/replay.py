@@ -16,12 +16,16 @@ import numpy as np
 
 from logflume.log import Chunk, Headers, TopicPartition
 from logflume.streams.runtime.options import OnProblem
+from logflume.streams.runtime.outputs import Columns
 from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Checkpoint, TaskState
 
 FLUSH_RECORDS = 500_000
+
+Work = Callable[[Task, TaskState], Iterator[tuple[int, int]]]
+"""Does something with a task and its stores, bit by bit; yields (records, changes) of each bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class Replay:
     `state_dir`: where the task's stores are. A directory that stands at `start` is continued; any other (an executor that has not
     run this task before, or a step that was tried and not committed) is emptied and rebuilt from what `stored` yields for each
     store: the records of its changelog, or of its table source up to `start`.
+    `work`: what to do instead of processing the inputs (see `partials.Merging`); yields (records, changes) as it goes on.
     """
 
     subtopology: SubTopology
@@ -92,6 +97,7 @@ class Replay:
     stored: Callable[[str], Iterable[Chunk]] = lambda _: ()
     flush_records: int = FLUSH_RECORDS
     memory_bytes: int = 512 << 20
+    work: Work | None = None
 
     def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
         name = task_name(self.subtopology, self.partition)
@@ -141,20 +147,27 @@ class Replay:
             self._rebuild(task, state)
         changed: dict[str, dict[bytes, None]] = {store: {} for store in state.stores}
         records = since_flush = 0
-        while self._fetch(task):
-            task.plan(self._is_caught_up)
-            while task.has_work:
-                done = task.process((1 << 62, 1 << 30), self.flush_records - since_flush)
-                records, since_flush = records + done, since_flush + done
-                if since_flush >= self.flush_records:
-                    since_flush = 0
-                    yield from self._commit(task, state, changed)
+        for done, changes in self._process(task) if self.work is None else self.work(task, state):
+            records, since_flush = records + done, since_flush + changes
+            if since_flush >= self.flush_records:
+                since_flush = 0
+                yield from self._commit(task, state, changed)
         yield from self._commit(task, state, changed)
         end = self._end_checkpoint(task)
         state.commit({}, end)
         for store in sorted(set(changed) - set(self.subtopology.table_sources)):
             yield from changelog_of(state, store, list(changed[store]))
         yield TaskEnd(end, records, dict(problems.counts))
+
+    def _process(self, task: Task) -> Iterator[tuple[int, int]]:
+        """Process the inputs, stopping at each multiple of `flush_records`."""
+        left = self.flush_records
+        while self._fetch(task):
+            task.plan(self._is_caught_up)
+            while task.has_work:
+                done = task.process((1 << 62, 1 << 30), left)
+                left = left - done if done < left else self.flush_records
+                yield done, done
 
     def _fetch(self, task: Task) -> bool:
         """Give the task a chunk of each input that it has run out of; False when all inputs are exhausted and processed."""
@@ -177,10 +190,7 @@ class Replay:
     def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows]:
         task.flush()
         for node, columns in task.take_outputs().items():
-            times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
-            chunk = columns.chunk()
-            headers = chunk.headers() if chunk.header_counts.any() else None
-            yield OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times)
+            yield output_rows(node, columns)
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             changed[store].update(dict.fromkeys(entries.keys))
@@ -190,6 +200,14 @@ class Replay:
         now = task.checkpoint()
         ends = {each.partition: each.end for each in self.inputs}
         return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms)
+
+
+def output_rows(node: str, columns: Columns) -> OutputRows:
+    """Return what an output node has collected."""
+    times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
+    chunk = columns.chunk()
+    headers = chunk.headers() if chunk.header_counts.any() else None
+    return OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times)
 
 
 def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:

@@ -1,41 +1,49 @@
-"""Runs steps on Spark: one Spark task per stream task, shuffles for repartition topics."""
+"""Runs steps on Spark: stages as passes over rows, each partition of a pass in a Python worker, shuffles in between."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from logflume.streams.seams import Plan
 
+from .partials import RangeEnd
 from .replay import TaskEnd
-from .steps import ROWS, Progress, RowKind, StepPlan, TaskRunner, decode_end, in_order, repartition_input
+from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end
+from .stages import Rows, Stage, stages_of, times_before
+from .steps import Progress, StepPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WATCH_EVERY_S = 0.5
+RECORDS_PER_RANGE = 250_000
+SLICES_PER_CORE = 4
+"""Ranges are dealt to at most so many Spark tasks per core: each prepares the program once."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRunner:
-    """The `StepRunner` of a Spark session."""
+    """The `StepRunner` of a Spark session. `records_per_range`: offsets that one pass over a range takes; None: no ranges."""
 
     spark: SparkSession
+    records_per_range: int | None = RECORDS_PER_RANGE
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
         """Compute a step; returns when every task has ended, with the rows kept by Spark."""
-        frames = plan_frames(self.spark, step, plan)
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(done, on_progress), name="spark-progress", daemon=True)
         watcher.start()
         try:
-            ends = []
-            for frame in frames:
-                rows = frame.filter(f"kind = {int(RowKind.END)}").select("value").collect()
-                ends += [decode_end(bytes(row.value)) for row in rows]
-            return SparkResult(frames, ends)
+            frames = _Frames(self.spark, step, plan)
+            for stage in stages_of(step, plan, records_per_range=self.records_per_range):
+                frames.add(stage)
+            return SparkResult(frames.made, frames.ends())
         finally:
             done.set()
             watcher.join()
@@ -51,7 +59,7 @@ class SparkRunner:
 
 @dataclass(frozen=True, slots=True)
 class SparkResult:
-    """Computed frames of ROWS, one per sub-topology."""
+    """Computed frames of ROWS, one per stage."""
 
     frames: list[DataFrame]
     ends: list[TaskEnd]
@@ -74,22 +82,55 @@ class SparkResult:
             frame.unpersist()
 
 
-def plan_frames(spark: SparkSession, step: StepPlan, plan: Plan) -> list[DataFrame]:
-    """Return one persisted DataFrame of ROWS per sub-topology; Spark computes them when they are first used."""
-    shuffled: dict[str, DataFrame] = {}
-    frames: list[DataFrame] = []
-    for sub in in_order(plan):
-        repartition = repartition_input(sub, plan)
-        count = max(step.partitions[topic] for topic in sub.program.sources.values())
-        if repartition is None:
-            rows = spark.range(0, count, 1, count).selectExpr("CAST(id AS INT) AS partition")
-        else:
-            rows = shuffled[repartition].repartition(count, "partition")
-            rows = rows.sortWithinPartitions("partition", "time_ms", "task", "seq")
-        frame = rows.mapInArrow(TaskRunner(step, sub.name, repartition), ROWS).persist()
-        frames.append(frame)
-        for out in sub.outputs.values():
-            if out.is_repartition:
-                part = frame.filter(f"kind = {int(RowKind.REPARTITION)} AND name = '{out.topic}'")
-                shuffled[out.topic] = shuffled[out.topic].union(part) if out.topic in shuffled else part
-    return frames
+@dataclass(slots=True)
+class _Frames:
+    """The frames of a step, one per stage, kept by Spark; computed when they are first used."""
+
+    spark: SparkSession
+    step: StepPlan
+    plan: Plan
+    made: list[DataFrame] = field(default_factory=list)
+    given: dict[Rows, list[DataFrame]] = field(default_factory=dict)
+
+    def add(self, stage: Stage) -> None:
+        """Add the frame of a stage."""
+        frame = self._input(stage).mapInArrow(stage.work, ROWS).persist()
+        self.made.append(frame)
+        in_time = frame
+        if stage.is_ranged and any(kind is RowKind.REPARTITION for kind, _ in stage.gives):
+            in_time = self._in_time(stage, frame)
+        for kind, name in stage.gives:
+            rows = (in_time if kind is RowKind.REPARTITION else frame).filter(f"kind = {int(kind)}")
+            self.given.setdefault((kind, name), []).append(rows.filter(rows.name == name))
+
+    def _input(self, stage: Stage) -> DataFrame:
+        if not stage.takes:
+            cores = self.spark.sparkContext.defaultParallelism
+            slices = min(stage.count, SLICES_PER_CORE * cores) if stage.is_ranged else stage.count
+            return self.spark.range(0, stage.count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
+        frames = [frame for wanted in stage.takes for frame in self.given[wanted]]
+        rows = reduce(lambda one, other: one.union(other), frames)
+        return rows.repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
+
+    def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
+        """Return the frame with the running maximum of time over the whole partition instead of that in each range."""
+        from pyspark.sql.functions import broadcast, greatest, shiftright
+
+        before = times_before(self.step, self.plan, stage, self._range_ends(stage, frame))
+        rows = [(task, number, time_ms) for (task, number), time_ms in before.items()]
+        times = broadcast(self.spark.createDataFrame(rows, "of_task INT, number BIGINT, before_ms BIGINT"))
+        known = frame.join(times, (frame.task == times.of_task) & (shiftright(frame.seq, RANGE_SHIFT) == times.number))
+        return known.withColumn("time_ms", greatest("time_ms", "before_ms")).select(frame.columns)
+
+    def _range_ends(self, stage: Stage, frame: DataFrame) -> list[tuple[int, int, RangeEnd]]:
+        rows = frame.filter(f"kind = {int(RowKind.RANGE)}")
+        found = rows.filter(rows.name == stage.subtopology).select("task", "seq", "value").collect()
+        return [(row.task, row.seq >> RANGE_SHIFT, msgspec.msgpack.decode(bytes(row.value), type=RangeEnd)) for row in found]
+
+    def ends(self) -> list[TaskEnd]:
+        """Compute everything; return the ends of all tasks."""
+        found = []
+        for frame in self.made:
+            rows = frame.filter(f"kind = {int(RowKind.END)}").select("value").collect()
+            found += [decode_end(bytes(row.value)) for row in rows]
+        return found

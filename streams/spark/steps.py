@@ -9,39 +9,25 @@ engine gives such a topic: (running maximum of time in the source partition, sou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 
-from logflume.log import Chunk, Headers, InvalidInput, Log, TopicPartition, connect
-from logflume.log.batch.columns import key_partitions
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 from logflume.streams.runtime.task import task_name
-from logflume.streams.seams import OutputTopic, Plan, SubTopology, changelog_topic
+from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
 
+from .forms import RangeForm, forms_of
+from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
-from .replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, chunk_of_rows
-
-ROWS = (
-    "kind INT, name STRING, partition INT, time_ms BIGINT, task INT, seq BIGINT, "
-    "key BINARY, value BINARY, timestamp_ms BIGINT, headers BINARY"
-)
-WINDOW_START_BYTES = 8
-BATCH_RECORDS = 50_000
-
-
-class RowKind(IntEnum):
-    """What a row is: a record of a repartition topic, of a sink topic, of a changelog, or the end of a task."""
-
-    REPARTITION = 0
-    SINK = 1
-    CHANGELOG = 2
-    END = 3
+from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
+from .rows import RowWriter, parts_of, unpack_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +81,10 @@ class StepRunner(Protocol):
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult: ...
 
 
-def repartition_input(sub: SubTopology, plan: Plan) -> str | None:
-    """Return the repartition topic that a sub-topology reads, None without one; refuses more than one."""
+def repartition_inputs(sub: SubTopology, plan: Plan) -> tuple[str, ...]:
+    """Return the repartition topics that a sub-topology reads, sorted."""
     internal = {out.topic for each in plan.subtopologies for out in each.outputs.values() if out.is_repartition}
-    own = sorted(set(sub.program.sources.values()) & internal)
-    if len(own) > 1:
-        raise InvalidInput(
-            f"sub-topology {sub.name!r} reads {len(own)} repartition topics ({', '.join(own)}); a backfill holds one: run this "
-            "query live from the start"
-        )
-    return own[0] if own else None
+    return tuple(sorted(set(sub.program.sources.values()) & internal))
 
 
 def in_order(plan: Plan) -> list[SubTopology]:
@@ -131,48 +111,119 @@ def in_order(plan: Plan) -> list[SubTopology]:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRunner:
-    """The function mapped over Arrow batches: runs the stream tasks whose partitions come along, sorted by partition."""
+class RangeRunner:
+    """The function mapped over Arrow batches with a column `partition`: runs the ranges of these numbers, in their order.
+
+    `ranges`: (number inside its partition, range), those of one partition in order of their numbers.
+    """
 
     step: StepPlan
     subtopology: str
-    repartition: str | None
+    ranges: tuple[tuple[int, OffsetRange], ...]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        forms = forms_of(self.step.load_plan())
+        form = forms.by_name[self.subtopology]
+        readers = {node: forms.combined[out.topic] for node, out in form.outputs.items() if out.topic in forms.combined}
+        with connect(self.step.where) as log:
+            for batch in batches:
+                for at in batch.column("partition").to_pylist():
+                    number, wanted = self.ranges[at]
+                    writer = RowWriter(form.outputs, self.step.partitions, wanted.partition, number=number)
+                    chunks = read_range(log, wanted)
+                    for part in run_range(form, wanted.topic_partition, chunks, readers, self.step.partitions):
+                        yield from writer.rows(part)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRunner:
+    """The function mapped over Arrow batches: runs the stream tasks whose partitions come along, sorted by partition.
+
+    `repartition`: topics whose records are in the batches; `is_merging`: the batches hold what came of ranges instead.
+    """
+
+    step: StepPlan
+    subtopology: str
+    repartition: tuple[str, ...] = ()
+    is_merging: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         plan = self.step.load_plan()
         sub = next(each for each in plan.subtopologies if each.name == self.subtopology)
-        feed = _by_partition(batches)
-        for partition, rows in feed:
-            yield from self._run(plan.application, sub, partition, rows)
+        form = self._form(plan) if self.is_merging else None
+        for partition, rows in _by_partition(batches):
+            yield from self._run(plan.application, sub, form, partition, rows)
 
-    def _run(self, application: str, sub: SubTopology, partition: int, rows: Iterator[Any]) -> Iterator[Any]:
+    def _form(self, plan: Plan) -> RangeForm:
+        forms = forms_of(plan)
+        return forms.by_name.get(self.subtopology) or forms.combined_readers[self.subtopology]
+
+    def _run(
+        self, application: str, sub: SubTopology, form: RangeForm | None, partition: int, rows: Iterator[Any]
+    ) -> Iterator[Any]:
         name = task_name(sub, partition)
         start = self.step.starts.get(name, Checkpoint())
-        with connect(self.step.where) as log:
-            inputs = []
-            for topic in sorted(set(sub.program.sources.values())):
-                tp = TopicPartition(topic, partition)
-                if topic == self.repartition:
-                    offset = start.inputs.get(tp, 0)
-                    inputs.append(ReplayInput(tp, _chunks_of(tp, offset, rows), offset))
-                elif tp in self.step.ranges:
-                    wanted = self.step.ranges[tp]
-                    inputs.append(ReplayInput(tp, read_range(log, wanted), wanted.end))
-                else:
-                    inputs.append(ReplayInput(tp, iter(()), 0))
+        with connect(self.step.where) as log, ExitStack() as stack:
+            work: Work | None = None
+            shuffled: Mapping[str, Iterator[Any]] = {}
+            if form is not None:
+                topic = sub.program.sources[form.source]
+                work = Merging(form, topic, (part for batch in rows for part in parts_of(batch))).run
+            else:
+                shuffled = stack.enter_context(_by_topic(self.repartition, rows, self.step.state_root))
             replay = Replay(
                 sub,
                 partition,
-                inputs,
+                [self._input(log, TopicPartition(topic, partition), start, shuffled) for topic in _topics(sub)],
                 application,
                 Path(self.step.state_root) / name,
                 start=start,
                 stored=partial(stored_chunks, log, application, sub, partition, start),
                 memory_bytes=self.step.memory_bytes,
+                work=work,
             )
-            writer = _RowWriter(sub.outputs, self.step.partitions, partition)
+            writer = RowWriter(sub.outputs, self.step.partitions, partition)
             for part in replay:
                 yield from writer.rows(part)
+
+    def _input(self, log: Log, tp: TopicPartition, start: Checkpoint, shuffled: Mapping[str, Iterator[Any]]) -> ReplayInput:
+        if tp.topic in shuffled:
+            offset = start.inputs.get(tp, 0)
+            return ReplayInput(tp, _chunks_of(tp, offset, shuffled[tp.topic]), offset)
+        wanted = self.step.ranges.get(tp)
+        if wanted is None:
+            return ReplayInput(tp, iter(()), start.inputs.get(tp, 0))
+        return ReplayInput(tp, iter(()) if self.is_merging else read_range(log, wanted), wanted.end)
+
+
+def _topics(sub: SubTopology) -> list[str]:
+    return sorted(set(sub.program.sources.values()))
+
+
+@contextmanager
+def _by_topic(topics: Sequence[str], rows: Iterator[Any], folder: str) -> Iterator[Mapping[str, Iterator[Any]]]:
+    """Give the rows of each topic, to be read side by side: of several, which come one after another, by way of the disk."""
+    if len(topics) < 2:
+        yield dict.fromkeys(topics, rows)
+        return
+    import pyarrow as pa
+
+    with TemporaryDirectory(dir=folder) as spool, ExitStack() as stack:
+        paths = {topic: str(Path(spool, str(number))) for number, topic in enumerate(topics)}
+        writers: dict[str, Any] = {}
+        for batch in rows:
+            column = batch.column("name").to_numpy(zero_copy_only=False)
+            for topic in topics:
+                first, last = (int(column.searchsorted(topic, side=side)) for side in ("left", "right"))
+                if first == last:
+                    continue
+                if topic not in writers:
+                    writers[topic] = stack.enter_context(pa.OSFile(paths[topic], "wb"))
+                    writers[topic] = stack.enter_context(pa.ipc.new_stream(writers[topic], batch.schema))
+                writers[topic].write_batch(batch.slice(first, last - first))
+        stack.close()
+        readers = {topic: stack.enter_context(pa.OSFile(paths[topic], "rb")) for topic in writers}
+        yield {topic: iter(pa.ipc.open_stream(readers[topic])) if topic in readers else iter(()) for topic in topics}
 
 
 def stored_chunks(log: Log, application: str, sub: SubTopology, partition: int, start: Checkpoint, store: str) -> Iterator[Chunk]:
@@ -232,111 +283,3 @@ def _chunks_of(tp: TopicPartition, offset: int, rows: Iterator[Any]) -> Iterator
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
         yield chunk_of_rows(tp, offset, keys, values, batch.column("timestamp_ms").to_pylist(), headers)
         offset += batch.num_rows
-
-
-class _RowWriter:
-    """Turns what a replay puts out into Arrow batches of ROWS; `seq` is the order inside the task."""
-
-    def __init__(self, outputs: Mapping[str, OutputTopic], partitions: Mapping[str, int], task: int) -> None:
-        self._outputs = outputs
-        self._partitions = partitions
-        self._task = task
-        self._seq = 0
-
-    def rows(self, part: OutputRows | ChangelogRows | TaskEnd) -> Iterator[Any]:
-        """Yield the batches of one part."""
-        match part:
-            case OutputRows():
-                out = self._outputs[part.node]
-                kind = RowKind.REPARTITION if out.is_repartition else RowKind.SINK
-                targets = target_partitions(out, part.keys, self._partitions[out.topic])
-                headers = [pack_headers(each) for each in part.headers] if part.headers else None
-                yield from self._batches(
-                    kind, out.topic, targets, part.times_ms, part.keys, part.values, part.timestamps_ms, headers
-                )
-            case ChangelogRows():
-                targets = [self._task] * len(part.keys)
-                yield from self._batches(
-                    RowKind.CHANGELOG, part.store, targets, None, part.keys, part.values, part.timestamps_ms, None
-                )
-            case TaskEnd():
-                end = encode_end(part)
-                yield from self._batches(RowKind.END, "", [self._task], None, [None], [end], [0], None)
-
-    def _batches(
-        self,
-        kind: RowKind,
-        name: str,
-        targets: list[int],
-        times_ms: list[int] | None,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps_ms: list[int],
-        headers: list[bytes | None] | None,
-    ) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for at in range(0, len(values), BATCH_RECORDS):
-            stop = min(at + BATCH_RECORDS, len(values))
-            count = stop - at
-            seq = np.arange(self._seq, self._seq + count, dtype=np.int64)
-            self._seq += count
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array([int(kind)] * count, pa.int32()),
-                    pa.array([name] * count, pa.string()),
-                    pa.array(targets[at:stop], pa.int32()),
-                    pa.array(times_ms[at:stop] if times_ms else [0] * count, pa.int64()),
-                    pa.array([self._task] * count, pa.int32()),
-                    pa.array(seq, pa.int64()),
-                    pa.array(keys[at:stop], pa.binary()),
-                    pa.array(values[at:stop], pa.binary()),
-                    pa.array(timestamps_ms[at:stop], pa.int64()),
-                    pa.array(headers[at:stop] if headers else [None] * count, pa.binary()),
-                ],
-                names=["kind", "name", "partition", "time_ms", "task", "seq", "key", "value", "timestamp_ms", "headers"],
-            )
-
-
-def target_partitions(out: OutputTopic, keys: list[bytes | None], count: int) -> list[int]:
-    """Return the partition of each record: murmur2 of the key (of the inner key for windows); null keys by their order."""
-    inner = [None if key is None else key[:-WINDOW_START_BYTES] for key in keys] if out.is_windowed else keys
-    chunk = Chunk.from_columns(out.topic, inner, [None] * len(inner), [0] * len(inner))
-    targets: list[int] = key_partitions(chunk, count).tolist()
-    return [i % count if target < 0 else target for i, target in enumerate(targets)]
-
-
-class _End(msgspec.Struct, array_like=True):
-    inputs: list[tuple[str, int, int, int]]
-    stores: dict[str, int]
-    records: int
-    problems: dict[str, int]
-
-
-def encode_end(end: TaskEnd) -> bytes:
-    """Return a task's end as bytes."""
-    times = end.checkpoint.input_times_ms
-    inputs = [(tp.topic, tp.partition, offset, times.get(tp, -1)) for tp, offset in end.checkpoint.inputs.items()]
-    return msgspec.msgpack.encode(_End(inputs, end.checkpoint.store_times_ms, end.records, dict(end.problems)))
-
-
-def decode_end(data: bytes) -> TaskEnd:
-    """Return a task's end from bytes."""
-    raw = msgspec.msgpack.decode(data, type=_End)
-    checkpoint = Checkpoint(
-        {TopicPartition(topic, partition): offset for topic, partition, offset, _ in raw.inputs},
-        {TopicPartition(topic, partition): time_ms for topic, partition, _, time_ms in raw.inputs},
-        {},
-        raw.stores,
-    )
-    return TaskEnd(checkpoint, raw.records, raw.problems)
-
-
-def pack_headers(headers: Headers) -> bytes | None:
-    """Return headers as bytes, None for none."""
-    return msgspec.msgpack.encode(headers) if headers else None
-
-
-def unpack_headers(blob: bytes | None) -> Headers:
-    """Return headers from `pack_headers`."""
-    return msgspec.msgpack.decode(blob, type=Headers) if blob else ()

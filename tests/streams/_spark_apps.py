@@ -30,15 +30,30 @@ class Item(msgspec.Struct):
 
 
 def topology(name: str, kind: str):  # type: ignore[no-untyped-def]
-    """Return a topology: "direct" aggregates by the input's key, "repartition" joins a table and aggregates by another key."""
+    """Return a topology.
+
+    "direct" aggregates by the input's key, "repartition" joins a table and aggregates by another key; "counted" and "grouped" do
+    the same with aggregates whose partial states merge exactly, "grouped" without windows. "merged" reads two repartition topics.
+    """
     app = lf.App(name)
     orders = app.stream("orders", Order)
-    if kind == "direct":
+    if kind == "grouped":
+        orders.group_by(col.item).aggregate(orders=lf.count(), top=lf.max(col.shop)).to(f"{name}-out")
+        return app.topology()
+    if kind == "merged":
+        by_item = orders.select_key(col.item, name="one").repartition("by-item")
+        by_shop = orders.with_columns(item=col.shop).select_key(col.item, name="two").repartition("by-shop")
+        by_item.merge(by_shop).group_by_key().aggregate(orders=lf.count(), top=lf.max(col.shop)).to(f"{name}-out")
+        return app.topology()
+    if kind in ("direct", "counted"):
         stream = orders.filter(col.amount > 10).group_by_key()
     else:
         items = app.table("items", Item)
         stream = orders.join(items, on=col.item).group_by(col.group)
     windowed = stream.window(lf.tumbling(seconds=WINDOW_MS // 1000, grace=GRACE_MS))
+    if kind == "counted":
+        windowed.aggregate(orders=lf.count(), top=lf.max(col.item)).to(f"{name}-out")
+        return app.topology()
     windowed.aggregate(orders=lf.count(), total=lf.sum(col.amount), top=lf.max(col.amount)).to(f"{name}-out")
     return app.topology()
 

@@ -6,7 +6,7 @@ Balance comes first, then keeping what members have. Topics that the same member
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 SIMPLE = "simple"
 
@@ -44,46 +44,27 @@ def assign_simple(
 def _shared_out(
     members: tuple[str, ...], partitions: list[Partition], previous: Mapping[str, frozenset[Partition]]
 ) -> dict[str, set[Partition]]:
-    """Share out partitions among members that all want them."""
-    sharing = -(-len(members) // len(partitions))
-    least, extra = divmod(sharing * len(partitions), len(members))
+    """Share out partitions among members that all want them: one partition for each member, or one member for each partition."""
     wanted = frozenset(partitions)
     had = {member: sorted(previous.get(member, frozenset()) & wanted) for member in members}
+    least, more = divmod(max(len(partitions), len(members)), len(members))
     by_possession = sorted(members, key=lambda member: -len(had[member]))
-    quota = {member: least + (1 if rank < extra else 0) for rank, member in enumerate(by_possession)}
+    quota = {member: least + (1 if rank < more else 0) for rank, member in enumerate(by_possession)}
+    fewest_holders, crowded = divmod(max(len(partitions), len(members)), len(partitions))
     holders = dict.fromkeys(partitions, 0)
-    shares: dict[str, set[Partition]] = {}
-    for member in members:
-        shares[member] = set()
-        for partition in had[member]:
-            if holders[partition] < sharing and len(shares[member]) < quota[member]:
-                shares[member].add(partition)
-                holders[partition] += 1
-    free = [(count, partition) for partition, count in holders.items() if count < sharing]
+    shares: dict[str, set[Partition]] = {member: set() for member in members}
+    for member, partition in [(each, partition) for each in members for partition in had[each]]:
+        is_crowding = holders[partition] == fewest_holders
+        if len(shares[member]) < quota[member] and (holders[partition] < fewest_holders or (is_crowding and crowded > 0)):
+            shares[member].add(partition)
+            holders[partition] += 1
+            crowded -= is_crowding
+    free = [(count, partition) for partition, count in holders.items()]
     heapq.heapify(free)
     for member in members:
-        _fill(shares[member], quota[member], free, sharing)
-    _cover(((partition, count) for count, partition in free), shares)
+        while len(shares[member]) < quota[member]:
+            # With several to a member none has a holder yet; with one to a member there is nothing it could already have.
+            count, partition = heapq.heappop(free)
+            shares[member].add(partition)
+            heapq.heappush(free, (count + 1, partition))
     return shares
-
-
-def _fill(share: set[Partition], quota: int, free: list[tuple[int, Partition]], sharing: int) -> None:
-    """Give a member the partitions with the fewest holders, until it has its quota."""
-    skipped = []
-    while free and len(share) < quota:
-        count, partition = heapq.heappop(free)
-        if partition in share:
-            skipped.append((count, partition))
-            continue
-        share.add(partition)
-        if count + 1 < sharing:
-            skipped.append((count + 1, partition))
-    for each in skipped:
-        heapq.heappush(free, each)
-
-
-def _cover(left: Iterable[tuple[Partition, int]], shares: dict[str, set[Partition]]) -> None:
-    """Give what still nobody has to whoever has least."""
-    for partition, count in left:
-        if count == 0:
-            min(shares.values(), key=len).add(partition)

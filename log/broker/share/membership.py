@@ -184,7 +184,7 @@ class ShareGroups:
         before = member.current
         self._set_metadata(group, member, beat, records)
         is_changed = ShareGroupKey(ShareKeyKind.MEMBER, group.group_id, member.member_id) in records
-        self._refresh(group, records, must_bump=is_changed, is_urgent=before is NEW)
+        self._refresh(group, records, must_bump=is_changed)
         self._reconcile(group, member, records)
         member.session.set_after(self._settings.number("share.session.timeout.ms", group.group_id))
         has_news = beat.member_epoch != before.epoch or beat.topics is not None or member.current.assigned != before.assigned
@@ -235,10 +235,10 @@ class ShareGroups:
         if member.metadata != old:
             records[ShareGroupKey(ShareKeyKind.MEMBER, group.group_id, member.member_id)] = member.metadata
 
-    def _refresh(self, group: ShareGroup, records: Records, *, must_bump: bool, is_urgent: bool) -> None:
+    def _refresh(self, group: ShareGroup, records: Records, *, must_bump: bool) -> None:
         """Bump the epoch if members or topics changed, and compute the target assignment for it.
 
-        Assignments are `share.assignment.interval.ms` apart; a member that has none yet does not wait for that.
+        Assignments are at least `share.assignment.interval.ms` apart; until then members keep what they have.
         """
         now_ms = self._clock.monotonic_ms()
         is_due = group.refreshed_ms < 0 or now_ms - group.refreshed_ms >= self._config.refresh_interval_ms
@@ -249,7 +249,7 @@ class ShareGroups:
                 group.epoch, group.metadata_hash = group.epoch + 1, hashed
                 records[ShareGroupKey(ShareKeyKind.GROUP, group.group_id)] = ShareEpochValue(group.epoch, hashed)
         interval_ms = self._settings.number("share.assignment.interval.ms", group.group_id)
-        is_time = is_urgent or group.assigned_ms < 0 or now_ms - group.assigned_ms >= interval_ms
+        is_time = group.assigned_ms < 0 or now_ms - group.assigned_ms >= interval_ms
         if group.epoch > group.assignment_epoch and is_time:
             group.assigned_ms = now_ms
             self._assign(group, records)

@@ -1,0 +1,229 @@
+"""One offset range run on its own, and the merging of what ranges give into the stores of a task. No Spark, no log.
+
+What comes of a range needs nothing from the ranges before it but two times, which are put right afterwards:
+- lateness: a record is late by the store's stream time, which only grows. What is late by the records of its own range is left
+  out there. What remains of one window is late by the ranges before either as a whole or not at all, because lateness depends
+  on the window's start alone; so it is decided when the entry is merged, and the number of records in it is counted then;
+- the running maximum of time of a record for a repartition topic: the larger of that in its range and that before its range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from logflume.log import Chunk, LogflumeError, TopicPartition
+from logflume.log.batch.columns import key_partitions
+from logflume.streams.graph import TimeWindow
+from logflume.streams.runtime.merge import Input, Run
+from logflume.streams.runtime.options import OnProblem
+from logflume.streams.runtime.outputs import Columns, TaskOutputs
+from logflume.streams.runtime.problems import StreamsError, TaskProblems
+from logflume.streams.runtime.task import Task
+from logflume.streams.seams import Entry, StateStore, TaskFunction
+from logflume.streams.state import TaskState
+from logflume.streams.state.codec import EntryCodec
+from logflume.streams.state.store import Store
+from logflume.streams.state.windows import window_start
+
+from .forms import Merge, RangeForm
+from .replay import OutputRows, output_rows
+
+
+@dataclass(frozen=True, slots=True)
+class PartialRows:
+    """Entries of a store over one range: aligned keys, encoded states and timestamps in ms.
+
+    `topic`: the repartition topic whose partition of the key they belong to; None: they belong to the range's own partition.
+    """
+
+    topic: str | None
+    store: str
+    keys: list[bytes]
+    values: list[bytes | None]
+    timestamps_ms: list[int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEnd:
+    """What else is to be known of a range, for one partition of one sub-topology.
+
+    Attributes:
+        time_ms: largest timestamp of its records, -1 without any.
+        clocks_ms: windowed store -> largest time that it has observed.
+        problems: how many records were left out by reason.
+    """
+
+    subtopology: str
+    partition: int
+    time_ms: int
+    clocks_ms: Mapping[str, int]
+    records: int
+    problems: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Running:
+    """A form over one range: its function, empty stores, and what it has counted."""
+
+    form: RangeForm
+    problems: TaskProblems
+    outputs: TaskOutputs
+    stores: dict[str, Store]
+    function: TaskFunction
+    records: dict[int, int] = field(default_factory=dict)
+    times_ms: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, form: RangeForm, name: str) -> _Running:
+        problems = TaskProblems(name, on_problem=OnProblem.SKIP, keeps_letters=False)
+        outputs = TaskOutputs(form.outputs)
+        stores = {spec.name: Store(spec) for spec in form.program.stores}
+        return cls(form, problems, outputs, stores, form.program.bind(stores, outputs, problems))
+
+    def process(self, chunk: Chunk) -> None:
+        """Take all records of a chunk. Raises StreamsError, naming the offsets, for what the program raises."""
+        self.problems.chunk = chunk
+        try:
+            self.function.process(self.form.source, chunk, 0, len(chunk))
+        except LogflumeError:
+            raise
+        except Exception as error:
+            first, last = int(chunk.offsets[0]), int(chunk.offsets[-1])
+            raise StreamsError(
+                f"{self.form.subtopology}: {type(error).__name__} while processing {chunk.topic}-{chunk.partition} offsets "
+                f"{first} to {last}: {error}"
+            ) from error
+
+    def observe(self, partition: int, records: int, time_ms: int) -> None:
+        """Count records of a partition."""
+        self.records[partition] = self.records.get(partition, 0) + records
+        self.times_ms[partition] = max(self.times_ms.get(partition, -1), time_ms)
+
+    def finish(self, topic: str | None) -> Iterator[PartialRows | RangeEnd]:
+        """Yield the entries of all stores, then an end for each partition; the first one has all problems."""
+        for name, store in self.stores.items():
+            keys, values, times = store.encode_dirty()
+            if keys:
+                yield PartialRows(topic, name, keys, values, times)
+        clocks = {name: self.stores[name].stream_time_ms for name in self.form.windows}
+        problems = dict(self.problems.counts)
+        for partition, records in self.records.items():
+            yield RangeEnd(self.form.subtopology, partition, self.times_ms[partition], clocks, records, problems)
+            problems = {}
+
+
+def run_range(
+    form: RangeForm,
+    source: TopicPartition,
+    chunks: Iterator[Chunk],
+    readers: Mapping[str, RangeForm],
+    partitions: Mapping[str, int],
+) -> Iterator[OutputRows | PartialRows | RangeEnd]:
+    """Run a form over the chunks of one range, in offset order.
+
+    Args:
+        readers: Repartition node -> form of the sub-topology that reads it, run here on what would be written.
+        partitions: topic -> number of partitions.
+    """
+    name = f"{form.subtopology}.{source.partition}"
+    own = _Running.of(form, name)
+    combined = {node: _Running.of(reader, name) for node, reader in readers.items()}
+    own.observe(source.partition, 0, -1)
+    time_ms = -1
+    for chunk in chunks:
+        times = np.maximum.accumulate(np.maximum(chunk.timestamps_ms, time_ms))
+        time_ms = int(times[-1])
+        own.outputs.run = Run(Input((form.source,), source, position=0), chunk, 0, len(chunk), times)
+        own.process(chunk)
+        own.observe(source.partition, len(chunk), int(chunk.timestamps_ms.max()))
+        for node, columns in own.outputs.take().items():
+            if node in combined:
+                _combine(combined[node], form.outputs[node].topic, columns, partitions)
+                continue
+            yield output_rows(node, columns)
+    yield from own.finish(None)
+    for node, reader in combined.items():
+        yield from reader.finish(form.outputs[node].topic)
+
+
+def _combine(reader: _Running, topic: str, columns: Columns, partitions: Mapping[str, int]) -> None:
+    """Run the reader of a repartition topic on records for it; which partition they would be in matters for times only."""
+    chunk = columns.chunk()
+    chunk.topic = topic
+    chunk.partition = 0
+    reader.process(chunk)
+    targets = key_partitions(chunk, partitions[topic])
+    for partition in np.unique(targets).tolist():
+        times = chunk.timestamps_ms[targets == partition]
+        reader.observe(max(partition, 0), len(times), int(times.max()))
+
+
+@dataclass(slots=True)
+class Merging:
+    """What a task does instead of reading records: it takes what came of the ranges, in their order.
+
+    `parts`: of each range its partial entries, then its end.
+    """
+
+    form: RangeForm
+    topic: str
+    parts: Iterator[PartialRows | RangeEnd]
+
+    def run(self, task: Task, state: TaskState) -> Iterator[tuple[int, int]]:
+        """Merge everything; yields (records, entries) of each part."""
+        codecs = {spec.name: EntryCodec(spec.columns) for spec in self.form.program.stores}
+        source = task.inputs[TopicPartition(self.topic, task.partition)]
+        for part in self.parts:
+            if isinstance(part, RangeEnd):
+                for name, time_ms in part.clocks_ms.items():
+                    state.stores[name].stream_time_ms = max(state.stores[name].stream_time_ms, time_ms)
+                source.time_ms = max(source.time_ms, part.time_ms)
+                task.outputs.time_ms = max(task.outputs.time_ms, source.time_ms)
+                task.problems.counts.update(part.problems)
+                yield part.records, 0
+                continue
+            entries = [codecs[part.store].decode(value) for value in part.values if value is not None]
+            late = absorb(
+                state.stores[part.store], self.form.merges[part.store], self.form.windows.get(part.store), part.keys, entries
+            )
+            if late:
+                task.problems.counts["late"] += late
+            yield 0, len(entries)
+
+
+def absorb(store: StateStore, merge: Merge, window: TimeWindow | None, keys: list[bytes], entries: list[Entry]) -> int:
+    """Merge partial entries into a store, as the compiled program changes it; return how many of their records are late."""
+    late = 0
+    if window is not None:
+        closed = store.stream_time_ms - window.size_ms - window.grace_ms
+        late = sum(_records(entry) for key, entry in zip(keys, entries, strict=True) if window_start(key) <= closed)
+        found = [(key, entry) for key, entry in zip(keys, entries, strict=True) if window_start(key) > closed]
+        keys = [key for key, _ in found]
+        entries = [Entry(None if entry.state is None else entry.state[:-1], entry.timestamp_ms) for _, entry in found]
+    store.load(keys)
+    resident, dirty = store.resident, store.dirty
+    for key, partial in zip(keys, entries, strict=True):
+        assert partial.state is not None, "a partial entry has a state"
+        entry = resident.get(key)
+        if entry is None or entry.state is None:
+            resident[key] = partial
+            if entry is None or key not in dirty:
+                dirty[key] = None
+            continue
+        if key not in dirty:
+            dirty[key] = entry.state
+        entry.state = merge(entry.state, partial.state)
+        entry.timestamp_ms = max(entry.timestamp_ms, partial.timestamp_ms)
+    return late
+
+
+def _records(entry: Entry) -> int:
+    assert entry.state is not None, "a partial entry has a state"
+    count: int = entry.state[-1]
+    return count

@@ -1,0 +1,178 @@
+"""The one shape of rows in which everything leaves a job task, and how its parts are written into them.
+
+`seq` is the order inside a source partition: the number of the offset range above `RANGE_SHIFT`, a counter below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from logflume.log import Chunk, Headers, TopicPartition
+from logflume.log.batch.columns import key_partitions
+from logflume.streams.seams import OutputTopic
+from logflume.streams.state import Checkpoint
+
+from .partials import PartialRows, RangeEnd
+from .replay import ChangelogRows, OutputRows, TaskEnd
+
+ROWS = (
+    "kind INT, name STRING, partition INT, time_ms BIGINT, task INT, seq BIGINT, "
+    "key BINARY, value BINARY, timestamp_ms BIGINT, headers BINARY"
+)
+RANGE_SHIFT = 40
+WINDOW_START_BYTES = 8
+BATCH_RECORDS = 50_000
+
+
+class RowKind(IntEnum):
+    """What a row is.
+
+    A record of a repartition topic, of a sink topic or of a changelog, the end of a task; from an offset range, an entry of a
+    partial store, or the end of the range.
+    """
+
+    REPARTITION = 0
+    SINK = 1
+    CHANGELOG = 2
+    END = 3
+    PARTIAL = 4
+    RANGE = 5
+
+
+class RowWriter:
+    """Turns what a replay or a range puts out into Arrow batches of ROWS."""
+
+    def __init__(self, outputs: Mapping[str, OutputTopic], partitions: Mapping[str, int], task: int, *, number: int = 0) -> None:
+        self._outputs = outputs
+        self._partitions = partitions
+        self._task = task
+        self._seq = number << RANGE_SHIFT
+
+    def rows(self, part: OutputRows | ChangelogRows | TaskEnd | PartialRows | RangeEnd) -> Iterator[Any]:
+        """Yield the batches of one part."""
+        match part:
+            case OutputRows():
+                out = self._outputs[part.node]
+                kind = RowKind.REPARTITION if out.is_repartition else RowKind.SINK
+                targets = target_partitions(out, part.keys, self._partitions[out.topic])
+                headers = [pack_headers(each) for each in part.headers] if part.headers else None
+                yield from self._batches(
+                    kind, out.topic, targets, part.times_ms, part.keys, part.values, part.timestamps_ms, headers
+                )
+            case ChangelogRows():
+                targets = [self._task] * len(part.keys)
+                yield from self._batches(
+                    RowKind.CHANGELOG, part.store, targets, None, part.keys, part.values, part.timestamps_ms, None
+                )
+            case PartialRows():
+                targets = [self._task] * len(part) if part.topic is None else self._targets(part.topic, part.keys)
+                yield from self._batches(
+                    RowKind.PARTIAL, part.store, targets, None, part.keys, part.values, part.timestamps_ms, None
+                )
+            case RangeEnd():
+                target, end = [part.partition], msgspec.msgpack.encode(part)
+                yield from self._batches(RowKind.RANGE, part.subtopology, target, None, [None], [end], [0], None)
+            case TaskEnd():
+                yield from self._batches(RowKind.END, "", [self._task], None, [None], [encode_end(part)], [0], None)
+
+    def _targets(self, topic: str, keys: list[bytes]) -> list[int]:
+        return target_partitions(OutputTopic(topic), keys, self._partitions[topic])
+
+    def _batches(
+        self,
+        kind: RowKind,
+        name: str,
+        targets: list[int],
+        times_ms: list[int] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: list[int],
+        headers: list[bytes | None] | None,
+    ) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for at in range(0, len(values), BATCH_RECORDS):
+            stop = min(at + BATCH_RECORDS, len(values))
+            count = stop - at
+            seq = np.arange(self._seq, self._seq + count, dtype=np.int64)
+            self._seq += count
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([int(kind)] * count, pa.int32()),
+                    pa.array([name] * count, pa.string()),
+                    pa.array(targets[at:stop], pa.int32()),
+                    pa.array(times_ms[at:stop] if times_ms else [0] * count, pa.int64()),
+                    pa.array([self._task] * count, pa.int32()),
+                    pa.array(seq, pa.int64()),
+                    pa.array(keys[at:stop], pa.binary()),
+                    pa.array(values[at:stop], pa.binary()),
+                    pa.array(timestamps_ms[at:stop], pa.int64()),
+                    pa.array(headers[at:stop] if headers else [None] * count, pa.binary()),
+                ],
+                names=["kind", "name", "partition", "time_ms", "task", "seq", "key", "value", "timestamp_ms", "headers"],
+            )
+
+
+def target_partitions(out: OutputTopic, keys: Sequence[bytes | None], count: int) -> list[int]:
+    """Return the partition of each record: murmur2 of the key (of the inner key for windows); null keys by their order."""
+    inner = [None if key is None else key[:-WINDOW_START_BYTES] for key in keys] if out.is_windowed else keys
+    chunk = Chunk.from_columns(out.topic, inner, [None] * len(inner), [0] * len(inner))
+    targets: list[int] = key_partitions(chunk, count).tolist()
+    return [i % count if target < 0 else target for i, target in enumerate(targets)]
+
+
+class _End(msgspec.Struct, array_like=True):
+    inputs: list[tuple[str, int, int, int]]
+    stores: dict[str, int]
+    records: int
+    problems: dict[str, int]
+
+
+def encode_end(end: TaskEnd) -> bytes:
+    """Return a task's end as bytes."""
+    times = end.checkpoint.input_times_ms
+    inputs = [(tp.topic, tp.partition, offset, times.get(tp, -1)) for tp, offset in end.checkpoint.inputs.items()]
+    return msgspec.msgpack.encode(_End(inputs, end.checkpoint.store_times_ms, end.records, dict(end.problems)))
+
+
+def decode_end(data: bytes) -> TaskEnd:
+    """Return a task's end from bytes."""
+    raw = msgspec.msgpack.decode(data, type=_End)
+    checkpoint = Checkpoint(
+        {TopicPartition(topic, partition): offset for topic, partition, offset, _ in raw.inputs},
+        {TopicPartition(topic, partition): time_ms for topic, partition, _, time_ms in raw.inputs},
+        {},
+        raw.stores,
+    )
+    return TaskEnd(checkpoint, raw.records, raw.problems)
+
+
+def parts_of(batch: Any) -> Iterator[PartialRows | RangeEnd]:
+    """Yield what rows of ranges stand for, in their order."""
+    kinds, names = batch.column("kind").to_pylist(), batch.column("name").to_pylist()
+    at = 0
+    for (kind, name), run in groupby(zip(kinds, names, strict=True)):
+        count = sum(1 for _ in run)
+        part = batch.slice(at, count)
+        at += count
+        values = part.column("value").to_pylist()
+        if kind == RowKind.RANGE:
+            yield from (msgspec.msgpack.decode(value, type=RangeEnd) for value in values)
+        else:
+            yield PartialRows(None, name, part.column("key").to_pylist(), values, part.column("timestamp_ms").to_pylist())
+
+
+def pack_headers(headers: Headers) -> bytes | None:
+    """Return headers as bytes, None for none."""
+    return msgspec.msgpack.encode(headers) if headers else None
+
+
+def unpack_headers(blob: bytes | None) -> Headers:
+    """Return headers from `pack_headers`."""
+    return msgspec.msgpack.decode(blob, type=Headers) if blob else ()

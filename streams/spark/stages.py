@@ -1,0 +1,115 @@
+"""A step as stages: what is mapped over which rows, in which order. Runners carry them out, on Spark or in this process.
+
+Each sub-topology is one of
+- ranges, then a merge: many offset ranges of a partition at a time, then a task per partition that merges what came of them;
+- merged only: its repartition topic is combined where it would be written (`forms.Forms.combined`);
+- a replay: one task per partition that takes record after record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from logflume.streams.runtime.task import task_name
+from logflume.streams.seams import Plan, SubTopology
+
+from .forms import Forms, RangeForm, forms_of
+from .partials import RangeEnd
+from .ranges import OffsetRange, split
+from .rows import RowKind
+from .steps import RangeRunner, StepPlan, TaskRunner, in_order, repartition_inputs
+
+Rows = tuple[RowKind, str]
+"""Rows of one kind and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pass.
+
+    Attributes:
+        work: mapped over Arrow batches; pickles.
+        count: without `takes`, it is given the numbers 0..count-1 in column `partition`, each once, those of a batch in order;
+            else the number of partitions that what it takes is spread over by column `partition`.
+        takes: rows of earlier stages.
+        order: by which those of one partition are sorted.
+        gives: rows that later stages take.
+        ranges: (source partition, number of the range) of all ranges, where the time of rows for repartition topics is that in
+            the range alone.
+    """
+
+    subtopology: str
+    work: RangeRunner | TaskRunner
+    count: int
+    takes: tuple[Rows, ...] = ()
+    order: tuple[str, ...] = ()
+    gives: tuple[Rows, ...] = ()
+    is_ranged: bool = False
+
+
+_BY_TIME = ("partition", "name", "time_ms", "task", "seq")
+_BY_RANGE = ("partition", "task", "seq")
+
+
+def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None) -> list[Stage]:
+    """Return the stages of a step in the order in which they run; `records_per_range` None: replays only."""
+    forms = forms_of(plan) if records_per_range else Forms({}, {})
+    stages: list[Stage] = []
+    for sub in in_order(plan):
+        count = max(step.partitions[topic] for topic in sub.program.sources.values())
+        repartition = repartition_inputs(sub, plan)
+        written = tuple((RowKind.REPARTITION, out.topic) for out in sub.outputs.values() if out.is_repartition)
+        form = forms.by_name.get(sub.name)
+        merged = form or forms.combined_readers.get(sub.name)
+        if form is not None and records_per_range is not None:
+            stages.append(_range_stage(step, sub, form, forms, count, records_per_range))
+        if merged is not None:
+            work = TaskRunner(step, sub.name, is_merging=True)
+            stages.append(Stage(sub.name, work, count, _parts(merged), _BY_RANGE, written))
+        else:
+            takes = tuple((RowKind.REPARTITION, topic) for topic in repartition)
+            stages.append(Stage(sub.name, TaskRunner(step, sub.name, repartition), count, takes, _BY_TIME, written))
+    return stages
+
+
+def _range_stage(step: StepPlan, sub: SubTopology, form: RangeForm, forms: Forms, count: int, records: int) -> Stage:
+    ranges = ranges_of(step, sub.program.sources[form.source], count, records)
+    topics = {out.topic for out in form.outputs.values() if out.is_repartition}
+    gives = [*_parts(form), *((RowKind.REPARTITION, topic) for topic in topics - forms.combined.keys())]
+    for topic in topics & forms.combined.keys():
+        gives += _parts(forms.combined[topic])
+    return Stage(sub.name, RangeRunner(step, sub.name, ranges), len(ranges), gives=tuple(gives), is_ranged=True)
+
+
+def _parts(form: RangeForm) -> tuple[Rows, ...]:
+    return (*((RowKind.PARTIAL, store) for store in form.merges), (RowKind.RANGE, form.subtopology))
+
+
+def ranges_of(step: StepPlan, topic: str, count: int, records: int) -> tuple[tuple[int, OffsetRange], ...]:
+    """Return the ranges of a topic with their numbers in their partition; an empty partition has one, empty, for its end."""
+    found: list[tuple[int, OffsetRange]] = []
+    for partition in range(count):
+        wholes = [whole for tp, whole in step.ranges.items() if (tp.topic, tp.partition) == (topic, partition)]
+        for whole in wholes or [OffsetRange(topic, partition, 0, 0)]:
+            found += enumerate(split(whole, records) or [whole])
+    return tuple(found)
+
+
+def times_before(
+    step: StepPlan, plan: Plan, stage: Stage, ends: Iterable[tuple[int, int, RangeEnd]]
+) -> Mapping[tuple[int, int], int]:
+    """Return (source partition, number of the range) -> the largest timestamp before that range, -1 for none.
+
+    `ends`: source partition, number and end of each range of a stage.
+    """
+    sub = next(each for each in plan.subtopologies if each.name == stage.subtopology)
+    before: dict[tuple[int, int], int] = {}
+    times: dict[int, int] = {}
+    for partition, number, end in sorted(ends, key=lambda each: each[:2]):
+        if partition not in times:
+            start = step.starts.get(task_name(sub, partition))
+            times[partition] = max(start.input_times_ms.values(), default=-1) if start else -1
+        before[partition, number] = times[partition]
+        times[partition] = max(times[partition], end.time_ms)
+    return before

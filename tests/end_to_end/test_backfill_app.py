@@ -1,0 +1,42 @@
+"""`logflume backfill app.py`, as README shows it: the history of a Python application, then the application itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+from ._command import LOGFLUME, run, serving
+from ._delays import DELAYS, flight, flights_counted, load, send, wait_for
+
+
+def test_an_application_goes_on_where_its_backfill_ended(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--workers", "0") as (address, _):
+        load(address)
+        planned = json.loads(run("backfill", str(DELAYS), "--dry-run", "--json", "--bootstrap", address).stdout)
+        assert planned["application"] == "delays"
+        assert planned["results"] == ["delays"]
+        assert sum(each["cut"] for each in planned["cut"] if each["topic"] == "flights") == 60
+        assert "delays" not in run("topic", "list", "--bootstrap", address).stdout, "a dry run changes nothing"
+        done = run("backfill", str(DELAYS), "--engine", "local", "--bootstrap", address)
+        assert f"logflume run {DELAYS} goes on at the cut" in done.stdout
+        assert flights_counted(address) == {"United": 15, "Delta": 15}
+        again = run("backfill", str(DELAYS), "--engine", "local", "--bootstrap", address, code=1)
+        assert "has begun already" in again.stderr
+        send(address, "flights", [flight(61), flight(63)])
+        command = [*LOGFLUME, "run", str(DELAYS), "--bootstrap", address, "--state-dir", str(tmp_path / "state")]
+        live = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(address, {"United": 16, "Delta": 16})
+            live.send_signal(signal.SIGINT)
+            assert live.wait(60) == 0
+        finally:
+            live.kill()
+            live.wait()
+
+
+def test_a_file_that_runs_no_application_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("import logflume\n")
+    done = run("backfill", str(tmp_path / "empty.py"), "--data", str(tmp_path / "data"), code=1)
+    assert "runs 0 applications; expected one app.run()" in done.stderr

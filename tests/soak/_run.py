@@ -1,0 +1,178 @@
+"""One soak: a broker process that is killed again and again, workers, and at the end a look at everything."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from logflume.log import Log, connect
+from logflume.log.storage import OsDisk
+from logflume.log.storage.verify import verify_log
+
+from ..log._server_process import ServerProcess
+from ._checker import Anomaly, check, summary
+from ._clients import ConfluentReader, ConfluentWriter, OwnReader, OwnWriter, Reader, Writer
+from ._history import At, Copy, History, Records, by_partition
+from ._workers import AssignedReader, Copier, EndWatcher, GroupReader, PlainProducer, TransactionProducer, Worker
+
+PARTITIONS = 3
+PLAIN = [At("plain", index) for index in range(PARTITIONS)]
+TXN = [At("txn", index) for index in range(PARTITIONS)]
+COPIES = [Copy("copier-own", "plain", "copy-own"), Copy("copier-confluent", "plain", "copy-confluent")]
+BROKER_CONFIGS = (
+    "log.segment.bytes=400000",
+    "log.flush.offset.checkpoint.interval.ms=1500",
+    "group.min.session.timeout.ms=1000",
+)
+"""Segments and checkpoints come often, so that kills hit rolling and checkpointing too."""
+JOIN_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came out of a soak."""
+
+    history: History
+    anomalies: list[Anomaly]
+    counts: dict[str, int]
+    recovery_s: list[float]
+    """How long each start after a kill took."""
+
+
+def soak(
+    data_dir: Path,
+    *,
+    seconds: float,
+    seed: int = 1,
+    pause_s: float = 0.02,
+    kill_every_s: tuple[float, float] = (1.0, 5.0),
+    say: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Run for so many seconds, then check. Raises AssertionError if a worker fails or nothing gets on."""
+    rng = random.Random(seed)
+    server = ServerProcess(str(data_dir), BROKER_CONFIGS)
+    history = History(copies=COPIES)
+    with connect(server.address) as log:
+        admin = log.admin()
+        for topic in ("plain", "txn", *(copy.target for copy in COPIES)):
+            admin.create_topic(topic, partitions=PARTITIONS)
+        workers = _workers(log, server.address, pause_s)
+        for worker in workers:
+            worker.start()
+        recovery_s = _kill_again_and_again(server, workers, rng, seconds, kill_every_s, say)
+        history.kills = len(recovery_s)
+        for worker in workers:
+            worker.stopping.set()
+        for worker in workers:
+            assert worker.join(JOIN_TIMEOUT_S), f"{worker.name} does not end"
+            assert worker.fault is None, f"{worker.name} failed: {worker.fault!r}"
+            assert worker.progress, f"{worker.name} got nowhere"
+            history.lists[worker.name] = worker.events
+        say("reading everything")
+        _end_open_transactions(log, server.address)
+        _look(log, server.address, history)
+    assert server.stop() == 0
+    anomalies = [*check(history), *_damage(data_dir)]
+    return Result(history, anomalies, summary(history), recovery_s)
+
+
+def _workers(log: Log, address: str, pause_s: float) -> list[Worker]:
+    def own_writer(transactional_id: str | None) -> Writer:
+        return OwnWriter(log, transactional_id)
+
+    def confluent_writer(transactional_id: str | None) -> Writer:
+        return ConfluentWriter(address, transactional_id)
+
+    def own_reader(group: str | None, read_committed: bool) -> Reader:
+        return OwnReader(log, group=group, read_committed=read_committed)
+
+    def confluent_reader(group: str | None, read_committed: bool) -> Reader:
+        return ConfluentReader(address, group=group, read_committed=read_committed)
+
+    workers: list[Worker] = [EndWatcher("ends", [*PLAIN, *TXN], log, pause_s=0.1)]
+    for kind, write, read in (("own", own_writer, own_reader), ("confluent", confluent_writer, confluent_reader)):
+        workers += [
+            PlainProducer(f"plain-{kind}", PLAIN, write, pause_s=pause_s),
+            TransactionProducer(f"txn-{kind}", TXN, write, pause_s=pause_s),
+            Copier(f"copier-{kind}", PLAIN, f"copy-{kind}", write, read, pause_s=pause_s),
+            AssignedReader(f"committed-{kind}", TXN, read, read_committed=True, pause_s=pause_s),
+            AssignedReader(f"uncommitted-{kind}", TXN, read, read_committed=False, pause_s=pause_s),
+            GroupReader(f"group-{kind}", PLAIN, read, pause_s=pause_s),
+        ]
+    return workers
+
+
+def _kill_again_and_again(
+    server: ServerProcess,
+    workers: Sequence[Worker],
+    rng: random.Random,
+    seconds: float,
+    kill_every_s: tuple[float, float],
+    say: Callable[[str], None],
+) -> list[float]:
+    end_s = time.monotonic() + seconds
+    said_s = time.monotonic()
+    recovery_s: list[float] = []
+    while time.monotonic() < end_s:
+        time.sleep(rng.uniform(*kill_every_s))
+        server.kill()
+        began_s = time.monotonic()
+        server.start()
+        recovery_s.append(time.monotonic() - began_s)
+        for worker in workers:
+            assert worker.fault is None, f"{worker.name} failed: {worker.fault!r}"
+        if time.monotonic() - said_s > 30:
+            said_s = time.monotonic()
+            left_s = max(0.0, end_s - said_s)
+            say(f"{len(recovery_s)} kills, {sum(len(worker.events) for worker in workers)} events, {left_s:.0f} s left")
+    return recovery_s
+
+
+def _end_open_transactions(log: Log, address: str) -> None:
+    """Let new producers of the same ids end what the last ones left open."""
+    for kind in ("own", "confluent"):
+        for name in (f"txn-{kind}", f"copier-{kind}"):
+            (OwnWriter(log, name) if kind == "own" else ConfluentWriter(address, name)).close()
+
+
+def _look(log: Log, address: str, history: History) -> None:
+    """Read everything, with two clients, which must see the same."""
+    partitions = [*PLAIN, *TXN, *(At(copy.target, index) for copy in COPIES for index in range(PARTITIONS))]
+    for read_committed in (True, False):
+        own = _read_all(OwnReader(log, read_committed=read_committed), partitions)
+        other = _read_all(ConfluentReader(address, read_committed=read_committed), partitions)
+        assert own == other, "logflume's consumer and confluent-kafka's read different records"
+        if read_committed:
+            history.committed = own
+        else:
+            history.uncommitted = own
+    for copy in history.copies:
+        for tp, at in log.admin().group_offsets(copy.group, is_stable=True).items():
+            history.group_offsets[copy.group, At(tp.topic, tp.partition)] = at.offset
+
+
+def _read_all(reader: Reader, partitions: Sequence[At]) -> Records:
+    """Read each partition from its begin until nothing is left; markers and aborted records have offsets but are not given."""
+    reader.assign(dict.fromkeys(partitions, 0))
+    found: list[tuple[At, int, str]] = []
+    quiet = 0
+    while quiet < 8:
+        records = reader.poll()
+        found += records
+        quiet = 0 if records else quiet + 1
+    reader.close()
+    return by_partition(found)
+
+
+def _damage(data_dir: Path) -> list[Anomaly]:
+    disk = OsDisk()
+    directories = [path for path in data_dir.iterdir() if path.is_dir() and any(path.glob("*.log"))]
+    assert len(directories) >= 4 * PARTITIONS
+    return [
+        Anomaly("damaged-file", f"{damage.path} at {damage.position}: {damage.cause}")
+        for path in directories
+        for damage in verify_log(str(path), disk=disk)
+    ]

@@ -1,0 +1,20 @@
+"""Twenty seconds of the soak that `make soak` runs for ten minutes."""
+
+from pathlib import Path
+
+import pytest
+
+from ._run import soak
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_doubled_or_torn_while_the_broker_is_killed(tmp_path: Path) -> None:
+    result = soak(tmp_path / "data", seconds=12, seed=3, kill_every_s=(1.0, 3.0))
+    assert result.anomalies == []
+    counts = result.counts
+    assert counts["kills"] >= 3
+    assert min(counts["records acknowledged"], counts["records polled"], counts["records copied exactly once"]) > 50
+    assert (
+        min(counts["transactions committed"], counts["transactions aborted"], counts["offset commits"], counts["ends seen"]) > 5
+    )

@@ -1,0 +1,198 @@
+"""Offset ranges computed on their own and merged equal one pass over all records, whatever the ranges. Without Spark."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from collections.abc import Iterator
+from itertools import count, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logflume.log import Chunk, Log, TopicPartition, connect
+from logflume.streams.runtime.topics import prepare_topics
+from logflume.streams.seams import Plan
+from logflume.streams.spark.backfill import plan_backfill
+from logflume.streams.spark.forms import RangeForm, forms_of
+from logflume.streams.spark.local import LocalRunner
+from logflume.streams.spark.partials import Merging, PartialRows, RangeEnd, run_range
+from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, Work
+from logflume.streams.spark.rows import RowKind
+from logflume.streams.spark.steps import StepPlan
+from logflume.streams.state.windows import SegmentLayout, window_start
+
+from ._range_apps import EXACT, KINDS, loader, make_plan
+
+PARTITIONS = 2
+SALES = TopicPartition("sales", 0)
+Sent = tuple[int, bytes | None, bytes | None, int]
+
+
+def make_sales(seed: int, length: int) -> list[Sent]:
+    """Return sales in about the order of time: some late, some out of order, some without key or value, some broken."""
+    rng = random.Random(seed)
+    now_ms, jump_ms = 0, rng.choice([100, 10_000, 60_000])
+    records: list[Sent] = []
+    for _ in range(length):
+        now_ms += rng.randrange(jump_ms)
+        back_ms = rng.randrange(4 * jump_ms) if rng.random() < 0.5 else 0
+        amount = rng.choice([None, 2**63 - 1, 13, *(rng.randrange(-100, 100) for _ in range(6))])
+        price = rng.choice([None, -0.0, 0.0, rng.uniform(-10, 10)])
+        sale = json.dumps({"shop": "s", "item": rng.choice(["a", "b", "ü", None]), "amount": amount, "price": price}).encode()
+        value = rng.choice([b"{broken", None, sale]) if rng.random() < 0.1 else sale
+        key = None if rng.random() < 0.05 else rng.choice([b"x", b"y", b"z"])
+        records.append((max(now_ms - back_ms, 0), key, value, rng.randrange(PARTITIONS)))
+    return records
+
+
+records_of = st.builds(make_sales, st.integers(0, 2**32), st.integers(0, 80))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    with connect(str(tmp_path_factory.mktemp("ranges") / "log")) as opened:
+        yield opened
+
+
+class Computed:
+    """What a step puts out, in a form to compare: the newest result and changelog record of each key, and the ends."""
+
+    def __init__(self, step: StepPlan, plan: Plan, records_per_range: int | None) -> None:
+        self.newest: dict[tuple[int, str, int, bytes], tuple[Any, ...]] = {}
+        self.streamed: dict[tuple[str, int, int], list[Any]] = {}
+        result = LocalRunner(records_per_range).run(step, plan, lambda _: None)
+        for table in result.tables():
+            for row in table.to_pylist():
+                kept = (row["value"], row["timestamp_ms"], row["headers"])
+                if row["key"] is None:
+                    continue  # goes to any partition
+                self.newest[row["kind"], row["name"], row["partition"], row["key"]] = kept
+                if row["kind"] == RowKind.SINK:
+                    self.streamed.setdefault((row["name"], row["partition"], row["task"]), []).append((row["key"], *kept))
+        self.ends = {tuple(end.checkpoint.inputs): end for end in result.ends}
+
+    def problems(self) -> dict[str, int]:
+        """Return how many records were left out by reason."""
+        total: dict[str, int] = {}
+        for end in self.ends.values():
+            for reason, number in end.problems.items():
+                total[reason] = total.get(reason, 0) + number
+        return total
+
+
+def without_problems(end: TaskEnd) -> tuple[Any, ...]:
+    """Return an end but for what was left out, which a combined topic counts in another partition."""
+    return end.checkpoint.inputs, end.checkpoint.input_times_ms, end.checkpoint.store_times_ms, end.records
+
+
+_numbers = count()
+
+
+@settings(max_examples=30, deadline=None)
+@given(kind=st.sampled_from(KINDS), records=records_of, size=st.integers(1, 20))
+def test_a_step_by_ranges_equals_one_pass(log: Log, kind: str, records: list[Sent], size: int) -> None:
+    name = f"app{next(_numbers)}"
+    topic = f"{name}-sales"
+    log.admin().create_topic(topic, partitions=PARTITIONS)
+    producer = log.producer()
+    for time_ms, key, value, partition in records:
+        producer.send(topic, value, key=key, timestamp_ms=time_ms, partition=partition)
+    producer.flush()
+    producer.close()
+    plan = make_plan(name, kind, topic)
+    ranges = plan_backfill(loader(name, kind, topic), log.where).ranges
+    partitions = prepare_topics(plan, log.admin()).partitions
+    with TemporaryDirectory() as one, TemporaryDirectory() as many:
+        whole = Computed(StepPlan(loader(name, kind, topic), log.where, ranges, partitions, {}, one), plan, None)
+        ranged = Computed(StepPlan(loader(name, kind, topic), log.where, ranges, partitions, {}, many), plan, size)
+    assert ranged.newest == whole.newest
+    assert ranged.problems() == whole.problems()
+    assert {k: without_problems(v) for k, v in ranged.ends.items()} == {k: without_problems(v) for k, v in whole.ends.items()}
+    if kind == "plain":
+        items = {at: rows for at, rows in whole.streamed.items() if at[0].endswith("-items")}
+        assert {at: rows for at, rows in ranged.streamed.items() if at[0].endswith("-items")} == items
+
+
+@functools.cache
+def compiled(kind: str) -> tuple[Plan, RangeForm]:
+    """Return the plan of a topology with one sub-topology, and its form."""
+    plan = make_plan("app", kind)
+    return plan, forms_of(plan).by_name["sales"]
+
+
+def chunk_of(records: list[Sent], start: int, stop: int) -> Chunk:
+    """Return records start..stop as read from the log."""
+    part = records[start:stop]
+    chunk = Chunk.from_columns("sales", [k for _, k, _, _ in part], [v for _, _, v, _ in part], [t for t, _, _, _ in part])
+    chunk.partition = 0
+    chunk.offsets = chunk.offsets + start
+    chunk.next_offset = start + len(part)
+    return chunk
+
+
+def replayed(plan: Plan, state_dir: Path, chunks: Iterator[Chunk], end: int, work: Work | None = None) -> list[Any]:
+    """Return what a task puts out: newest results, changelog records and the end."""
+    inputs = [ReplayInput(SALES, chunks, end)]
+    newest: dict[bytes | None, Any] = {}
+    changed: dict[bytes, Any] = {}
+    last = None
+    for part in Replay(plan.subtopologies[0], 0, inputs, "app", state_dir, flush_records=5, work=work):
+        match part:
+            case OutputRows() if part.node == "app-out":
+                newest.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
+            case ChangelogRows():
+                changed.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
+            case TaskEnd():
+                last = part
+    return [newest, changed, last]
+
+
+def expired(plan: Plan, keys: set[bytes], end: TaskEnd) -> bool:
+    """Return whether all keys are of windows that have expired: whether those are still stored depends on the task commits."""
+    window = plan.subtopologies[0].program.stores[0].window
+    (time_ms,) = end.checkpoint.store_times_ms.values()
+    return window is not None and all(window_start(key) < SegmentLayout(window).oldest_alive(time_ms) for key in keys)
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@settings(max_examples=100, deadline=None)
+@given(records=records_of, cuts=st.sets(st.integers(0, 80), max_size=8))
+def test_ranges_merged_equal_one_pass(kind: str, records: list[Sent], cuts: set[int]) -> None:
+    plan, form = compiled(kind)
+    edges = sorted({0, len(records), *(cut for cut in cuts if cut < len(records))})
+    parts: list[PartialRows | RangeEnd] = []
+    for start, stop in pairwise(edges):
+        found = run_range(form, SALES, iter([chunk_of(records, start, stop)]), {}, {})
+        parts += [part for part in found if not isinstance(part, OutputRows)]
+    with TemporaryDirectory() as root:
+        whole = replayed(plan, Path(root, "whole"), iter([chunk_of(records, 0, len(records))] if records else []), len(records))
+        merging = Merging(form, "sales", iter(parts))
+        merged = replayed(plan, Path(root, "merged"), iter(()), len(records), merging.run)
+    assert merged[0] == whole[0]
+    both = merged[1].keys() & whole[1].keys()
+    assert {key: merged[1][key] for key in both} == {key: whole[1][key] for key in both}
+    assert merged[1].keys() == whole[1].keys() or expired(plan, merged[1].keys() ^ whole[1].keys(), whole[2])
+    assert merged[2] == whole[2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranged", "combined"),
+    [
+        ("windowed", ["sales"], []),
+        ("hopping", ["sales"], []),
+        ("plain", ["sales"], []),
+        ("floats", [], []),
+        ("rekeyed", ["sales"], ["app-sales-by-item-repartition"]),
+        ("rekeyed-windowed", ["sales"], []),
+        ("two-repartitions", ["sales"], []),
+    ],
+)
+def test_what_can_be_computed_by_ranges(kind: str, ranged: list[str], combined: list[str]) -> None:
+    forms = forms_of(make_plan("app", kind))
+    assert (list(forms.by_name), list(forms.combined)) == (ranged, combined)
