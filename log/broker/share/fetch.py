@@ -19,14 +19,13 @@ from ..seams import Reply, RequestContext, Timer
 from .acknowledgements import acks_by_partition, has_acks
 from .config import EARLIEST, LATEST, READ_COMMITTED, GroupSettings, ShareConfig, duration_ms
 from .in_flight import Acquired, Want
-from .membership import ShareGroups
+from .membership import MAX_MEMBER_ID_CHARS, ShareGroups
 from .partitions import SharePartitions
 from .reading import LogBatches, read_batches
 from .sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, SessionRefused, ShareSessions, TopicPartitionId
 from .share_partition import AckResult, SharePartition
 from .state_records import ShareKey
 
-MAX_MEMBER_ID_CHARS = 36
 MAX_LIMIT_WAIT_MS = 30_000
 MAX_ROUNDS = 16
 """How often one try reads on when all it read was hidden; then others have their turn first."""
