@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import uuid
 from collections.abc import Iterable, Mapping
 
@@ -16,6 +17,8 @@ from .metadata import address
 from .seams import Handler, RequestContext
 from .share import ShareService
 from .transactions import TransactionConfig, TransactionCoordinator
+
+MAX_REMEMBERED_SETTINGS = 100_000
 
 
 class Coordinators:
@@ -90,16 +93,39 @@ class Coordinators:
 
 
 class GroupSettingsOf:
-    """The settings of single groups, as they are in the broker's configs at the moment."""
+    """The settings of single groups, as they are in the broker's configs at the moment.
+
+    They are remembered until configs change, as a share group asks for some with every fetch.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._texts: dict[tuple[str, str], str] = {}
+        self._seen: tuple[object, ...] = ()
 
     def number(self, name: str, group_id: str) -> int:
-        return self._core.config.group_number(name, self._core.group_configs(group_id))
+        self._forget_old()
+        found = self._numbers.get((name, group_id))
+        if found is None:
+            found = self._numbers[name, group_id] = self._core.config.group_number(name, self._core.group_configs(group_id))
+        return found
 
     def text(self, name: str, group_id: str) -> str:
-        return self._core.config.lookup_group(name, self._core.group_configs(group_id)).value or ""
+        self._forget_old()
+        found = self._texts.get((name, group_id))
+        if found is None:
+            value = self._core.config.lookup_group(name, self._core.group_configs(group_id)).value
+            found = self._texts[name, group_id] = value or ""
+        return found
+
+    def _forget_old(self) -> None:
+        """Forget everything if configs changed: the cluster's state then has other dictionaries."""
+        cluster = self._core.cluster
+        configs = (cluster.group_configs, cluster.broker_configs, cluster.cluster_configs)
+        is_same = len(configs) == len(self._seen) and all(map(operator.is_, configs, self._seen))
+        if not is_same or len(self._numbers) + len(self._texts) > MAX_REMEMBERED_SETTINGS:
+            self._numbers, self._texts, self._seen = {}, {}, configs
 
 
 class _Topics:
