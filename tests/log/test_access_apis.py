@@ -30,6 +30,14 @@ OPEN_SHARE_SESSION = {
     "forgotten_topics_data": [],
     "max_records": 1,
 }
+NO_TASKS = dict.fromkeys(("active_tasks", "standby_tasks", "warmup_tasks", "task_offsets", "task_end_offsets", "client_tags"))
+ONE_SOURCE = {
+    "source_topic_regex": [],
+    "state_changelog_topics": [],
+    "repartition_sink_topics": [],
+    "repartition_source_topics": [],
+    "copartition_groups": [],
+}
 DRY_TOPIC = {"validate_only": True, "topics": {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}}
 REFUSALS = {resource.refusal for resource in SUPPORTED}
 TOPIC, GROUP, TXN, CLUSTER = Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID, Resource.CLUSTER
@@ -158,7 +166,12 @@ CASES = [
     case("DescribeShareGroupOffsets", (OP.DESCRIBE, GROUP), (OP.DESCRIBE, TOPIC)),
     case("AlterShareGroupOffsets", (OP.READ, GROUP), (OP.READ, TOPIC)),
     case("DeleteShareGroupOffsets", (OP.DELETE, GROUP), (OP.READ, TOPIC), prepared=(("AlterShareGroupOffsets", {}),)),
-    case("StreamsGroupHeartbeat", (OP.READ, GROUP), (OP.DESCRIBE, TOPIC)),
+    case(
+        "StreamsGroupHeartbeat",
+        (OP.READ, GROUP),
+        (OP.DESCRIBE, TOPIC),
+        fields={"topology": {"subtopologies": ONE_SOURCE}} | NO_TASKS,
+    ),
     case("StreamsGroupDescribe", (OP.DESCRIBE, GROUP)),
     *(
         case(api, (operation, CLUSTER))
@@ -276,9 +289,10 @@ class Filler:
         if each.name in fields and not isinstance(given, dict):
             setattr(made, each.name, given)
         elif each.type_name in self._table.structs:
-            if each.is_array:
+            if each.is_array or given is not None:
                 cls = getattr(self._top, each.type_name)
-                setattr(made, each.name, [self._struct(self._table.structs[each.type_name], cls, given or {})])
+                value = self._struct(self._table.structs[each.type_name], cls, given or {})
+                setattr(made, each.name, [value] if each.is_array else value)
         else:
             value = self._value(struct, each)
             if value is not None:
