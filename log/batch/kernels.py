@@ -27,6 +27,9 @@ ERRORS = (
 )
 """Texts of the error numbers that `decode_sections` returns."""
 
+MIN_RECORD_BYTES = 7
+"""Length, attributes, time, offset, key length, value length and header count, of one byte each."""
+
 _EARLY, _LENGTH, _DELTA, _TIMESTAMP, _SIZE, _HEADERS, _TRAILING = range(1, 8)
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
@@ -194,6 +197,45 @@ def decode_sections(
         if at != section_end:
             return row, _TRAILING, section, count
     return row, 0, 0, 0
+
+
+@njit(
+    types.UniTuple(_I64, 2)(_BYTES, _OUT_I64S, _OUT_I64S, _OUT_I64S, _OUT_I64S, _OUT_I32S, types.Array(types.boolean, 1, "C")),
+    cache=True,
+    nogil=True,
+)
+def scan_keys(
+    data: Any, deltas: Any, starts: Any, ends: Any, key_starts: Any, key_sizes: Any, is_tombstone: Any
+) -> tuple[int, int]:
+    """Find the key of each record and where the record lies; the columns hold one row a record, `data` exactly those records.
+
+    Returns (error number or 0, record of the error).
+    """
+    at = _I64(0)
+    address = _I64(data.ctypes.data)
+    data_end = _I64(data.shape[0])
+    for row in range(deltas.shape[0]):
+        starts[row] = at
+        size, at = _varint(address, at, data_end)
+        if at < 0:
+            return _EARLY, row
+        if size < 6 or size > data_end - at:
+            return _LENGTH, row
+        end = at + size
+        _, at = _varlong(address, at + 1, end)
+        if at < 0:
+            return _EARLY, row
+        deltas[row], at = _varint(address, at, end)
+        if at < 0:
+            return _EARLY, row
+        key_sizes[row], key_starts[row] = _sized(address, at, end)
+        at = key_starts[row] + max(key_sizes[row], 0)
+        if key_starts[row] < 0 or at >= end:
+            return _SIZE, row
+        is_tombstone[row] = load_byte(address, at) == 1
+        ends[row] = end
+        at = end
+    return (0, 0) if at == data_end else (_TRAILING, deltas.shape[0])
 
 
 @njit(inline="always")

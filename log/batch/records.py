@@ -154,45 +154,6 @@ def decode_spans(data: bytes, header: BatchHeader) -> list[RecordSpan]:
     return spans
 
 
-KeySpan = tuple[bytes | None, int, bool, int, int]
-"""Of one record: its key, its offset delta, whether its value is null, and where it begins and ends in the section."""
-
-
-def scan_keys(data: bytes, count: int) -> list[KeySpan]:
-    """Return what compaction has to know of each record of an uncompressed section; flat, for it is done for every record.
-
-    Raises:
-        CorruptBatch: the records do not hold together as far as it looks.
-    """
-    spans: list[KeySpan] = []
-    position = 0
-    try:
-        for _ in range(count):
-            start = position
-            size, position = read_varint(data, position)
-            end = position + size
-            position += 1
-            while data[position] > 0x7F:
-                position += 1
-            delta, position = read_varint(data, position + 1)
-            byte = data[position]
-            if byte < 0x80:
-                key_size, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                key_size, position = read_varint(data, position)
-            key = data[position : position + key_size] if key_size >= 0 else None
-            position += max(key_size, 0)
-            if size < 0 or position >= end or end > len(data):
-                raise CorruptBatch(f"record {len(spans)}: its length or that of its key does not fit")
-            spans.append((key, delta, data[position] == _NULL, start, end))
-            position = end
-    except IndexError:
-        raise CorruptBatch("the records end early") from None
-    if position != len(data):
-        raise CorruptBatch(f"the records end at byte {position} of {len(data)}")
-    return spans
-
-
 def _read_size(data: bytes, position: int, end: int) -> tuple[int, int]:
     """Return (size or -1 for null, where the bytes begin) of the length-prefixed bytes at `position`."""
     size, position = read_varint(data, position)

@@ -10,26 +10,26 @@ from logflume.log.protocol import ErrorCode, messages, tables
 
 from .access import Operation, Resource
 from .core import Core
+from .features import SUPPORTED, Features
 from .seams import RequestContext
 
 PRODUCE = 0
-TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
-FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
-"""Features by name with their level. group.version 1: the consumer protocol (KIP-848); share.version 1: share groups
-(KIP-932); transaction.version 2: an epoch of its own for each transaction (KIP-890)."""
+TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
 
 
-def api_versions(handled: Iterable[int]) -> Any:
-    """Return the ApiVersions response for a broker that handles these API keys.
+def api_versions(handled: Iterable[int], features: Features) -> Any:
+    """Return the ApiVersions response for a broker that handles these API keys and has these features.
 
     Produce is advertised from version 0 although 0 to 2 are refused: older librdkafka otherwise turns compression off.
     """
-    response = messages.ApiVersionsResponse(finalized_features_epoch=0)
-    for name, level in FEATURES.items():
-        response.supported_features.append(response.SupportedFeatureKey(name=name, min_version=0, max_version=level))
-        response.finalized_features.append(
-            response.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-        )
+    response = messages.ApiVersionsResponse(finalized_features_epoch=features.epoch)
+    for name, most in SUPPORTED.items():
+        response.supported_features.append(response.SupportedFeatureKey(name=name, min_version=0, max_version=most))
+        level = features.levels[name]
+        if level:
+            response.finalized_features.append(
+                response.FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            )
     for key in sorted(handled):
         first, last = tables.api(key).versions
         response.api_keys.append(response.ApiVersion(api_key=key, min_version=0 if key == PRODUCE else first, max_version=last))
@@ -123,18 +123,26 @@ def list_partition_reassignments(core: Core, context: RequestContext, request: A
 
 
 def list_config_resources(core: Core, context: RequestContext, request: Any) -> Any:
-    """List what has configs: topics, the broker, groups with configs of their own (KIP-1142)."""
+    """List what has configs: topics, the broker, groups and client metrics subscriptions with their own (KIP-1142).
+
+    Version 0 knows client metrics subscriptions only (KIP-1000).
+    """
     response = messages.ListConfigResourcesResponse()
-    wanted = request.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE)
-    if context.api_version == 0:
+    names: dict[int, Iterable[str]] = {
+        CLIENT_METRICS_RESOURCE: core.client_metrics.configs,
+        TOPIC_RESOURCE: core.cluster.topics,
+        BROKER_RESOURCE: (str(core.node_id),),
+        BROKER_LOGGER_RESOURCE: (str(core.node_id),),
+        GROUP_RESOURCE: core.cluster.group_configs,
+    }
+    wanted = {CLIENT_METRICS_RESOURCE} if context.api_version == 0 else set(request.resource_types or names)
+    if not wanted <= names.keys():
+        response.error_code = ErrorCode.UNSUPPORTED_VERSION
         return response
-    resource = response.ConfigResource
-    if TOPIC_RESOURCE in wanted:
-        response.config_resources += [resource(resource_name=name, resource_type=TOPIC_RESOURCE) for name in core.cluster.topics]
-    if BROKER_RESOURCE in wanted:
-        response.config_resources.append(resource(resource_name=str(core.node_id), resource_type=BROKER_RESOURCE))
-    if GROUP_RESOURCE in wanted:
-        response.config_resources += [
-            resource(resource_name=group_id, resource_type=GROUP_RESOURCE) for group_id in core.cluster.group_configs
-        ]
+    response.config_resources = [
+        response.ConfigResource(resource_name=name, resource_type=resource)
+        for resource, own in names.items()
+        if resource in wanted
+        for name in own
+    ]
     return response

@@ -26,7 +26,6 @@ NO_EFFECT = {
     "own-metrics": "metrics are read from /metrics (logflume.http.listener)",
     "quotas": "quotas are those of AlterClientQuotas; no class is loaded",
     "sasl": "clients are not authenticated",
-    "telemetry": "clients' metrics are not collected",
     "tiered": "there is no tiered storage",
     "tls": "connections are not encrypted",
 }

@@ -10,7 +10,7 @@ from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import LogConfig
 
 from .config_spec import WHOLE_NUMBERS, ConfigSpec, ConfigType
-from .config_specs import BROKER_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
+from .config_specs import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
 from .group_config_specs import bounds_of, check_bounds, check_broker_bounds
 
 UNIT_MS = {".hours": 3_600_000, ".minutes": 60_000}
@@ -98,6 +98,10 @@ class BrokerConfig:
     def lookup_group(self, name: str, overrides: Mapping[str, str]) -> ConfigValue:
         """Return a group's setting as it was set, given the group's own values. Raises KafkaError INVALID_CONFIG."""
         return self._lookup_own(group_spec(name), overrides, ConfigSource.GROUP)
+
+    def lookup_client_metrics(self, name: str, overrides: Mapping[str, str]) -> ConfigValue:
+        """Return a setting of a client metrics subscription, given its own values."""
+        return self._lookup_own(CLIENT_METRICS_CONFIGS[name], overrides, ConfigSource.CLIENT_METRICS)
 
     def group_number(self, name: str, overrides: Mapping[str, str]) -> int:
         """Return a group's setting that is a whole number as it applies: within the broker's present bounds."""

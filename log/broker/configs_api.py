@@ -11,12 +11,21 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .config_spec import ConfigSpec, ConfigType
-from .config_specs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
+from .config_specs import (
+    BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    broker_spec,
+    group_spec,
+    topic_spec,
+)
 from .configs import ConfigSource, ConfigValue, check_changeable
 from .core import Core, check_topic_name
 from .seams import RequestContext
+from .telemetry.subscriptions import metrics_spec
 
-TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
@@ -57,11 +66,15 @@ def _values(core: Core, asked: Any) -> list[ConfigValue]:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "expected the id of a group, found an empty name")
         own = core.group_configs(asked.resource_name)
         return [core.config.lookup_group(name, own) for name in GROUP_CONFIGS]
+    if asked.resource_type == CLIENT_METRICS:
+        if not asked.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "expected the name of a client metrics subscription, found an empty one")
+        own = core.client_metrics.configs.get(asked.resource_name, {})
+        return [core.config.lookup_client_metrics(name, own) for name in CLIENT_METRICS_CONFIGS]
     if asked.resource_type == BROKER_LOGGER:
         return []
-    raise KafkaError(
-        ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: expected 2 (topic), 4 (broker) or 32 (group)"
-    )
+    expected = "expected 2 (topic), 4 (broker), 16 (client metrics) or 32 (group)"
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: {expected}")
 
 
 def _describe(response: Any, value: ConfigValue, request: Any) -> Any:
@@ -132,6 +145,8 @@ def _alter_all(
                 _alter_broker(core, asked, change, is_dry=request.validate_only)
             elif asked.resource_type == GROUP:
                 _alter_group(core, asked, change, is_dry=request.validate_only)
+            elif asked.resource_type == CLIENT_METRICS:
+                _alter_client_metrics(core, asked, change, is_dry=request.validate_only)
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configs to alter")
         except LogflumeError as error:
@@ -170,6 +185,15 @@ def _alter_group(core: Core, asked: Any, change: Callable[..., dict[str, str]], 
     core.check_group_configs(asked.resource_name, configs)
     if not is_dry and configs != old:
         core.set_group_configs(asked.resource_name, configs)
+
+
+def _alter_client_metrics(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+    """Change a subscription; one without settings of its own is gone."""
+    old = core.client_metrics.configs.get(asked.resource_name, {})
+    configs = change(asked, metrics_spec, old)
+    core.client_metrics.check(asked.resource_name, configs)
+    if not is_dry and configs != old:
+        core.client_metrics.set_configs(asked.resource_name, configs)
 
 
 def _changed(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:

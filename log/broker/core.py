@@ -21,8 +21,10 @@ from .access.store import make_authorizer
 from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
 from .diskspace import DiskSpace
+from .features import Features
 from .quotas.store import make_quotas
 from .seams import Clock, Timers
+from .telemetry import ClientTelemetry, SubscriptionStore
 
 LEADER_EPOCH = 0
 """Leader epoch of every partition: without replicas the leader never changes."""
@@ -119,6 +121,11 @@ class Core:
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         self.disk_space = DiskSpace(self.free_bytes, lambda: config.number("logflume.disk.min.free.bytes"))
         self.authorizer = make_authorizer(config, self.cluster)
+        self.client_metrics = SubscriptionStore(self.cluster)
+        self.telemetry = ClientTelemetry(
+            self.client_metrics, clock, random_bytes, max_bytes=lambda: config.number("telemetry.max.bytes")
+        )
+        self.features = Features(self.cluster)
         self.quotas = make_quotas(config, self.cluster, clock)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []

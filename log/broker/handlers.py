@@ -10,9 +10,23 @@ from typing import Any, Protocol
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 
-from . import acls_api, cluster_api, cluster_gate, configs_api, metadata, offsets_api, quotas_api, topics_api
+from . import (
+    acls_api,
+    cluster_api,
+    cluster_gate,
+    configs_api,
+    metadata,
+    offsets_api,
+    one_node_api,
+    quotas_api,
+    scram_api,
+    telemetry_api,
+    tokens_api,
+    topics_api,
+)
 from .access import CLUSTER_NAME, Operation, Resource
 from .core import Core
+from .features import refuse_disabled
 from .fetch import FetchHandler
 from .groups import TxnAdmission
 from .produce import ProduceHandler
@@ -77,6 +91,21 @@ class Handlers:
             "ElectLeaders": cluster_api.elect_leaders,
             "ListPartitionReassignments": cluster_api.list_partition_reassignments,
             "ListConfigResources": cluster_api.list_config_resources,
+            "AlterReplicaLogDirs": one_node_api.alter_replica_log_dirs,
+            "AlterPartitionReassignments": one_node_api.alter_partition_reassignments,
+            "DescribeQuorum": one_node_api.describe_quorum,
+            "UnregisterBroker": one_node_api.unregister_broker,
+            "AddRaftVoter": one_node_api.add_raft_voter,
+            "RemoveRaftVoter": one_node_api.remove_raft_voter,
+            "UpdateFeatures": self._update_features,
+            "CreateDelegationToken": tokens_api.create_delegation_token,
+            "RenewDelegationToken": tokens_api.renew_delegation_token,
+            "ExpireDelegationToken": tokens_api.expire_delegation_token,
+            "DescribeDelegationToken": tokens_api.describe_delegation_token,
+            "GetTelemetrySubscriptions": telemetry_api.get_telemetry_subscriptions,
+            "PushTelemetry": telemetry_api.push_telemetry,
+            "DescribeUserScramCredentials": scram_api.describe_user_scram_credentials,
+            "AlterUserScramCredentials": scram_api.alter_user_scram_credentials,
             "DescribeClientQuotas": quotas_api.describe_client_quotas,
             "AlterClientQuotas": quotas_api.alter_client_quotas,
             "DescribeAcls": acls_api.describe_acls,
@@ -94,7 +123,7 @@ class Handlers:
             for version in range(tables.api(key).versions.first, tables.api(key).versions.last + 1)
         )
         self._cluster_rights = cluster_gate.rights_by_key()
-        self.api_versions = cluster_api.api_versions(self._by_key)
+        self._apply_features()
 
     def is_handled(self, api_key: int, version: int) -> bool:
         return (api_key, version) in self._handled
@@ -107,6 +136,8 @@ class Handlers:
                 needed = self._cluster_rights.get(context.api_key)
                 if needed is not None and not cluster_gate.is_let_in(context, needed):
                     return cluster_gate.refuse(context.api_key, request)
+            if context.api_key in self._disabled:
+                return refuse_disabled(context.api_key, request)
             return self._by_key[context.api_key](context, request)
         except LogflumeError as error:
             _log.error("API key %d from %s failed: %s", context.api_key, context.host, error)
@@ -116,6 +147,7 @@ class Handlers:
 
     def connection_closed(self, connection_id: int) -> None:
         """Drop what waits for a connection that is gone."""
+        self.core.telemetry.connection_closed(connection_id)
         for long_polls in self._long_polls:
             long_polls.connection_closed(connection_id)
 
@@ -125,7 +157,18 @@ class Handlers:
             long_polls.answer_all()
 
     def _api_versions(self, context: RequestContext, request: Any) -> Any:
+        if not telemetry_api.note_software(self.core, context, request):
+            return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return self.api_versions
+
+    def _update_features(self, core: Core, context: RequestContext, request: Any) -> Any:
+        response = one_node_api.update_features(core, context, request)
+        self._apply_features()
+        return response
+
+    def _apply_features(self) -> None:
+        self.api_versions = cluster_api.api_versions(self._by_key, self.core.features)
+        self._disabled = self.core.features.disabled_keys
 
     def _init_producer_id(self, context: RequestContext, request: Any) -> Any:
         if request.transactional_id is None:

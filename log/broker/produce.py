@@ -1,4 +1,4 @@
-"""Produce: checks each partition's batch, appends it, answers when it is as durable as `acks` asks (architecture, D8).
+"""Produce: checks each partition's batch, appends it, answers when it is on disk and can be read (architecture, D8).
 
 Exactly one batch per partition (KIP-98); the storage checks header, CRC, size, timestamps and the producer's sequence. The
 records are views of the connection's receive buffer: nothing here keeps them once `produce` has returned.
@@ -27,7 +27,7 @@ from .turns import Turns
 ADDS_PARTITIONS_FROM_VERSION = 12
 """From this version on Produce itself adds partitions to the transaction (KIP-890)."""
 TOPIC_IDS_FROM_VERSION = 13
-ACKS_ALL, ACKS_NONE = -1, 0
+ACKS_NONE = 0
 
 _CODEC_OFFSET = 22
 _ZSTD = 4
@@ -121,7 +121,7 @@ class ProduceHandler:
         info = log.append(records, leader_epoch=LEADER_EPOCH, now_ms=self._core.clock.wall_ms())
         answer.base_offset, answer.log_append_time_ms = info.first_offset, info.log_append_time_ms
         answer.log_start_offset = log.log_start_offset
-        if run.acks == ACKS_ALL:
+        if run.acks != ACKS_NONE:
             run.left += 1
             self._core.flush(partition, partial(run.flushed, answer))
         else:

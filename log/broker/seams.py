@@ -23,6 +23,7 @@ class RequestContext(NamedTuple):
     """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS.
 
     A named tuple, as one is made for every request. `rights` are those of principal and host; `Handlers.handle` puts them in.
+    `port` is the client's, 0 where there is none.
     """
 
     api_key: int
@@ -34,6 +35,7 @@ class RequestContext(NamedTuple):
     principal: str = ANONYMOUS
     listener: str = "PLAINTEXT"
     rights: Rights = UNRESTRICTED
+    port: int = 0
 
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether who asks may do this to the resource of this name. A handler asks before it does or tells anything."""

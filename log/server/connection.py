@@ -71,6 +71,7 @@ class Connection:
         budget: MemoryBudget,
         traffic: Traffic,
         principal: str = ANONYMOUS,
+        port: int = 0,
     ) -> None:
         self.connection_id, self.host = connection_id, host
         self.active_s = self.sent_s = loop.time()
@@ -79,7 +80,7 @@ class Connection:
         """Since when a request is being received that is not complete, None without one."""
         self._sock, self._loop, self._handlers = sock, loop, handlers
         self._listener, self._on_close, self._budget, self._traffic = listener, on_close, budget, traffic
-        self._principal = principal
+        self._principal, self._port = principal, port
         self._fd = sock.fileno()
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -249,6 +250,7 @@ class Connection:
             self.connection_id,
             self._principal,
             self._listener,
+            port=self._port,
         )
         if self._handlers.core.quotas.is_active:
             outcome = self._handle_metered(context, request, len(frame))

@@ -111,6 +111,7 @@ class Listener:
                 budget=self.budget,
                 traffic=self.traffic,
                 principal=OWNER if sock.family == socket.AF_UNIX else ANONYMOUS,
+                port=0 if sock.family == socket.AF_UNIX else peer[1],
             )
 
     def _is_held(self, sock: socket.socket, host: str) -> bool:

@@ -70,7 +70,9 @@ class Metrics:
         yield from self._log()
         yield from self._topics()
         yield from self._groups()
+        yield from self._share_groups()
         yield from self._transactions()
+        yield from self._clients()
 
     def _broker(self) -> Iterator[Metric]:
         source, core = self._sources, self._sources.core
@@ -154,6 +156,26 @@ class Metrics:
         yield members
         yield lags
 
+    def _share_groups(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        share = self._sources.coordinators.share
+        groups = list(share.groups.all())
+        yield _gauge("logflume_share_groups", "Share groups (KIP-932).", len(groups))
+        yield _gauge("logflume_share_sessions", "Share sessions.", len(share.fetch.sessions))
+        members = GaugeMetricFamily("logflume_share_group_members", "Members of a share group.", labels=["group"])
+        in_flight = GaugeMetricFamily(
+            "logflume_share_group_in_flight_records",
+            "Records of a share group that are given out or wait behind such.",
+            labels=["group"],
+        )
+        for group in groups[:MAX_LABELLED]:
+            members.add_metric([group.group_id], len(group.members))
+            states = [partition.state for partition in share.partitions.of_group(group.group_id)]
+            in_flight.add_metric([group.group_id], sum(state.next_offset - state.start_offset for state in states))
+        yield members
+        yield in_flight
+
     def _lag_of(self, group_id: str) -> dict[str, int]:
         lag: dict[str, int] = {}
         for (topic, index), committed in self._sources.coordinators.groups.committed_offsets(group_id).items():
@@ -161,6 +183,22 @@ class Metrics:
             if partition is not None:
                 lag[topic] = lag.get(topic, 0) + max(0, partition.log.durable_offset - committed.offset)
         return lag
+
+    def _clients(self) -> Iterator[Metric]:
+        """Who is over a quota, and what clients tell of themselves (KIP-714)."""
+        from prometheus_client.core import CounterMetricFamily
+
+        core, counts = self._sources.core, self._sources.core.telemetry.counts
+        throttled = core.quotas.throttled_count
+        yield _counter("logflume_quota_throttled", "Answers that told a client over its quota to be quiet.", throttled)
+        known = core.telemetry.client_count
+        yield _gauge("logflume_telemetry_clients", "Clients that asked which of their metrics are wanted.", known)
+        yield _counter("logflume_telemetry_pushes", "Payloads of metrics that clients pushed.", counts.pushed)
+        yield _counter("logflume_telemetry_received_bytes", "Bytes of metrics that clients pushed.", counts.pushed_bytes)
+        refused = CounterMetricFamily("logflume_telemetry_refused", "Refused requests of telemetry, by error.", labels=["error"])
+        for error, count in sorted(counts.refused.items()):
+            refused.add_metric([error], count)
+        yield refused
 
     def _transactions(self) -> Iterator[Metric]:
         now_ms = self._sources.core.clock.wall_ms()

@@ -196,7 +196,11 @@ class BrokerShell:
     async def _clean(self) -> None:
         logs = [partition.log for partition in self.core.partitions.values()]
         try:
-            cleaned = await self._cleaner.clean(logs, now_ms=self.core.clock.wall_ms())
+            cleaned = await self._cleaner.clean(
+                logs,
+                now_ms=self.core.clock.wall_ms(),
+                max_bytes_per_s=float(self.core.config.text("log.cleaner.io.max.bytes.per.second")),
+            )
         except OSError as error:
             _log.error("cannot start the process that compacts: %s", error)
             return

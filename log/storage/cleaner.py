@@ -11,8 +11,8 @@ import msgspec
 
 from logflume.log.errors import StorageError
 
-from .compact import LENGTH, Reply
-from .compaction import CompactionPlan, CompactionResult
+from .compact import LENGTH, Order, Reply
+from .compaction import CompactionResult
 from .partition import PartitionLog
 
 
@@ -32,8 +32,8 @@ class Cleaner:
         self._is_closed = False
         self._lock = asyncio.Lock()
 
-    async def clean(self, logs: Iterable[PartitionLog], *, now_ms: int) -> Cleaned:
-        """Compact each log that is due. A second call meanwhile does nothing."""
+    async def clean(self, logs: Iterable[PartitionLog], *, now_ms: int, max_bytes_per_s: float = float(sys.maxsize)) -> Cleaned:
+        """Compact each log that is due, reading and writing so many bytes a second at most. A second call does nothing."""
         cleaned = Cleaned()
         if self._lock.locked():
             return cleaned
@@ -42,7 +42,7 @@ class Cleaner:
                 plan = None if self._is_closed else log.compaction_plan(now_ms)
                 if plan is not None:
                     try:
-                        result = await self._run(plan)
+                        result = await self._run(Order(plan, max_bytes_per_s))
                         if result is not None:
                             cleaned.freed_bytes[log.directory] = log.finish_compaction(result)
                     except StorageError as error:
@@ -50,8 +50,8 @@ class Cleaner:
             await self._end()
         return cleaned
 
-    async def _run(self, plan: CompactionPlan) -> CompactionResult | None:
-        """Have the process run the plan; None if the cleaner was closed meanwhile. Raises StorageError."""
+    async def _run(self, order: Order) -> CompactionResult | None:
+        """Have the process carry it out; None if the cleaner was closed meanwhile. Raises StorageError."""
         process = self._process
         if process is None:
             process = self._process = await asyncio.create_subprocess_exec(
@@ -68,7 +68,7 @@ class Cleaner:
         try:
             if self._is_closed:
                 return None
-            message = msgspec.json.encode(plan)
+            message = msgspec.json.encode(order)
             process.stdin.write(LENGTH.pack(len(message)) + message)
             await process.stdin.drain()
             (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
@@ -78,9 +78,9 @@ class Cleaner:
                 return None
             cause = (await process.stderr.read()).decode(errors="replace").strip()[-2000:]
             await self._end()
-            raise StorageError(f"cannot compact {plan.directory}: the process that does it ended: {cause}") from error
+            raise StorageError(f"cannot compact {order.plan.directory}: the process that does it ended: {cause}") from error
         if reply.result is None:
-            raise StorageError(f"cannot compact {plan.directory}: {reply.error}")
+            raise StorageError(f"cannot compact {order.plan.directory}: {reply.error}")
         return None if self._is_closed else reply.result
 
     async def _end(self) -> None:

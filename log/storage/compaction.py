@@ -12,7 +12,7 @@ beyond the last stable offset are never touched (as in Kafka's log cleaner; KIP-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from logflume.log.batch.compression import compress
@@ -29,13 +29,16 @@ from logflume.log.batch.header import (
     pack_header,
     parse_header,
 )
-from logflume.log.batch.records import KeySpan, RecordData, decode_records, records_section, scan_keys, write_record
+from logflume.log.batch.key_scan import KeyScan, scan_keys
+from logflume.log.batch.records import RecordData, decode_records, records_section, write_record
 from logflume.log.errors import StorageError
 
 from .checkpoint import SegmentInfo
 from .disk import Disk
 from .segment import MAX_RELATIVE_OFFSET, SEGMENT_SUFFIXES, Segment, file_name
 from .slices import AbortedTransaction
+
+Pace = Callable[[int], None]
 
 CLEANED_SUFFIX = ".cleaned"
 _MAX_KEYS = 5_000_000
@@ -76,8 +79,11 @@ class CompactionResult:
     bytes_after: int
 
 
-def run_compaction(plan: CompactionPlan, *, disk: Disk) -> CompactionResult:
+def run_compaction(plan: CompactionPlan, *, disk: Disk, pace: Pace = lambda _: None) -> CompactionResult:
     """Write the compacted segments beside the old ones, durably.
+
+    Args:
+        pace: told of each batch's bytes that were read or written; it may wait.
 
     Raises:
         StorageError: a file is gone or damaged, or the disk refused; what was written is removed.
@@ -86,8 +92,8 @@ def run_compaction(plan: CompactionPlan, *, disk: Disk) -> CompactionResult:
         Segment(disk, plan.directory, info.base_offset, index_interval_bytes=plan.index_interval_bytes, info=info)
         for info in plan.segments
     ]
-    last_offset_of_key, sources = _last_offsets(sources, plan)
-    rewriter = _Rewriter(plan, last_offset_of_key)
+    last_offset_of_key, sources = _last_offsets(sources, plan, pace)
+    rewriter = _Rewriter(plan, last_offset_of_key, pace)
     written: list[Segment] = []
     try:
         for group in _groups(sources, plan.max_segment_bytes):
@@ -99,6 +105,7 @@ def run_compaction(plan: CompactionPlan, *, disk: Disk) -> CompactionResult:
             for source in group:
                 for batch, header in rewriter.rewrite(source):
                     target.write([batch], header)
+                    pace(header.size_bytes)
             target.next_offset = group[-1].next_offset
             target.sync()
             target.save_indexes()
@@ -124,20 +131,20 @@ def discard_compaction(result: CompactionResult, directory: str, *, disk: Disk) 
             disk.remove(f"{directory}/{file_name(info.base_offset, kind)}{CLEANED_SUFFIX}")
 
 
-def _last_offsets(sources: list[Segment], plan: CompactionPlan) -> tuple[dict[bytes, int], list[Segment]]:
+def _last_offsets(sources: list[Segment], plan: CompactionPlan, pace: Pace) -> tuple[dict[bytes | None, int], list[Segment]]:
     """Return the last offset of each key in the dirty part, and the segments up to where the map was full."""
-    last_offset_of_key: dict[bytes, int] = {}
+    last_offset_of_key: dict[bytes | None, int] = {}
     aborted = _AbortedFilter(plan.aborted)
     for i, source in enumerate(sources):
         if source.next_offset <= plan.dirty_offset:
             continue
-        for data, header in _batches(source):
+        for data, header in _batches(source, pace):
             if aborted.is_hidden(header, data):
                 continue
+            scan = scan_keys(bytes(records_section(data, 0, header)), header.record_count)
             base_offset = header.base_offset
-            for key, delta, *_ in scan_keys(bytes(records_section(data, 0, header)), header.record_count):
-                if key is not None:
-                    last_offset_of_key[key] = base_offset + delta
+            last_offset_of_key.update(zip(scan.keys, [base_offset + delta for delta in scan.deltas], strict=True))
+            last_offset_of_key.pop(None, None)
         if len(last_offset_of_key) > plan.max_keys:
             return last_offset_of_key, sources[: i + 1]
     return last_offset_of_key, sources
@@ -157,10 +164,11 @@ def _groups(sources: list[Segment], max_bytes: int) -> Iterator[list[Segment]]:
     yield group
 
 
-def _batches(source: Segment) -> Iterator[tuple[bytes, BatchHeader]]:
+def _batches(source: Segment, pace: Pace) -> Iterator[tuple[bytes, BatchHeader]]:
     """Yield each batch of a segment, its checksum compared."""
     for position, header in source.scan(0):
         data = source.file.read(position, header.size_bytes)
+        pace(header.size_bytes)
         try:
             check_crc(data, header)
         except CorruptBatch as error:
@@ -192,7 +200,8 @@ class _Rewriter:
     """Decides batch by batch what stays. `_open_data`: producers whose current transaction has records that stay."""
 
     plan: CompactionPlan
-    last_offset_of_key: dict[bytes, int]
+    last_offset_of_key: dict[bytes | None, int]
+    pace: Pace
     _aborted: _AbortedFilter = field(init=False)
     _open_data: set[int] = field(default_factory=set)
 
@@ -201,7 +210,7 @@ class _Rewriter:
 
     def rewrite(self, source: Segment) -> Iterator[tuple[bytes | bytearray, BatchHeader]]:
         """Yield each batch of a segment that stays, as it is or rewritten."""
-        for data, header in _batches(source):
+        for data, header in _batches(source, self.pace):
             is_hidden = self._aborted.is_hidden(header, data)
             if header.is_control:
                 kept = self._rewrite_marker(data, header)
@@ -225,33 +234,39 @@ class _Rewriter:
     def _rewrite_data(
         self, data: bytes, header: BatchHeader, *, is_aborted: bool
     ) -> tuple[bytes | bytearray, BatchHeader] | None:
-        section = b"" if is_aborted else bytes(records_section(data, 0, header))
-        spans = [] if is_aborted else scan_keys(section, header.record_count)
-        kept = self._kept(spans, header)
+        if is_aborted:
+            return self._emptied(header)
+        section = bytes(records_section(data, 0, header))
+        scan = scan_keys(section, header.record_count)
+        kept = self._kept(scan, header)
         if not kept:
-            return self._emptied(header) if header.last_offset in self.plan.last_offsets else None
+            return self._emptied(header)
         if header.is_transactional:
             self._open_data.add(header.producer_id)
-        has_tombstone = any(is_tombstone for _, _, is_tombstone, _, _ in kept)
-        if len(kept) == len(spans) and has_tombstone == header.has_delete_horizon:
+        has_tombstone = any(map(scan.is_tombstone.__getitem__, kept))
+        if len(kept) == header.record_count and has_tombstone == header.has_delete_horizon:
             return data, header
         if has_tombstone == header.has_delete_horizon:
-            section = b"".join([section[start:end] for *_, start, end in kept])
+            section = b"".join([section[scan.starts[row] : scan.ends[row]] for row in kept])
             return _sealed(header, section, len(kept), header.base_timestamp, header.max_timestamp, header.attributes)
-        rows = {delta for _, delta, *_ in kept}
-        records = [r for r in decode_records(data, has_crc_check=False) if r.offset - header.base_offset in rows]
+        deltas = {scan.deltas[row] for row in kept}
+        records = [r for r in decode_records(data, has_crc_check=False) if r.offset - header.base_offset in deltas]
         if has_tombstone:
             return self._with_horizon(header, records)
         return _encode(
             header, records, base_timestamp_ms=records[0].timestamp_ms, attributes=header.attributes & ~DELETE_HORIZON_BIT
         )
 
-    def _kept(self, spans: list[KeySpan], header: BatchHeader) -> list[KeySpan]:
-        """Return the records that stay."""
+    def _kept(self, scan: KeyScan, header: BatchHeader) -> list[int]:
+        """Return which records stay."""
         last, base_offset = self.last_offset_of_key, header.base_offset
-        kept = [span for span in spans if span[0] is not None and last.get(span[0], -1) <= base_offset + span[1]]
+        kept = [
+            row
+            for row, (key, delta) in enumerate(zip(scan.keys, scan.deltas, strict=True))
+            if last.get(key, -1) <= base_offset + delta and key is not None
+        ]
         if self._is_past_horizon(header):
-            kept = [span for span in kept if not span[2]]
+            kept = [row for row in kept if not scan.is_tombstone[row]]
         return kept
 
     def _with_horizon(self, header: BatchHeader, records: list[RecordData]) -> tuple[bytearray, BatchHeader]:
@@ -259,8 +274,11 @@ class _Rewriter:
         horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms
         return _encode(header, records, base_timestamp_ms=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
 
-    def _emptied(self, header: BatchHeader) -> tuple[bytearray, BatchHeader]:
-        """Return the batch without records; not transactional any more, for its marker may go before it does."""
+    def _emptied(self, header: BatchHeader) -> tuple[bytearray, BatchHeader] | None:
+        """Return the batch without records if it is the last of its producer; not transactional any more, for its marker may go
+        before it does."""
+        if header.last_offset not in self.plan.last_offsets:
+            return None
         attributes = header.attributes & ~(TRANSACTIONAL_BIT | CODEC_MASK | DELETE_HORIZON_BIT)
         return _sealed(header, b"", 0, header.base_timestamp, header.max_timestamp, attributes)
 

@@ -13,10 +13,10 @@ from logflume.log.batch.header import HEADER_BYTES, BatchHeader, Buffer, parse_h
 from logflume.log.errors import CorruptLog
 
 from .checkpoint import SegmentInfo
-from .disk import Disk, File, write_plainly
+from .disk import Disk, File, write_atomically, write_plainly
 from .indexes import OffsetIndex, TimeIndex
 from .slices import AbortedTransaction
-from .txnindex import pack_aborted, unpack_aborted
+from .txnindex import known_beginning, pack_aborted, unpack_aborted
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 SEGMENT_SUFFIXES = (".log", *INDEX_SUFFIXES)
@@ -249,7 +249,8 @@ class Segment:
     def save_indexes(self) -> SegmentInfo:
         """Write the index files; return what a checkpoint has to know of this segment.
 
-        Only aborted transactions are synced; the others are rebuilt if their checksums do not match.
+        The others are rebuilt if their checksums do not match. Aborted transactions cannot be, so their file is replaced
+        atomically: until the next checkpoint is written, the last one's transactions are the beginning of it.
         """
         offset_index, time_index = self._load_indexes()
         if self.max_timestamp_offset >= 0:
@@ -259,7 +260,8 @@ class Segment:
             if kind == ".txnindex" and not content:
                 self._disk.remove(self._path(kind))
                 continue
-            write_plainly(self._disk, self._path(kind), content, is_synced=kind == ".txnindex")
+            write = write_atomically if kind == ".txnindex" else write_plainly
+            write(self._disk, self._path(kind), content)
         self.info = SegmentInfo(
             self.base_offset,
             self.size_bytes,
@@ -301,15 +303,15 @@ class Segment:
         return index, time_index
 
     def _read_aborted(self, info: SegmentInfo) -> list[AbortedTransaction]:
-        """Return the aborted transactions in the file.
+        """Return the aborted transactions that the checkpoint knows: the file, or its beginning if a crash came first.
 
         Raises:
             CorruptLog: its checksum does not match; they cannot be rebuilt from one segment alone.
         """
         if not info.txn_index_crc:
             return []
-        content = self._disk.read_file(self._path(".txnindex")) or b""
-        if crc32c(content) != info.txn_index_crc:
+        content = known_beginning(self._disk.read_file(self._path(".txnindex")) or b"", info.txn_index_crc)
+        if content is None:
             raise CorruptLog(
                 f"{self._path('.txnindex')}: the checksum of this index does not match; restore it from a copy, or remove "
                 "the partition's checkpoint file to have the whole log scanned"

@@ -47,7 +47,7 @@ _ARITHMETIC = {
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _TIME_COLUMNS = frozenset({"ROWTIME", "WINDOWSTART", "WINDOWEND"})
 
-_CONCAT_TEXT = x.Function("concat", concat_text)
+_CONCAT_TEXT = x.Function("concat", concat_text, kernel="concat")
 _CONCAT = x.Function("concat", concat, handles_null=True)
 _LIKE = x.Function("like", like_or_false, handles_null=True)
 

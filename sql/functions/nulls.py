@@ -23,9 +23,24 @@ def as_value(value: Any) -> Any:
 
 OVERLOADS: tuple[Overload, ...] = (
     overload(
-        "COALESCE", "(T, T...) -> T", coalesce, handles_null=True, doc="The first argument that is not null.", spark="coalesce"
+        "COALESCE",
+        "(T, T...) -> T",
+        coalesce,
+        handles_null=True,
+        doc="The first argument that is not null.",
+        spark="coalesce",
+        kernel="coalesce",
     ),
-    overload("IFNULL", "(T, T) -> T", coalesce, handles_null=True, doc="The first argument, the second where it is null."),
-    overload("NULLIF", "(T, T) -> T", nullif, handles_null=True, doc="Null where both are equal, else the first."),
-    overload("AS_VALUE", "(T) -> T", as_value, handles_null=True, doc="A copy of a key column among the values."),
+    overload(
+        "IFNULL",
+        "(T, T) -> T",
+        coalesce,
+        handles_null=True,
+        doc="The first argument, the second where it is null.",
+        kernel="coalesce",
+    ),
+    overload(
+        "NULLIF", "(T, T) -> T", nullif, handles_null=True, doc="Null where both are equal, else the first.", kernel="nullif"
+    ),
+    overload("AS_VALUE", "(T) -> T", as_value, handles_null=True, doc="A copy of a key column among the values.", kernel="same"),
 )

@@ -272,10 +272,10 @@ _TRIGONOMETRY = {
 }
 
 OVERLOADS: tuple[Overload, ...] = (
-    overload("ABS", "(INTEGER) -> INTEGER", absolute_integer, doc="The absolute value, of the same type."),
-    overload("ABS", "(BIGINT) -> BIGINT", absolute_bigint),
+    overload("ABS", "(INTEGER) -> INTEGER", absolute_integer, doc="The absolute value, of the same type.", kernel="abs"),
+    overload("ABS", "(BIGINT) -> BIGINT", absolute_bigint, kernel="abs"),
     overload("ABS", "(DECIMAL) -> DECIMAL", absolute),
-    overload("ABS", "(DOUBLE) -> DOUBLE", absolute, spark="abs"),
+    overload("ABS", "(DOUBLE) -> DOUBLE", absolute, spark="abs", kernel="abs"),
     *(overload(name, "(DOUBLE) -> DOUBLE", impl) for name, impl in _TRIGONOMETRY.items()),
     overload("ATAN2", "(DOUBLE, DOUBLE) -> DOUBLE", atan2),
     overload("CEIL", "(INTEGER) -> INTEGER", same, doc="The smallest whole number not below the argument, of the same type."),

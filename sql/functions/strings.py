@@ -233,13 +233,20 @@ _PARTIAL_MASKS = {
 }
 
 OVERLOADS: tuple[Overload, ...] = (
-    overload("LCASE", "(STRING) -> STRING", lcase, doc="Lower case."),
-    overload("UCASE", "(STRING) -> STRING", ucase, doc="Upper case."),
+    overload("LCASE", "(STRING) -> STRING", lcase, doc="Lower case.", kernel="lower"),
+    overload("UCASE", "(STRING) -> STRING", ucase, doc="Upper case.", kernel="upper"),
     overload("TRIM", "(STRING) -> STRING", trim, doc="Without blanks at both ends."),
-    overload("LEN", "(STRING) -> INTEGER", length, doc="The number of characters or bytes."),
+    overload("LEN", "(STRING) -> INTEGER", length, doc="The number of characters or bytes.", kernel="length"),
     overload("LEN", "(BYTES) -> INTEGER", length),
     overload("INITCAP", "(STRING) -> STRING", initcap, doc="Each word with a capital."),
-    overload("CONCAT", "(STRING...) -> STRING", concat, handles_null=True, doc="Joins its arguments; nulls are left out."),
+    overload(
+        "CONCAT",
+        "(STRING...) -> STRING",
+        concat,
+        handles_null=True,
+        doc="Joins its arguments; nulls are left out.",
+        kernel="concat",
+    ),
     overload("CONCAT", "(BYTES...) -> BYTES", concat, handles_null=True),
     overload(
         "CONCAT_WS", "(STRING, STRING...) -> STRING", concat_ws, handles_null=True, doc="Joins with the separator given first."

@@ -40,15 +40,15 @@ def ends_with(text: str, end: str) -> bool:
 
 FUNCTIONS = MappingProxyType(
     {
-        "abs": Function("abs", abs),
+        "abs": Function("abs", abs, kernel="abs"),
         "round": Function("round", round),
-        "length": Function("length", len),
-        "lower": Function("lower", lower),
-        "upper": Function("upper", upper),
+        "length": Function("length", len, kernel="length"),
+        "lower": Function("lower", lower, kernel="lower"),
+        "upper": Function("upper", upper, kernel="upper"),
         "strip": Function("strip", strip),
-        "contains": Function("contains", contains),
-        "starts_with": Function("starts_with", starts_with),
-        "ends_with": Function("ends_with", ends_with),
+        "contains": Function("contains", contains, kernel="contains"),
+        "starts_with": Function("starts_with", starts_with, kernel="starts_with"),
+        "ends_with": Function("ends_with", ends_with, kernel="ends_with"),
     }
 )
 

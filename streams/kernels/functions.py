@@ -145,6 +145,11 @@ def _coalesce(expr: e.Call, kinds: Kinds) -> VectorOf:
     return coalesce
 
 
+def _same(expr: e.Call, kinds: Kinds) -> VectorOf:
+    (value,) = _args(expr, kinds, expr.type.kind)
+    return value
+
+
 def _nullif(expr: e.Call, kinds: Kinds) -> VectorOf:
     """Null where both are equal; a null second argument equals nothing."""
     if len(expr.args) != 2 or any(isinstance(arg, e.Lambda) for arg in expr.args):
@@ -196,6 +201,7 @@ _BUILDERS: Mapping[str, Build] = MappingProxyType(
         "length": _length,
         "lower": _shift("A", "Z", 32),
         "nullif": _nullif,
+        "same": _same,
         "starts_with": _search("STARTS"),
         "upper": _shift("a", "z", -32),
     }

@@ -41,6 +41,7 @@ class TableColumns:
         self._is_text = [column.type.kind is Kind.STRING for column in columns]
         if fields is not None:
             places = [fields.names.index(column.name) for column in columns]
+            self._texts = [p for p, text in zip(places, self._is_text, strict=True) if text]
             self._kept = np.array([-1 - p if text else p for p, text in zip(places, self._is_text, strict=True)], np.int64)
         self._late: list[tuple[Chunk, int, int]] = []
         self.clear()
@@ -106,7 +107,7 @@ class TableColumns:
             return
         certain, nulls, values, lengths = self._fields.extract(chunk, start, stop, self._json)
         gone = (chunk.value_sizes[start:stop] < 0) & (chunk.timestamps_ms[start:stop] >= 0)
-        self._make_room(count, room + (int(lengths.sum()) if lengths.size else 0))
+        self._make_room(count, room + int(lengths[self._texts].sum()))
         k.put(self._slots, starts, sizes, certain, gone, self._kept, nulls, values, lengths)
 
     def _fill(self, slots: I64) -> None:

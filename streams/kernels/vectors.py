@@ -316,9 +316,9 @@ def _comparison(op: e.BinaryOp, left: tuple[Kind, VectorOf], right: tuple[Kind, 
 def _order(rows: Rows, a: Vector, b: Vector, *, is_equality: bool) -> Any:
     """Return int8[N]: below 0, 0 or above 0 as the first text comes before, is or comes after the second one."""
     order = np.empty(rows.count, np.int8)
-    if is_equality and (np.ndim(a.data) == 0) != (np.ndim(b.data) == 0):
-        one, same = (b, a) if np.ndim(a.data) == 0 else (a, b)
-        rows.texts.differ_from(one.data, full(one.sizes, rows.count, np.int64), int(same.data), int(same.sizes), order)
+    one, same = (b, a) if np.ndim(a.data) == np.ndim(a.sizes) == 0 else (a, b)
+    if is_equality and np.ndim(same.data) == np.ndim(same.sizes) == 0:
+        rows.texts.differ_from(*rows.spans(one), int(same.data), int(same.sizes), order)
     else:
         rows.texts.compare(*rows.spans(a), *rows.spans(b), order)
     return order
@@ -401,11 +401,10 @@ def _case(expr: e.Case, kinds: Kinds) -> tuple[Kind, VectorOf]:
 
 def merged(parts: list[tuple[Any, Vector]], count: int) -> Vector:
     """Return the vector that has in each row the value of the one part whose mask is set there."""
-    masks, vectors = [mask for mask, _ in parts], [vector for _, vector in parts]
-    data = np.select(masks, [full(v.data, count, np.asarray(v.data).dtype) for v in vectors])
-    sizes = None
-    if vectors[0].sizes is not None:
-        sizes = np.select(masks, [full(v.sizes, count, np.int64) for v in vectors])
+    data, sizes = parts[-1][1].data, parts[-1][1].sizes
+    for mask, vector in reversed(parts[:-1]):
+        data = np.where(mask, vector.data, data)
+        sizes = None if sizes is None else np.where(mask, vector.sizes, sizes)
     nulls: Mask | None = None
     unsure: Mask | None = None
     for mask, vector in parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from functools import partial
 from typing import Any
 
 import cramjam
@@ -37,7 +38,7 @@ from logflume.log.batch import (
     stamp_append_time,
 )
 from logflume.log.batch.header import seal
-from logflume.log.batch.records import scan_keys
+from logflume.log.batch.key_scan import _scan, _scan_compiled
 from logflume.log.batch.tiers import KernelTier, kernel_tier
 from logflume.log.records import Chunk
 
@@ -282,15 +283,18 @@ def test_any_records_section_is_refused_or_decoded(section: bytes, count: int, l
 @given(rows, st.binary(max_size=60), st.integers(1, 6))
 def test_keys_are_scanned_like_records_are_decoded(given_rows: Rows, garbage: bytes, count: int) -> None:
     section = bytes(batch_of(given_rows)[61:])
-    found = scan_keys(section, len(given_rows))
-    assert [(key, delta, is_null) for key, delta, is_null, _, _ in found] == [
-        (row[0], i, row[1] is None) for i, row in enumerate(given_rows)
-    ]
-    assert b"".join(section[start:end] for *_, start, end in found) == section
-    try:
-        assert len(scan_keys(garbage, count)) == count
-    except CorruptBatch:
-        return
+    kernels = kernel_tier().kernels(0)
+    assert kernels is not None
+    for scan in (_scan, partial(_scan_compiled, kernels)):
+        found = scan(section, len(given_rows))
+        assert found.keys == [row[0] for row in given_rows]
+        assert found.deltas == list(range(len(given_rows)))
+        assert found.is_tombstone == [row[1] is None for row in given_rows]
+        assert b"".join(section[a:b] for a, b in zip(found.starts, found.ends, strict=True)) == section
+        try:
+            assert len(scan(garbage, count).keys) == count
+        except CorruptBatch:
+            continue
 
 
 def test_every_flipped_bit_is_seen() -> None:

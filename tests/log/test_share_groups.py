@@ -51,7 +51,7 @@ from ._wire import batch
 TOPIC_ID = bytes(range(16))
 
 
-NUMBERS = {"share.session.timeout.ms": 45_000, "share.heartbeat.interval.ms": 5_000, "share.assignment.interval.ms": 1_000}
+NUMBERS = {"share.session.timeout.ms": 45_000, "share.heartbeat.interval.ms": 5_000, "share.assignment.interval.ms": 0}
 
 
 class Settings:
@@ -72,7 +72,7 @@ class Groups:
         self.journal = journal or SimulatedJournal()
         self.expired: list[tuple[str, str]] = []
         self.groups = ShareGroups(
-            ShareConfig(max_size=3),
+            ShareConfig(max_groups=2, max_size=3),
             self.time,
             self.time,
             self.journal,
@@ -151,6 +151,9 @@ def test_changed_subscriptions_and_topics_are_noticed() -> None:
         ("x", -1, None, "none", ErrorCode.GROUP_ID_NOT_FOUND),
         ("x", 0, ("t",), "classic", ErrorCode.GROUP_ID_NOT_FOUND),
         ("a", 9, None, "g", ErrorCode.FENCED_MEMBER_EPOCH),
+        ("m" * 37, 0, ("t",), "g", ErrorCode.INVALID_REQUEST),
+        ("x", 0, ("t" * 250,), "g", ErrorCode.INVALID_REQUEST),
+        ("x", 0, tuple(map(str, range(10_001))), "g", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_heartbeats_that_are_refused_change_nothing(
@@ -175,6 +178,16 @@ def test_a_full_group_and_members_that_leave_or_fall_silent() -> None:
     assert made.expired == [("g", "c")]
     assert len(made.beat("b", made.groups.get("g").members["b"].current.epoch).assigned or ()) in (0, 4)  # type: ignore[union-attr]
     assert list(made.groups.get("g").members) == ["b"]  # type: ignore[union-attr]
+
+
+def test_there_is_an_end_to_groups() -> None:
+    made = Groups()
+    assert [made.beat("a", 0, ("t",), group=name).error for name in "gh"] == [0, 0]
+    assert made.beat("a", 0, ("t",), group="i").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert made.groups.refusal_of_change("i", may_create=True) is not None
+    made.beat("a", -1, group="h")
+    assert made.groups.delete("h").value is ErrorCode.NONE
+    assert made.beat("a", 0, ("t",), group="i").error is ErrorCode.NONE
 
 
 def test_a_failed_write_is_told_and_the_next_one_holds_the_whole_group() -> None:

@@ -17,6 +17,7 @@ from logflume.log import StorageError
 from logflume.log.batch import Codec, RecordData, decode_records, encode_batch, iter_batches, visible_batches
 from logflume.log.storage import Cleaned, Cleaner, LogConfig, OsDisk, PartitionLog, run_compaction
 from logflume.log.storage.checkpoint import FILE_NAME
+from logflume.log.storage.compact import Budget
 from logflume.log.storage.testing import PowerCut, SimulatedDisk
 
 DIRECTORY = "/data/t-0"
@@ -344,6 +345,22 @@ def test_the_cleaner_compacts_in_one_process_and_reports_damage(tmp_path: Path) 
             log.close()
 
     asyncio.run(main())
+
+
+def test_compaction_keeps_to_its_bytes_a_second() -> None:
+    now_s, paused_s = 100.0, 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s, paused_s
+        now_s, paused_s = now_s + seconds, paused_s + seconds
+
+    budget = Budget(1000, monotonic_s=lambda: now_s, sleep=sleep)
+    for _ in range(50):
+        budget.spend(100)
+    assert paused_s == pytest.approx(5.0, abs=0.1)
+    now_s += 60.0
+    budget.spend(5000)
+    assert paused_s == pytest.approx(5.0, abs=0.1), "what was not used may be used later"
 
 
 def test_a_compacted_log_rolls_before_its_records_are_too_late() -> None:

@@ -115,6 +115,37 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(seed: int) -> N
         }
 
 
+def run_aborts(log: PartitionLog, aborted: list[tuple[int, int]]) -> None:
+    """Aborted transactions with checkpoints in between; notes in `aborted` (first, last offset) of those that are durable."""
+    for i in range(8):
+        first = log.log_end_offset
+        log.append(batch(first, 2, producer=(7, 2 * i), is_transactional=True), leader_epoch=0, now_ms=0)
+        log.append_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False, leader_epoch=0, now_ms=0)
+        log.flush()
+        aborted.append((first, first + 2))
+        if i % 2:
+            log.checkpoint()
+    log.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_aborted_transactions_survive_a_crash_at_any_operation(seed: int) -> None:
+    disk = SimulatedDisk()
+    run_aborts(open_log(disk), [])
+    for step in range(disk.steps):
+        disk = SimulatedDisk()
+        disk.make_dir("/data")
+        disk._synced_names.setdefault("/data", None)
+        disk.cut_at_step = step
+        aborted: list[tuple[int, int]] = []
+        with pytest.raises(PowerCut):
+            run_aborts(open_log(disk), aborted)
+        disk.crash(random.Random(seed * 1000 + step))
+        log = open_log(disk)
+        found = [(each.first_offset, each.last_offset) for each in log.aborted_transactions(0, log.log_end_offset)]
+        assert found[: len(aborted)] == aborted, step
+
+
 class PartitionLogModel(RuleBasedStateMachine):
     """The model is a range of offsets (values say their offset), plus what idempotent producers and transactions did."""
 

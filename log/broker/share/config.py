@@ -22,12 +22,14 @@ class ShareConfig:
     """Settings of the broker.
 
     Attributes:
+        max_groups: `logflume.share.max.groups`, as nothing but a request removes an empty one.
         max_size: `group.share.max.size`, members of one group.
         max_sessions: `group.share.max.share.sessions`, of all groups.
         fetch_max_bytes: `fetch.max.bytes`, largest answer to a ShareFetch.
         refresh_interval_ms: how often a group looks whether its topics have changed.
     """
 
+    max_groups: int = 10_000
     max_size: int = 200
     max_sessions: int = 2_000
     fetch_max_bytes: int = 57_671_680

@@ -19,14 +19,13 @@ from ..seams import Reply, RequestContext, Timer
 from .acknowledgements import acks_by_partition, has_acks
 from .config import EARLIEST, LATEST, READ_COMMITTED, GroupSettings, ShareConfig, duration_ms
 from .in_flight import Acquired, Want
-from .membership import ShareGroups
+from .membership import MAX_MEMBER_ID_CHARS, ShareGroups
 from .partitions import SharePartitions
 from .reading import LogBatches, read_batches
 from .sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, SessionRefused, ShareSessions, TopicPartitionId
 from .share_partition import AckResult, SharePartition
 from .state_records import ShareKey
 
-MAX_MEMBER_ID_CHARS = 36
 MAX_LIMIT_WAIT_MS = 30_000
 MAX_ROUNDS = 16
 """How often one try reads on when all it read was hidden; then others have their turn first."""
@@ -369,8 +368,9 @@ class _ShareFetch:
                 readable.append((key, share, partition, end))
         candidates: list[Candidate] = []
         left = min(self._request.max_bytes, self._handler.config.fetch_max_bytes)
+        records = 0
         for position, (key, share, partition, end) in enumerate(readable):
-            if left <= 0:
+            if left <= 0 or records >= self._want.max_records:
                 break
             try:
                 batches = self._read(share, partition, end, left // (len(readable) - position))
@@ -381,6 +381,7 @@ class _ShareFetch:
             # The first partition gives a batch of any size, the others within what is left.
             if batches.pieces and (batches.size_bytes <= left or not candidates):
                 left -= batches.size_bytes
+                records += batches.record_count
                 candidates.append(Candidate(key, share, share.fetch_offset, batches))
         return candidates, errors
 

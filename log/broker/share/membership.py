@@ -35,6 +35,8 @@ from .group_records import (
 )
 
 LEAVING_EPOCH = -1
+MAX_MEMBER_ID_CHARS = 36
+MAX_TOPICS, MAX_TOPIC_CHARS = 10_000, 249
 NEW = ShareCurrentValue(0, -1, frozenset())
 
 Records = dict[ShareGroupKey, ShareGroupValue | None]
@@ -216,6 +218,8 @@ class ShareGroups:
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The share group has reached its maximum capacity of {self._config.max_size} members.",
             )
+        if group is None and len(self._groups) >= self._config.max_groups:
+            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, self._too_many_groups())
         group = group or self._groups.setdefault(beat.group_id, ShareGroup(beat.group_id))
         member = self._add(group, beat.member_id, ShareMemberValue(None, "", "", ()))
         return group, member, {ShareGroupKey(ShareKeyKind.MEMBER, group.group_id, member.member_id): member.metadata}
@@ -238,7 +242,7 @@ class ShareGroups:
     def _refresh(self, group: ShareGroup, records: Records, *, must_bump: bool) -> None:
         """Bump the epoch if members or topics changed, and compute the target assignment for it.
 
-        Assignments are `share.assignment.interval.ms` apart, but for a member that is new or wants other topics.
+        Assignments are at least `share.assignment.interval.ms` apart; until then members keep what they have.
         """
         now_ms = self._clock.monotonic_ms()
         is_due = group.refreshed_ms < 0 or now_ms - group.refreshed_ms >= self._config.refresh_interval_ms
@@ -249,7 +253,7 @@ class ShareGroups:
                 group.epoch, group.metadata_hash = group.epoch + 1, hashed
                 records[ShareGroupKey(ShareKeyKind.GROUP, group.group_id)] = ShareEpochValue(group.epoch, hashed)
         interval_ms = self._settings.number("share.assignment.interval.ms", group.group_id)
-        is_time = must_bump or group.assigned_ms < 0 or now_ms - group.assigned_ms >= interval_ms
+        is_time = group.assigned_ms < 0 or now_ms - group.assigned_ms >= interval_ms
         if group.epoch > group.assignment_epoch and is_time:
             group.assigned_ms = now_ms
             self._assign(group, records)
@@ -337,9 +341,14 @@ class ShareGroups:
             return ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group."
         if group is None and not may_create:
             return ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found."
+        if group is None and len(self._groups) >= self._config.max_groups:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, self._too_many_groups()
         if group is not None and group.members:
             return ErrorCode.NON_EMPTY_GROUP, f"Share group {group_id} has {len(group.members)} members."
         return None
+
+    def _too_many_groups(self) -> str:
+        return f"There are {self._config.max_groups} share groups (logflume.share.max.groups); delete those that are not used."
 
     def delete(self, group_id: str) -> Reply:
         """Delete an empty group; the reply is an ErrorCode once that is on disk. Its share partitions are not touched."""
@@ -433,9 +442,13 @@ def _check_request(beat: ShareHeartbeat) -> None:
             raise Refused(ErrorCode.INVALID_REQUEST, text)
 
     require(bool(beat.member_id.strip()), "MemberId can't be empty.")
+    require(len(beat.member_id) <= MAX_MEMBER_ID_CHARS, f"A member id has at most {MAX_MEMBER_ID_CHARS} characters.")
     require(bool(beat.group_id.strip()), "GroupId can't be empty.")
     require(beat.rack_id is None or bool(beat.rack_id.strip()), "RackId can't be empty.")
     require(beat.member_epoch >= LEAVING_EPOCH, "MemberEpoch is invalid.")
+    topics = beat.topics or ()
+    is_modest = len(topics) <= MAX_TOPICS and all(len(name) <= MAX_TOPIC_CHARS for name in topics)
+    require(is_modest, f"A member subscribes to at most {MAX_TOPICS} topics with names of up to {MAX_TOPIC_CHARS} characters.")
     if beat.member_epoch == 0:
         require(bool(beat.topics), "SubscribedTopicNames must be set in first request.")
 

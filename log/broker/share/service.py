@@ -33,6 +33,7 @@ class ShareService:
         self._core, self._topics = core, topics
         numbers = core.config.number
         config = ShareConfig(
+            max_groups=numbers("logflume.share.max.groups"),
             max_size=numbers("group.share.max.size"),
             max_sessions=numbers("group.share.max.share.sessions"),
             fetch_max_bytes=numbers("fetch.max.bytes"),
