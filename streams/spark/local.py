@@ -17,7 +17,6 @@ from .rows import RANGE_SHIFT, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StepPlan
 
-
 _ALL = 1 << 30
 """As many cores as there could be partitions: whoever asks for ranges gets them."""
 

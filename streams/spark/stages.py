@@ -74,7 +74,7 @@ def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None, core
 
 
 def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int) -> Forms:
-    """Return the forms that save time: where partitions alone do not keep all cores busy, or entries are shuffled and not records.
+    """Return the forms that save time: where partitions alone leave cores idle, or entries are shuffled and not records.
 
     A range costs more CPU than the same records in a replay: its entries are encoded, shuffled, decoded and merged.
     """
