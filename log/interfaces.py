@@ -241,8 +241,8 @@ class Admin(Protocol):
         """Set committed offsets of a group without members (state Empty); refused otherwise."""
         ...
 
-    def request(self, api: str, version: int | None = None, **fields: Any) -> Any:
-        """Send any request of the protocol by name (for tests and tools); returns the decoded response."""
+    def request(self, api: str, version: int | None = None, *, node: int | None = None, **fields: Any) -> Any:
+        """Send any request of the protocol by name (for tests and tools) to a broker; returns the decoded response."""
         ...
 
 

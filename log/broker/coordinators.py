@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import uuid
 from collections.abc import Iterable, Mapping
+
+from logflume.log.protocol import ErrorCode, KafkaError
 
 from . import groups, transactions
 from .cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
@@ -14,6 +17,8 @@ from .metadata import address
 from .seams import Handler, RequestContext
 from .share import ShareService
 from .transactions import TransactionConfig, TransactionCoordinator
+
+MAX_REMEMBERED_SETTINGS = 100_000
 
 
 class Coordinators:
@@ -34,6 +39,7 @@ class Coordinators:
             self._offsets,
             _Topics(core),
             GroupSettingsOf(core),
+            _Topics(core),
             new_id=lambda: str(uuid.uuid4()),
         )
         self.groups.load()
@@ -87,16 +93,39 @@ class Coordinators:
 
 
 class GroupSettingsOf:
-    """The settings of single groups, as they are in the broker's configs at the moment."""
+    """The settings of single groups, as they are in the broker's configs at the moment.
+
+    They are remembered until configs change, as a share group asks for some with every fetch.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._texts: dict[tuple[str, str], str] = {}
+        self._seen: tuple[object, ...] = ()
 
     def number(self, name: str, group_id: str) -> int:
-        return self._core.config.group_number(name, self._core.group_configs(group_id))
+        self._forget_old()
+        found = self._numbers.get((name, group_id))
+        if found is None:
+            found = self._numbers[name, group_id] = self._core.config.group_number(name, self._core.group_configs(group_id))
+        return found
 
     def text(self, name: str, group_id: str) -> str:
-        return self._core.config.lookup_group(name, self._core.group_configs(group_id)).value or ""
+        self._forget_old()
+        found = self._texts.get((name, group_id))
+        if found is None:
+            value = self._core.config.lookup_group(name, self._core.group_configs(group_id)).value
+            found = self._texts[name, group_id] = value or ""
+        return found
+
+    def _forget_old(self) -> None:
+        """Forget everything if configs changed: the cluster's state then has other dictionaries."""
+        cluster = self._core.cluster
+        configs = (cluster.group_configs, cluster.broker_configs, cluster.cluster_configs)
+        is_same = len(configs) == len(self._seen) and all(map(operator.is_, configs, self._seen))
+        if not is_same or len(self._numbers) + len(self._texts) > MAX_REMEMBERED_SETTINGS:
+            self._numbers, self._texts, self._seen = {}, {}, configs
 
 
 class _Topics:
@@ -123,6 +152,14 @@ class _Topics:
         found = self._core.cluster.topics.get(topic)
         return found.topic_id if found else None
 
+    def create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        if replication_factor not in (-1, 0, 1):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"expected a replication factor of 1 or -1 on a single broker, found {replication_factor}",
+            )
+        self._core.create_topic(name, partitions, configs)
+
 
 def _group_config(core: Core) -> GroupConfig:
     numbers = core.config.number
@@ -132,6 +169,7 @@ def _group_config(core: Core) -> GroupConfig:
         max_session_timeout_ms=numbers("group.max.session.timeout.ms"),
         max_size=numbers("group.max.size"),
         consumer_max_size=numbers("group.consumer.max.size"),
+        streams_max_size=numbers("group.streams.max.size"),
         consumer_migration_policy=core.config.text("group.consumer.migration.policy"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
         offsets_retention_check_interval_ms=numbers("offsets.retention.check.interval.ms"),

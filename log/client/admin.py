@@ -217,15 +217,22 @@ class Admin:
 
     # anything
 
-    def request(self, api: str, version: int | None = None, **fields: Any) -> Any:
-        """Send any request of the protocol by name to any broker; returns the decoded response.
+    def request(self, api: str, version: int | None = None, *, node: int | None = None, **fields: Any) -> Any:
+        """Send any request of the protocol by name to a broker (`node`: its id; any if None); returns the decoded response.
 
         `version` is the highest to send (default: the highest both sides hold). Nested structures are attributes of
         the message class, e.g. `messages.MetadataRequest.MetadataRequestTopic(name="t")`. Raises UnknownName.
         """
         known = tables.api_named(api)
         message = getattr(messages, known.request.name)(**fields)
-        return self._run(self._cluster.channel.request(message, max_version=1 << 15 if version is None else version))
+        max_version = 1 << 15 if version is None else version
+
+        async def send() -> Any:
+            if node is not None:
+                await self._cluster.refresh([])
+            return await self._cluster.channel.request(message, node=node, max_version=max_version)
+
+        return self._run(send())
 
     async def to_coordinator(self, group_id: str, request: Any, error_of: Callable[[Any], int]) -> Any:
         """Send a request to the group's coordinator; when `error_of(response)` says it moved or loads, find it and repeat."""

@@ -8,9 +8,10 @@ import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
 from logflume.log import InvalidInput, OffsetAndMetadata, TopicPartition
+from logflume.log.operations import delete_group_offsets
 
 app = make_app(
-    "List, describe and reset consumer groups.\n\n"
+    "List, describe, reset and delete consumer groups.\n\n"
     "Example: logflume group reset reports --topic flights --to beginning --dry-run --data ./data"
 )
 
@@ -72,6 +73,41 @@ def reset(
         if not dry_run:
             admin.set_group_offsets(group_id, {tp: OffsetAndMetadata(offset) for tp, offset in target.items()})
     print_rows(("partition", "before", "would be" if dry_run else "after"), rows, as_json=as_json)
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group_id: str,
+    topic: Annotated[str, typer.Option(help="The topic whose offsets are forgotten.")],
+    partition: Annotated[list[int] | None, typer.Option(min=0, help="Only of this partition; may be repeated.")] = None,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Forget a group's committed offsets of a topic that none of its members reads.
+
+    Example: logflume group delete-offsets reports --topic flights --data ./data
+    """
+    with open_log(data, bootstrap) as log:
+        admin = log.admin()
+        committed = sorted(tp for tp in admin.group_offsets(group_id) if tp.topic == topic)
+        wanted = [TopicPartition(topic, index) for index in partition] if partition else committed
+        missing = [tp for tp in wanted if tp not in committed]
+        if missing or not wanted:
+            found = ", ".join(str(tp.partition) for tp in committed) or "none"
+            raise InvalidInput(f"group {group_id!r} has no such offsets; those of {topic} are of partitions: {found}")
+        delete_group_offsets(admin, group_id, wanted)
+    print(f"deleted offsets of {len(wanted)} partition{'s' if len(wanted) > 1 else ''} of {topic} of group {group_id}")
+
+
+@app.command()
+def delete(group_id: str, data: Data = None, bootstrap: Bootstrap = None) -> None:
+    """Delete a group that has no members, with its committed offsets.
+
+    Example: logflume group delete reports --data ./data
+    """
+    with open_log(data, bootstrap) as log:
+        log.admin().delete_group(group_id)
+    print(f"deleted group {group_id}")
 
 
 def target_offsets(starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], to: str) -> dict[TopicPartition, int]:

@@ -45,6 +45,14 @@ class Effect(Protocol):
         ...
 
 
+class Tally(Protocol):
+    """A store that records are counted into (`tallies.Tally`). The second is an `aggregates.Update`."""
+
+    def load(self, keys: Keys, times: I64, alive: Mask) -> None: ...
+
+    def update(self, rows: Any, first: int, last: int) -> None: ...
+
+
 class Lookup(Protocol):
     """A table's rows as columns (`tables.TableColumns`)."""
 
@@ -83,6 +91,7 @@ class Batch:
     json: ModuleType
     outputs: Outputs
     lookups: Mapping[str, Lookup]
+    tallies: Mapping[str, Tally]
     marks: Mask
     effects: list[Effect] = field(default_factory=list)
 
@@ -110,11 +119,19 @@ class Step(Protocol):
 
 @dataclass(slots=True)
 class Builder:
-    """Makes the steps of one source. `outputs`: sinks made so far; `makers`: node class -> what makes its step."""
+    """Makes the steps of one source.
+
+    Attributes:
+        makers: class of a stream's node -> what makes its step; `table_makers`: the same where a table's changes come in.
+        outputs: sinks made so far.
+        aggregates: plans made so far, by store.
+    """
 
     wiring: Wiring
     makers: Mapping[type, Callable[[Builder, g.Node, str, Kinds], Step]]
+    table_makers: Mapping[type, Callable[[Builder, g.Node, str, Kinds], Step]] = field(default_factory=dict)
     outputs: set[str] = field(default_factory=set)
+    aggregates: dict[str, Any] = field(default_factory=dict)
 
     def after(self, name: str, kinds: Kinds) -> tuple[Step, ...]:
         """Return the steps that follow a node whose output has these columns.
@@ -124,8 +141,9 @@ class Builder:
         """
         steps = []
         for child in self.wiring.children[name]:
-            make = self.makers.get(type(child))
-            if make is None or child.kind is not g.EdgeKind.STREAM:
+            is_stream = child.kind is g.EdgeKind.STREAM or isinstance(child, g.Aggregate)
+            make = (self.makers if is_stream else self.table_makers).get(type(child))
+            if make is None:
                 raise Unsupported(f"{type(child).__name__} of a {child.kind}")
             steps.append(make(self, child, name, kinds))
         return tuple(steps)
@@ -353,7 +371,7 @@ def make_output(builder: Builder, node: g.Node, source: str, kinds: Kinds) -> St
         raise Unsupported("an output that several branches lead to")
     builder.outputs.add(node.name)
     schema, columns = builder.wiring.nodes[source].schema, node.schema.value
-    if schema.window is not None or node.value_format.name != "JSON":
+    if node.value_format.name != "JSON":
         raise Unsupported("the format of an output")
     if not columns or (not node.value_format.is_wrapped and len(columns) == 1):
         raise Unsupported("a bare value")
@@ -363,6 +381,8 @@ def make_output(builder: Builder, node: g.Node, source: str, kinds: Kinds) -> St
     raw = builder.wiring.raw_keys[source]
     key: tuple[ColumnId, Kind] | None = None
     if raw is None or raw[0] != node.key_format:
+        if schema.window is not None:
+            raise Unsupported("a windowed key in another format")
         key = _key_column(node, schema, kinds)
     labels = [f'{"," if i else "{"}"{plain_name(column.name)}":'.encode() for i, column in enumerate(columns)]
     timestamp = node.timestamp if isinstance(node, g.Sink) else None

@@ -235,7 +235,8 @@ def extract(
         end = at + sizes[i]
         if sizes[i] >= 2 and times[i] >= 0 and load_byte(at, 0) == 123:
             at += 1
-            while True:
+            is_sure = at + 1 == end and load_byte(at, 0) == 125
+            while not is_sure:
                 size = known_sizes[place] if place < _MAX_PLACES else np.int64(0)
                 if size > 0 and at + size < end and at + size + 8 <= limit and _is_at(known_at[place], size, at):
                     f = known_fields[place]

@@ -1,7 +1,8 @@
-"""A sub-topology without aggregates on both tiers: sources that the compiled tier holds, with the reference tier beside them.
+"""A sub-topology on both tiers: sources that the compiled tier holds, with the reference tier beside them.
 
 A run of records is prepared as columns (`flow.py`); marked rows go through the reference tier in their place, so that outputs and
-reports come in the same order as without this tier. Stores stay the reference tier's: a join only looks rows up.
+reports come in the same order as without this tier. Tables stay the reference tier's: a join only looks rows up. The stores of
+aggregates become columns (`tallies.py`), and the reference tier is lent entries of them from then on.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import numpy as np
 from .. import graph as g
 from ..compiler import CompiledProgram
 from ..seams import Outputs, Problems, StateStore, StoreSpec, TaskFunction
+from ..state.store import Store
+from .aggregates import AggregatePlan, make_aggregate
 from .flow import Batch, Builder, Lookup, make_filter, make_output, make_project, make_rekey
 from .joins import joined_table, make_join, table_columns
 from .source import SourcePlan, plan_source, table_fields
+from .tallies import Surroundings, Tally
 from .tier import compiled_tier
 from .vectors import Unsupported
 
@@ -37,6 +41,7 @@ _MAKERS = MappingProxyType(
         g.StreamTableJoin: make_join,
     }
 )
+_ALL_MAKERS = MappingProxyType({**_MAKERS, g.Aggregate: make_aggregate})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,11 +51,13 @@ class TieredProgram:
     Attributes:
         plans: source -> what the compiled tier does with its records; other sources are the reference tier's alone.
         tables: store -> (source of the table, columns that joins read of it).
+        aggregates: store -> plan; all of the sub-topology's, or none.
     """
 
     reference: CompiledProgram
     plans: Mapping[str, SourcePlan]
     tables: Mapping[str, tuple[str, tuple[str, ...]]]
+    aggregates: Mapping[str, AggregatePlan]
 
     @property
     def sources(self) -> Mapping[str, str]:
@@ -66,25 +73,38 @@ class TieredProgram:
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> TaskFunction:
         """Return the functions of one task."""
-        return TieredFunction(self, self.reference.bind(stores, outputs, problems), stores, outputs)
+        reference = self.reference.bind(stores, outputs, problems)
+        if not all(isinstance(stores[name], Store) for name in self.aggregates):
+            return reference
+        return TieredFunction(self, reference, stores, outputs, problems)
 
 
 class TieredFunction:
     """Implements `seams.TaskFunction`. All state is in stores that both tiers read, so the tiers take turns at any record."""
 
     def __init__(
-        self, program: TieredProgram, reference: TaskFunction, stores: Mapping[str, StateStore], outputs: Outputs
+        self,
+        program: TieredProgram,
+        reference: TaskFunction,
+        stores: Mapping[str, StateStore],
+        outputs: Outputs,
+        problems: Problems,
     ) -> None:
         self._program = program
         self.reference = reference
         self._stores = stores
         self._outputs = outputs
+        self._problems = problems
+        self._tallies: dict[str, Tally] = {}
         self._lookups: dict[str, Lookup] = {}
         self._texts: ModuleType | None = None
         self._store_of = {source: store for store, (source, _) in program.tables.items()}
 
     def flush(self) -> None:
-        self.reference.flush()
+        if not self._tallies:
+            self.reference.flush()
+        for tally in self._tallies.values():
+            tally.flush()
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
         self.reference.restore(source, chunk, start, stop)
@@ -99,26 +119,45 @@ class TieredFunction:
             return
         json = compiled_tier().kernels(stop - start)
         if json is None or stop - start < _FEW_RECORDS or chunk.header_counts[start:stop].any():
-            self.reference.process(source, chunk, start, stop)
+            self._process_objects(source, chunk, start, stop)
             return
         if self._texts is None:
             self._load(json)
             assert self._texts is not None
-        batch = Batch(chunk, start, stop, json, self._outputs, self._lookups, np.zeros(stop - start, np.bool_))
+        if not self._tallies:
+            self._take_over(json)
+        marks = np.zeros(stop - start, np.bool_)
+        batch = Batch(chunk, start, stop, json, self._outputs, self._lookups, self._tallies, marks)
         plan.prepare(batch, self._texts)
         marked = np.flatnonzero(batch.marks)
         if len(marked) * _MAX_MARKED_SHARE > stop - start:
-            self.reference.process(source, chunk, start, stop)
+            self._process_objects(source, chunk, start, stop)
             return
         at = 0
         for block in np.split(marked, np.flatnonzero(np.diff(marked) > 1) + 1) if len(marked) else ():
             first, last = int(block[0]), int(block[-1]) + 1
             for effect in batch.effects:
                 effect.apply(at, first)
-            self.reference.process(source, chunk, start + first, start + last)
+            self._process_objects(source, chunk, start + first, start + last)
             at = last
         for effect in batch.effects:
             effect.apply(at, stop - start)
+
+    def _process_objects(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        """Let the reference tier process records, and take back the entries that it has changed."""
+        self.reference.process(source, chunk, start, stop)
+        for tally in self._tallies.values():
+            tally.settle()
+
+    def _take_over(self, json: ModuleType) -> None:
+        """Make the stores of aggregates columns."""
+        stores = {name: self._stores[name] for name in self._program.aggregates}
+        assert self._texts is not None
+        slots = importlib.import_module(f"{__package__}.slots")
+        around = Surroundings(self._outputs, self._problems, self.reference, json, self._texts)
+        for name, store in stores.items():
+            assert isinstance(store, Store)
+            self._tallies[name] = Tally(self._program.aggregates[name], store, around, slots)
 
     def _load(self, json: ModuleType) -> None:
         """Take what only exists with numba: the kernels of texts, and the tables as columns."""
@@ -146,13 +185,24 @@ class TieredFunction:
 
 def tiered(program: CompiledProgram) -> CompiledProgram | TieredProgram:
     """Return the program with the compiled tier beside it, or as it is where that tier holds nothing of it."""
+    plans, aggregates = _plans(program, _ALL_MAKERS)
+    if any(isinstance(n, g.Aggregate) and n.store not in aggregates for n in program.wiring.nodes.values()):
+        plans, aggregates = _plans(program, _MAKERS)
+    return TieredProgram(program, plans, _joined_tables(program, plans), aggregates) if plans else program
+
+
+def _plans(program: CompiledProgram, makers: Any) -> tuple[dict[str, SourcePlan], dict[str, AggregatePlan]]:
+    """Return the plans of the sources that are held, and those of the aggregates behind them."""
     plans: dict[str, SourcePlan] = {}
+    aggregates: dict[str, AggregatePlan] = {}
     for source in program.sources:
+        builder = Builder(program.wiring, makers)
         try:
-            plans[source] = plan_source(Builder(program.wiring, _MAKERS), source)
+            plans[source] = plan_source(builder, source)
         except Unsupported:
             continue
-    return TieredProgram(program, plans, _joined_tables(program, plans)) if plans else program
+        aggregates |= builder.aggregates
+    return plans, aggregates
 
 
 def _joined_tables(program: CompiledProgram, plans: Mapping[str, SourcePlan]) -> dict[str, tuple[str, tuple[str, ...]]]:

@@ -16,7 +16,7 @@ _WARM_UP_RECORDS = 50_000
 
 
 class CompiledTier:
-    """Loads `rows.py` once. Invariant: `_module` is set once, after its compilation is complete. Thread-safe."""
+    """Loads the kernels once. Invariant: `_module` is set once, after its compilation is complete. Thread-safe."""
 
     def __init__(self) -> None:
         self._module: ModuleType | None = None
@@ -37,7 +37,7 @@ class CompiledTier:
         """Load the kernels now, blocking; False without numba."""
         with self._lock:
             if self._module is None and importlib.util.find_spec("numba") is not None:
-                for name in ("rows", "texts", "table_slots"):
+                for name in ("texts", "table_slots", "slots"):
                     importlib.import_module(f"{__package__}.{name}")
                 self._module = importlib.import_module(f"{__package__}.json_rows")
             return self._module is not None

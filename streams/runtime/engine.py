@@ -231,5 +231,5 @@ class Engine:
             task.counts.records_out,
             dict(task.problems.counts),
             tuple(inputs),
-            sum(len(store.resident) for store in task.state.stores.values()) if task.state else 0,
+            sum(store.resident_count for store in task.state.stores.values()) if task.state else 0,
         )

@@ -13,7 +13,7 @@ from logflume.log import LogflumeError
 from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
-from logflume.streams.state import DirtyEntries
+from logflume.streams.state import Dirty
 
 from .closing import Closer, within
 from .opening import Surroundings, across_gap, check_restored, open_task, start_positions
@@ -239,7 +239,7 @@ class Session:
             self._send_outputs(sub, [task for task in changed if task.subtopology is sub])
         failpoint("after-flush")
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        entries: list[dict[str, DirtyEntries]] = []
+        entries: list[dict[str, Dirty]] = []
         for task in changed:
             entries.append(self._send_changes(task))
             offsets.update(to_offsets(task.checkpoint()))
@@ -258,7 +258,7 @@ class Session:
         self._commit_ended_s = self._monotonic_s()
         self._commit_times.add(self._commit_ended_s - started_s)
 
-    def _send_changes(self, task: Task) -> dict[str, DirtyEntries]:
+    def _send_changes(self, task: Task) -> dict[str, Dirty]:
         """Send changed entries to the changelogs and dead letters to their topic; return the entries for the write batch."""
         letters = task.problems.take_letters()
         if letters:
@@ -274,7 +274,7 @@ class Session:
                 task.changelogs[name] = task.inputs[source].position
             elif name in dirty:
                 self._writer.send_changelog(topic, task.partition, dirty[name])
-                task.changelogs[name] = task.changelogs.get(name, 0) + len(dirty[name].keys) + has_marker
+                task.changelogs[name] = task.changelogs.get(name, 0) + len(dirty[name]) + has_marker
         return dirty
 
     def _purge(self) -> None:

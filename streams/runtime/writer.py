@@ -11,7 +11,7 @@ from logflume.log.batch.columns import key_partitions
 from logflume.log.interfaces import Consumer, OffsetAndMetadata, Producer
 from logflume.log.records import Chunk, TopicPartition
 from logflume.streams.seams import OutputTopic
-from logflume.streams.state import DirtyEntries
+from logflume.streams.state import Dirty
 from logflume.streams.state.windows import WINDOW_START_BYTES
 
 from .options import EngineOptions, Guarantee
@@ -38,11 +38,10 @@ class LogWriter:
         for partition, part in by_inner_key(chunk, self._partitions[output.topic]):
             self._producer.send_chunk(output.topic, part, partition=partition)
 
-    def send_changelog(self, topic: str, partition: int, entries: DirtyEntries) -> None:
+    def send_changelog(self, topic: str, partition: int, entries: Dirty) -> None:
         """Write changed entries of a store to the partition of its task."""
         self._begin()
-        chunk = Chunk.from_columns(topic, entries.keys, entries.values, entries.timestamps_ms)
-        self._producer.send_chunk(topic, chunk, partition=partition)
+        self._producer.send_chunk(topic, entries.chunk(topic), partition=partition)
 
     def send_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Write records that could not be processed to the dead letter topic."""

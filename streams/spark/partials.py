@@ -108,9 +108,9 @@ class _Running:
     def finish(self, topic: str | None) -> Iterator[PartialRows | RangeEnd]:
         """Yield the entries of all stores, then an end for each partition; the first one has all problems."""
         for name, store in self.stores.items():
-            keys, values, times = store.encode_dirty()
-            if keys:
-                yield PartialRows(topic, name, keys, values, times)
+            dirty = store.encode_dirty()
+            if len(dirty):
+                yield PartialRows(topic, name, dirty.keys, dirty.values, dirty.timestamps_ms)
         clocks = {name: self.stores[name].stream_time_ms for name in self.form.windows}
         problems = dict(self.problems.counts)
         for partition, records in self.records.items():

@@ -3,13 +3,15 @@
 from .checkpoint import Checkpoint
 from .codec import EntryCodec
 from .directory import StateDirectory
+from .dirty import Dirty, DirtyEntries
 from .reader import StoreReader
 from .store import Store
-from .task_state import DirtyEntries, TaskState
+from .task_state import TaskState
 from .windows import SegmentLayout, window_start
 
 __all__ = [
     "Checkpoint",
+    "Dirty",
     "DirtyEntries",
     "EntryCodec",
     "SegmentLayout",

@@ -4,22 +4,30 @@ Invariants:
 - every entry on disk is committed, and `dirty` names every entry in memory that differs from disk;
 - an entry that is in memory and not dirty equals the one on disk;
 - while `_complete_from` is a window start (0: everything), all entries of windows from there on are in memory, so that a key
-  that is absent there needs no look on disk.
+  that is absent there needs no look on disk;
+- once `columns` is set, the entries in memory are there, and `resident` and `dirty` hold only those that were lent as objects
+  since the last `settle`; for a key in both the object counts.
 Used by the task's thread only; other threads read committed entries from disk (`reader.py`).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from logflume.streams.seams import Entry, State, StoreSpec
 
 from .codec import EntryCodec
+from .dirty import Dirty, DirtyColumns, DirtyEntries
 from .disk import TaskDb, after_prefix
 from .windows import WINDOW_START_BYTES, SegmentLayout, window_start
+
+if TYPE_CHECKING:
+    from .columns import EntryColumns
 
 _ENTRY_OVERHEAD_BYTES = 260
 _PRELOAD_MAX_ENTRIES = 100_000
@@ -51,22 +59,80 @@ class Store:
         self._expired_segment = 0
         self._expired_in_memory = 0
         self._alive_entries = 0
+        self._lent: set[bytes] = set()
+        self.columns: EntryColumns | None = None
         self._complete_from = 0 if db is None or db.is_empty(spec.name) else self._first_start_not_on_disk()
 
     @property
     def spec(self) -> StoreSpec:
         return self._spec
 
+    @property
+    def complete_from(self) -> int:
+        """The window start from which on every entry is in memory; 0: all of them, also without windows."""
+        return self._complete_from
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether entries differ from what is on disk."""
+        return bool(self.dirty) or (self.columns is not None and len(self.columns.changed) > 0)
+
+    @property
+    def resident_count(self) -> int:
+        """The number of entries in memory."""
+        return len(self.resident) + (0 if self.columns is None else len(self.columns) - len(self._lent))
+
+    # -- columns ---------------------------------------------------------------------------------------------------------
+
+    def use_columns(self, kernels: ModuleType) -> EntryColumns:
+        """Keep the entries in memory as columns from now on (`kernels`: `streams.kernels.slots`); return them.
+
+        Objects are lent by `load` as before, and `settle` takes back what has become of them.
+        """
+        if self.columns is None:
+            from .columns import EntryColumns
+
+            self.columns = EntryColumns(kernels, self._spec.columns, is_windowed=self.layout is not None)
+        self.settle()
+        return self.columns
+
+    def settle(self) -> None:
+        """Take lent entries, and those read from disk, into the columns."""
+        if self.columns is None or not self.resident:
+            return
+        resident, lent, dirty = self.resident, self._lent, self.dirty
+        self.columns.put(list(dirty), [resident[key] for key in dirty], is_changed=True)
+        fresh = [key for key in resident if key not in lent and key not in dirty]
+        self.columns.put(fresh, [resident[key] for key in fresh], is_changed=False)
+        resident.clear()
+        lent.clear()
+        dirty.clear()
+
+    def _lend(self, keys: list[bytes]) -> list[bytes]:
+        """Make objects of the entries that are in columns; return the keys that are not."""
+        assert self.columns is not None
+        slots = self.columns.find(keys)
+        there = slots >= 0
+        found = [key for key, is_there in zip(keys, there.tolist(), strict=True) if is_there]
+        self.resident.update(zip(found, self.columns.entries(slots[there]), strict=True))
+        self._lent.update(found)
+        return [key for key, is_there in zip(keys, there.tolist(), strict=True) if not is_there]
+
     # -- reading ---------------------------------------------------------------------------------------------------------
 
     def load(self, keys: Iterable[bytes]) -> None:
         """Make `resident` complete for these keys (one multi_get for those not in memory; none while all of it is)."""
-        if self._complete_from == 0:
+        if self._complete_from == 0 and self.columns is None:
             return
         resident, floor = self.resident, self._complete_from
         wanted = keys if isinstance(keys, (set, frozenset)) else set(keys)
-        self._touched |= wanted
         missing = [key for key in wanted if key not in resident]
+        if self.columns is None:
+            self._touched |= wanted
+        elif missing:
+            missing = self._lend(missing)
+        if floor == 0:
+            return
         if self.layout is not None:
             missing = [key for key in missing if window_start(key) < floor]
         if not missing:
@@ -85,6 +151,7 @@ class Store:
         if key not in self.resident:
             self.load((key,))
         entry = self.resident.get(key)
+        self.settle()
         return None if entry is None or entry.state is None else entry
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
@@ -92,6 +159,10 @@ class Store:
 
         The store must not be changed while the iterator is used.
         """
+        self.settle()
+        if self.columns is not None:
+            yield from self._range_of_columns(self.columns, start, stop)
+            return
         in_range = (key for key in (self.resident if self._db is None else self.dirty) if _within(key, start, stop))
         ours = [(key, self.resident.get(key)) for key in sorted(in_range)]
         alive = self.layout.oldest_alive(self.stream_time_ms) if self.layout else 0
@@ -101,6 +172,16 @@ class Store:
             if entry is not None and entry.state is not None and (self.layout is None or window_start(key) >= alive):
                 yield key, entry
 
+    def _range_of_columns(self, columns: EntryColumns, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
+        slots = columns.changed if self._db else columns.all_slots()
+        rows = dict(zip(columns.keys(slots), columns.entries(slots), strict=True))
+        stored = ((k, e) for k, e in self.scan_disk(start, stop) if k not in rows) if self._db else iter(())
+        ours = sorted((row for row in rows.items() if _within(row[0], start, stop)), key=_first)
+        alive = self.layout.oldest_alive(self.stream_time_ms) if self.layout else 0
+        for key, entry in heapq.merge(ours, stored, key=_first):
+            if self.layout is None or window_start(key) >= alive:
+                yield key, entry
+
     def scan_disk(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
         """Yield committed entries in key order, expired ones included."""
         assert self._db is not None
@@ -108,27 +189,25 @@ class Store:
 
     # -- task commit -----------------------------------------------------------------------------------------------------
 
-    def encode_dirty(self) -> tuple[list[bytes], list[bytes | None], list[int]]:
-        """Return keys, encoded values (None = deleted) and timestamps of all changed entries, in order of first change."""
+    def encode_dirty(self) -> Dirty:
+        """Return all changed entries, encoded, in order of first change."""
+        self.settle()
+        if self.columns is not None:
+            return self.columns.encode(self.columns.changed, self._prefix, self.layout.segment_ms if self.layout else 0)
         keys = list(self.dirty)
         entries = list(map(self.resident.__getitem__, keys))
         values = self.codec.encode_all(entries)
         sample = [len(value) for value in values[:_SAMPLE_ENTRIES] if value is not None]
         if sample:
             self._value_bytes = max(sum(sample) // len(sample), (self._value_bytes * 7) // 8)
-        return keys, values, [entry.timestamp_ms for entry in entries]
+        return DirtyEntries(keys, values, [entry.timestamp_ms for entry in entries])
 
-    def put_into(self, batch: Any, keys: list[bytes], values: list[bytes | None]) -> None:
+    def put_into(self, batch: Any, entries: Dirty) -> None:
         """Add changed entries to a write batch, and the range delete of segments that have expired."""
-        disk_key, put, prefixes = self.disk_key, batch.put, self._segment_prefixes
-        for key, value in zip(keys, values, strict=True):
-            prefix = prefixes.get(key[-WINDOW_START_BYTES:])
-            if value is None:
-                batch.delete(disk_key(key))
-            elif prefix is None:
-                put(disk_key(key), value)
-            else:
-                put(prefix + key, value)
+        if isinstance(entries, DirtyColumns):
+            deque(map(batch.put, entries.disk_keys(), entries.values), maxlen=0)
+        else:
+            self._put_objects(batch, entries)
         if self.layout is not None:
             oldest = self.layout.oldest_segment(self.stream_time_ms)
             if oldest > self._expired_segment:
@@ -137,9 +216,26 @@ class Store:
                 )
                 self._expired_segment = oldest
 
+    def _put_objects(self, batch: Any, entries: Dirty) -> None:
+        disk_key, put, prefixes = self.disk_key, batch.put, self._segment_prefixes
+        for key, value in zip(entries.keys, entries.values, strict=True):
+            prefix = prefixes.get(key[-WINDOW_START_BYTES:])
+            if value is None:
+                batch.delete(disk_key(key))
+            elif prefix is None:
+                put(disk_key(key), value)
+            else:
+                put(prefix + key, value)
+
     def committed(self, *, deleted: Iterable[bytes] | None = None) -> None:
         """Everything dirty is on disk now: forget deleted entries (found here if not given), and cold ones beyond the setting."""
         resident = self.resident
+        if self.columns is not None:
+            self.settle()
+            self.columns.committed()
+            if self._db is not None and self.size_bytes() > self._memory_bytes:
+                self._evict_columns(self.columns)
+            return
         if deleted is None:
             deleted = [key for key in self.dirty if (entry := resident.get(key)) is not None and entry.state is None]
         for key in deleted:
@@ -155,6 +251,7 @@ class Store:
 
         Raises InvalidInput, CorruptLog for what this logflume did not write (the last record stands for its chunk).
         """
+        assert self.columns is None, "a store is restored before its task processes"
         newest = next((value for value in reversed(values) if value is not None), None)
         if newest is not None:
             self.codec.decode(newest)
@@ -187,8 +284,13 @@ class Store:
             found[key] = entry
             if len(found) > min(room, _PRELOAD_MAX_ENTRIES):
                 return
+        if self.columns is not None:
+            self.settle()
+            keys = list(found)
+            found = {key: found[key] for key, slot in zip(keys, self.columns.find(keys).tolist(), strict=True) if slot < 0}
         for key, entry in found.items():
             self.resident.setdefault(key, entry)
+        self.settle()
         self._complete_from = 0
 
     def expire(self) -> int:
@@ -204,6 +306,9 @@ class Store:
         if oldest <= self._expired_in_memory:
             return 0
         self._expired_in_memory = oldest
+        if self.columns is not None:
+            self.settle()
+            return self.columns.keep(self.columns.window_starts() >= oldest)
         first = oldest.to_bytes(WINDOW_START_BYTES, "big")
         resident = self.resident
         gone = list(takewhile(lambda key: key[-WINDOW_START_BYTES:] < first, resident))
@@ -219,6 +324,8 @@ class Store:
 
     def size_bytes(self) -> int:
         """Return about how much memory the resident entries take: a key and a few lately encoded values stand for all."""
+        if self.columns is not None:
+            return self.columns.size_bytes()
         key = next(iter(self.resident), b"")
         values = max(self._value_bytes, 40 * len(self._spec.columns))
         return len(self.resident) * (_ENTRY_OVERHEAD_BYTES + len(key) + values)
@@ -238,6 +345,13 @@ class Store:
         self._touched.clear()
         if cold:
             self._complete_from = _NEVER if self.layout is None else max(self._complete_from, max(map(window_start, cold)) + 1)
+
+    def _evict_columns(self, columns: EntryColumns) -> None:
+        """Drop slots down to half of the setting: those not used since the last time first, then the oldest."""
+        wanted = len(columns) * self._memory_bytes // columns.size_bytes() // 2
+        dropped = columns.evict(wanted)
+        if len(dropped):
+            self._complete_from = _NEVER if self.layout is None else max(self._complete_from, int(dropped.max()) + 1)
 
     def _first_start_not_on_disk(self) -> int:
         """Return the start of the first segment after all that is on disk (plain stores: never)."""

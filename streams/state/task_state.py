@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from logflume.streams.seams import StoreSpec
 
 from .checkpoint import Checkpoint
+from .dirty import Dirty, DirtyEntries
 from .disk import TaskDb
 from .reader import StoreReader
 from .store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class DirtyEntries:
-    """Changed entries of one store, encoded: aligned keys, values (None = deleted) and timestamps in ms."""
-
-    keys: list[bytes]
-    values: list[bytes | None]
-    timestamps_ms: list[int]
-
-    def deleted(self) -> list[bytes]:
-        """Return the keys of deleted entries."""
-        if None not in self.values:
-            return []
-        return [key for key, value in zip(self.keys, self.values, strict=True) if value is None]
 
 
 class TaskState:
@@ -53,16 +39,16 @@ class TaskState:
             spec.name: Store(spec, db=self.db, memory_bytes=share, stream_time_ms=times.get(spec.name, -1)) for spec in specs
         }
 
-    def encode_dirty(self) -> dict[str, DirtyEntries]:
+    def encode_dirty(self) -> dict[str, Dirty]:
         """Return what the next commit writes to disk and changelogs, for each store with changes."""
-        return {name: DirtyEntries(*store.encode_dirty()) for name, store in self.stores.items() if store.dirty}
+        return {name: store.encode_dirty() for name, store in self.stores.items() if store.has_changes}
 
-    def commit(self, entries: Mapping[str, DirtyEntries], checkpoint: Checkpoint) -> None:
+    def commit(self, entries: Mapping[str, Dirty], checkpoint: Checkpoint) -> None:
         """Write entries and checkpoint in one batch; the store times are added here. Call after the log transaction only."""
         batch = self.db.batch()
         for name, store in self.stores.items():
             dirty = entries.get(name, _NOTHING)
-            store.put_into(batch, dirty.keys, dirty.values)
+            store.put_into(batch, dirty)
         times = {name: store.stream_time_ms for name, store in self.stores.items()}
         self.checkpoint = replace(checkpoint, store_times_ms=times, written_s=self._wall_s())
         self.db.write(batch, self.checkpoint)

@@ -381,8 +381,9 @@ class _ShareFetch:
                 readable.append((key, share, partition, end))
         candidates: list[Candidate] = []
         left = self._handler.max_bytes(self._context, self._request)
+        records = 0
         for position, (key, share, partition, end) in enumerate(readable):
-            if left <= 0:
+            if left <= 0 or records >= self._want.max_records:
                 break
             try:
                 batches = self._read(share, partition, end, left // (len(readable) - position))
@@ -393,6 +394,7 @@ class _ShareFetch:
             # The first partition gives a batch of any size, the others within what is left.
             if batches.pieces and (batches.size_bytes <= left or not candidates):
                 left -= batches.size_bytes
+                records += batches.record_count
                 candidates.append(Candidate(key, share, share.fetch_offset, batches))
         return candidates, errors
 

@@ -24,6 +24,11 @@ class LogBatches:
     def size_bytes(self) -> int:
         return sum(piece.size_bytes for piece in self.pieces)
 
+    @property
+    def record_count(self) -> int:
+        """Number of offsets that have records for the group."""
+        return sum(span.last - span.first + 1 for span in self.spans if not span.is_hidden)
+
     def slice_of(self, acquired: list[Acquired]) -> LogSlice:
         """Return the bytes from the batch of the first record acquired to that of the last."""
         first, last = acquired[0].first, acquired[-1].last

@@ -1,0 +1,483 @@
+"""Entries of a store as columns: the kernels. Needs numba; `streams.state.columns` owns the arrays and says what they mean.
+
+A slot holds one entry: the span of its record key in `arena`, its window start (0 without windows), its time and its state. A
+slot is found through `table` by open addressing over the hash of (key, start). Nothing here grows an array: a kernel that
+finds no room stops at a row and is called again from there. Keys are given as addresses; who calls keeps the memory alive.
+
+Shapes: C slots of room, A state columns, J aggregations, N rows, G arguments.
+"""
+
+# numba gives its functions no types that mypy could follow.
+# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,return-value,var-annotated"
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, types
+
+from logflume.log.batch.memory import load_byte, load_double, load_word
+
+COUNT, SUM, MEAN, MIN, MAX = 0, 1, 2, 3, 4
+SLOTS, ARENA, CHANGED, STREAM_TIME, LATE, TRACED = 0, 1, 2, 3, 4, 5
+"""Places in `counters`: slots in use, bytes of the arena in use, slots changed, stream time, late windows, updates traced."""
+MAX_ENTRY_OVERHEAD = 16 + 5 + 9
+"""Bytes of an encoded entry beside its key's prefix and states: array head, version and time, window start and segment."""
+STATE_BYTES = 9
+
+
+class Slots(NamedTuple):
+    """The arrays of one store. table: int32[2^n], -1 is free; changed: the slots changed since the last commit, in order."""
+
+    table: Any
+    hashes: Any
+    key_starts: Any
+    key_sizes: Any
+    arena: Any
+    starts: Any
+    times: Any
+    ints: Any
+    floats: Any
+    nulls: Any
+    dirty: Any
+    used: Any
+    changed: Any
+    counters: Any
+
+
+class Spec(NamedTuple):
+    """What `update` does: per aggregation its kind, first state column and argument (-1: none); per state column its start.
+
+    numbers: size, advance, size + grace of the windows in ms, most windows of a record, 1 to trace; size 0: no windows.
+    """
+
+    kinds: Any
+    columns: Any
+    args: Any
+    is_float: Any
+    arg_is_float: Any
+    first_ints: Any
+    first_floats: Any
+    first_nulls: Any
+    numbers: Any
+
+
+class Trace(NamedTuple):
+    """What `update` reports. Late windows: row, start, stream time. Updates: row, slot, time and state behind each."""
+
+    late: Any
+    rows: Any
+    slots: Any
+    times: Any
+    ints: Any
+    floats: Any
+    nulls: Any
+
+
+_IN_U8 = types.Array(types.uint8, 1, "C", readonly=True)
+_IN_I64 = types.Array(types.int64, 1, "C", readonly=True)
+_IN_I32 = types.Array(types.int32, 1, "C", readonly=True)
+_U8, _I32, _I64 = (types.Array(t, 1, "C") for t in (types.uint8, types.int32, types.int64))
+_IN_B1, _IN_I2 = types.Array(types.boolean, 1, "C", readonly=True), types.Array(types.int64, 2, "C", readonly=True)
+_F1, _B1 = types.Array(types.float64, 1, "C"), types.Array(types.boolean, 1, "C")
+_I2, _F2, _B2 = (types.Array(t, 2, "C") for t in (types.int64, types.float64, types.boolean))
+_SLOTS = types.NamedTuple((_I32, _I64, _I64, _I32, _U8, _I64, _I64, _I2, _F2, _B2, _B1, _B1, _I64, _I64), Slots)
+_SPEC = types.NamedTuple((_I64, _I64, _I64, _I64, _I64, _I64, _F1, _B1, _I64), Spec)
+_TRACE = types.NamedTuple((_I2, _I64, _I64, _I64, _I2, _F2, _B2), Trace)
+
+
+@njit(inline="always")
+def _hash(key: int, size: int, start: int) -> int:
+    """Return a hash of a key and a window start: multiply and shift, eight bytes at a time."""
+    value = np.uint64(size) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
+    value ^= value >> np.uint64(29)
+    k = np.int64(0)
+    while k + 8 <= size:
+        value = (value ^ np.uint64(load_word(key, k))) * np.uint64(0xD6E8FEB86659FD93)
+        value ^= value >> np.uint64(32)
+        k += 8
+    word = np.uint64(0)
+    while k < size:
+        word = (word << np.uint64(8)) | np.uint64(load_byte(key, k))
+        k += 1
+    value = (value ^ word) * np.uint64(0xD6E8FEB86659FD93)
+    value ^= value >> np.uint64(32)
+    value *= np.uint64(0xD6E8FEB86659FD93)
+    value ^= value >> np.uint64(29)
+    return np.int64(value >> np.uint64(1))
+
+
+@njit(inline="always")
+def _find(
+    table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, key: int, size: int, start: int,
+    hashed: int,
+) -> Any:  # fmt: skip
+    """Return (slot or -1, place in the table where it is or would be)."""
+    mask = len(table) - 1
+    place = hashed & mask
+    found = np.int64(-1)
+    while True:
+        slot = np.int64(table[place])
+        if slot < 0:
+            break
+        if hashes[slot] == hashed and starts[slot] == start and key_sizes[slot] == size:
+            begin = key_starts[slot]
+            same = True
+            for k in range(size):
+                if arena[begin + k] != load_byte(key, k):
+                    same = False
+                    break
+            if same:
+                found = slot
+                break
+        place = (place + 1) & mask
+    return found, place
+
+
+@njit(inline="always")
+def _new(
+    table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, dirty: Any, counters: Any, key: int,
+    size: int, start: int, hashed: int, place: int,
+) -> int:  # fmt: skip
+    """Take the next slot for a key that is not there; there must be room."""
+    slot = counters[SLOTS]
+    counters[SLOTS] = slot + 1
+    begin = counters[ARENA]
+    counters[ARENA] = begin + size
+    for k in range(size):
+        arena[begin + k] = load_byte(key, k)
+    table[place] = slot
+    hashes[slot] = hashed
+    key_starts[slot] = begin
+    key_sizes[slot] = size
+    starts[slot] = start
+    dirty[slot] = False
+    return slot
+
+
+@njit(
+    types.int64(_SLOTS, _SPEC, _TRACE, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, types.int64, _IN_I2),
+    cache=True,
+    nogil=True,
+    error_model="numpy",
+)
+def update(
+    slots: Any,
+    spec: Any,
+    trace: Any,
+    keys: Any,
+    key_sizes: Any,
+    times: Any,
+    alive: Any,
+    first: int,
+    last: int,
+    arguments: Any,
+) -> int:
+    """Count the living ones of rows first..last into their entries; return the row it stopped at for want of room.
+
+    keys (addresses) ... alive: [N]; a living row has a key. arguments: int64[G, 2], addresses of the nulls (0: none is null) and
+    the data of each. Late windows and, where the spec says so, updates are added to `trace`.
+    """
+    table, hashes, slot_starts, slot_sizes, arena, starts, slot_times, states, reals, gaps, dirty, used, changed, counters = slots
+    steps, columns, args, is_float, arg_is_float, first_ints, first_floats, first_nulls, numbers = spec
+    late, rows, traced, traced_times, traced_ints, traced_floats, traced_nulls = trace
+    size, advance, span, most, is_traced = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4] == 1
+    room, arena_room, late_room, trace_room = len(hashes), len(arena), len(late), len(rows)
+    count, now = len(steps), counters[STREAM_TIME]
+    for row in range(first, last):
+        if not alive[row]:
+            continue
+        key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
+        if counters[SLOTS] + most > room or counters[ARENA] + most * key_size > arena_room or counters[LATE] + most > late_room:
+            return row
+        if is_traced and counters[TRACED] + most > trace_room:
+            return row
+        start, newest = np.int64(0), np.int64(0)
+        if size > 0:
+            if time > now:
+                counters[STREAM_TIME] = now = time
+            newest = time - time % advance
+            start = max(np.int64(0), (time - size) // advance * advance + advance)
+        while start <= newest:
+            if size > 0 and start <= now - span:
+                k = counters[LATE]
+                late[k, 0], late[k, 1], late[k, 2] = row, start, now
+                counters[LATE] = k + 1
+                start += advance
+                continue
+            hashed = _hash(key, key_size, start)
+            slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
+            if slot < 0:
+                slot = _new(
+                    table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, key, key_size, start, hashed, place
+                )
+                slot_times[slot] = time
+                for c in range(len(is_float)):
+                    states[slot, c] = first_ints[c]
+                    reals[slot, c] = first_floats[c]
+                    gaps[slot, c] = first_nulls[c]
+            elif time > slot_times[slot]:
+                slot_times[slot] = time
+            used[slot] = True
+            if not dirty[slot]:
+                dirty[slot] = True
+                changed[counters[CHANGED]] = slot
+                counters[CHANGED] += 1
+            for j in range(count):
+                arg = args[j]
+                if arg >= 0 and arguments[arg, 0] != 0 and load_byte(arguments[arg, 0], row) != 0:
+                    continue
+                kind, c = steps[j], columns[j]
+                if kind == COUNT:
+                    states[slot, c] += 1
+                    continue
+                was_null = gaps[slot, c]
+                gaps[slot, c] = False
+                if is_float[c]:
+                    number: Any = 0.0
+                    if arg_is_float[arg]:
+                        number = load_double(arguments[arg, 1], row << 3)
+                    else:
+                        number = float(load_word(arguments[arg, 1], row << 3))
+                    old = reals[slot, c]
+                    if kind in (SUM, MEAN):
+                        reals[slot, c] = number if was_null else old + number
+                    elif was_null or (number < old if kind == MIN else number > old):
+                        reals[slot, c] = number
+                else:
+                    whole = load_word(arguments[arg, 1], row << 3)
+                    before = states[slot, c]
+                    if kind in (SUM, MEAN):
+                        states[slot, c] = whole if was_null else before + whole
+                    elif was_null or (whole < before if kind == MIN else whole > before):
+                        states[slot, c] = whole
+                if kind == MEAN:
+                    states[slot, c + 1] += 1
+            if is_traced:
+                k = counters[TRACED]
+                counters[TRACED] = k + 1
+                rows[k], traced[k], traced_times[k] = row, slot, slot_times[slot]
+                for c in range(len(is_float)):
+                    traced_ints[k, c] = states[slot, c]
+                    traced_floats[k, c] = reals[slot, c]
+                    traced_nulls[k, c] = gaps[slot, c]
+            if size == 0:
+                break
+            start += advance
+    return last
+
+
+@njit(types.int64(_SLOTS, _SPEC, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, _I64, _I64), cache=True, nogil=True)
+def missing(slots: Any, spec: Any, keys: Any, key_sizes: Any, times: Any, alive: Any, floor: int, rows: Any, starts: Any) -> int:
+    """List (row, window start) of entries below `floor` that living rows will change and that have no slot; return how many.
+
+    A key may come several times. rows, starts: room for N times the most windows of a record.
+    """
+    table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, _, used, _, _ = slots
+    size, advance = spec.numbers[0], spec.numbers[1]
+    found = 0
+    for row in range(len(key_sizes)):
+        if not alive[row]:
+            continue
+        key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
+        start, newest = np.int64(0), np.int64(0)
+        if size > 0:
+            newest = time - time % advance
+            start = max(np.int64(0), (time - size) // advance * advance + advance)
+        while start <= newest:
+            if start < floor:
+                hashed = _hash(key, key_size, start)
+                slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, key_size, start, hashed)
+                if slot < 0:
+                    rows[found], starts[found] = row, start
+                    found += 1
+                else:
+                    used[slot] = True
+            if size == 0:
+                break
+            start += advance
+    return found
+
+
+@njit(types.void(_SLOTS, _IN_I64, _IN_I32, _IN_I64, _I64), cache=True, nogil=True)
+def find(slots: Any, keys: Any, key_sizes: Any, starts: Any, found: Any) -> None:
+    """Set found[i] to the slot of each (record key, window start), -1 where there is none."""
+    table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, _, used, _, _ = slots
+    for i in range(len(key_sizes)):
+        size, key, start = np.int64(key_sizes[i]), keys[i], starts[i]
+        hashed = _hash(key, size, start)
+        slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
+        found[i] = slot
+        if slot >= 0:
+            used[slot] = True
+
+
+@njit(types.int64(_SLOTS, _IN_I64, _IN_I32, _IN_I64, types.int64, _I64), cache=True, nogil=True)
+def find_or_add(slots: Any, keys: Any, key_sizes: Any, starts: Any, first: int, found: Any) -> int:
+    """Set found[i] to the slot of each (record key, window start), a new one where there was none.
+
+    Returns where it stopped for want of room.
+    """
+    table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, dirty, used, _, counters = slots
+    for i in range(first, len(key_sizes)):
+        size, key, start = np.int64(key_sizes[i]), keys[i], starts[i]
+        if counters[SLOTS] + 1 > len(hashes) or counters[ARENA] + size > len(arena):
+            return i
+        hashed = _hash(key, size, start)
+        slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
+        if slot < 0:
+            slot = _new(
+                table, hashes, slot_starts, slot_sizes, arena, slot_windows, dirty, counters, key, size, start, hashed,
+                place,
+            )  # fmt: skip
+        used[slot] = True
+        found[i] = slot
+    return len(key_sizes)
+
+
+@njit(types.void(_SLOTS, _IN_I64), cache=True, nogil=True)
+def mark_changed(slots: Any, which: Any) -> None:
+    """Note slots as changed, in order; those that are already stay where they are."""
+    dirty, used, changed, counters = slots.dirty, slots.used, slots.changed, slots.counters
+    for slot in which:
+        used[slot] = True
+        if not dirty[slot]:
+            dirty[slot] = True
+            changed[counters[CHANGED]] = slot
+            counters[CHANGED] += 1
+
+
+@njit(types.void(_SLOTS), cache=True, nogil=True)
+def rebuild(slots: Any) -> None:
+    """Fill an empty table with all slots in use."""
+    table, hashes, counters = slots.table, slots.hashes, slots.counters
+    mask = len(table) - 1
+    for slot in range(counters[SLOTS]):
+        place = hashes[slot] & mask
+        while table[place] >= 0:
+            place = (place + 1) & mask
+        table[place] = slot
+
+
+@njit(types.int64(_IN_U8, _IN_I64, _IN_I32, _IN_I64, _U8, _I64), cache=True, nogil=True)
+def gather(buffer: Any, starts: Any, sizes: Any, which: Any, out: Any, out_starts: Any) -> int:
+    """Copy the spans of `which` one behind the other; return the bytes written."""
+    at = 0
+    for i in range(len(which)):
+        begin = starts[which[i]]
+        out_starts[i] = at
+        for k in range(sizes[which[i]]):
+            out[at] = buffer[begin + k]
+            at += 1
+    return at
+
+
+@njit(types.int64(_IN_I64, _IN_I32, _IN_I64, _U8), cache=True, nogil=True)
+def copy_keys(keys: Any, key_sizes: Any, rows: Any, out: Any) -> int:
+    """Copy the keys of rows one behind the other; return the bytes written."""
+    at = 0
+    for row in rows:
+        key = keys[row]
+        for k in range(key_sizes[row]):
+            out[at + k] = load_byte(key, k)
+        at += key_sizes[row]
+    return at
+
+
+@njit(inline="always")
+def _put_big_endian(out: Any, at: int, value: int, size: int) -> int:
+    for k in range(size):
+        out[at + k] = (value >> (8 * (size - 1 - k))) & 255
+    return at + size
+
+
+@njit(inline="always")
+def _put_int(out: Any, at: int, value: int) -> int:
+    """Write an integer as MessagePack in as few bytes as it takes; return the position after it."""
+    if value >= 0:
+        if value < 128:
+            out[at] = value
+            return at + 1
+        if value < 256:
+            out[at] = 0xCC
+            return _put_big_endian(out, at + 1, value, 1)
+        if value < 65536:
+            out[at] = 0xCD
+            return _put_big_endian(out, at + 1, value, 2)
+        if value < 4294967296:
+            out[at] = 0xCE
+            return _put_big_endian(out, at + 1, value, 4)
+        out[at] = 0xCF
+        return _put_big_endian(out, at + 1, value, 8)
+    if value >= -32:
+        out[at] = value & 255
+        return at + 1
+    if value >= -128:
+        out[at] = 0xD0
+        return _put_big_endian(out, at + 1, value, 1)
+    if value >= -32768:
+        out[at] = 0xD1
+        return _put_big_endian(out, at + 1, value, 2)
+    if value >= -2147483648:
+        out[at] = 0xD2
+        return _put_big_endian(out, at + 1, value, 4)
+    out[at] = 0xD3
+    return _put_big_endian(out, at + 1, value, 8)
+
+
+@njit(
+    types.int64(_SLOTS, _I2, _IN_I64, _I64, _IN_U8, types.int64, types.int64, _U8, _I64, _I32, _I64, _I32), cache=True, nogil=True
+)
+def encode(
+    slots: Any,
+    float_bits: Any,
+    which: Any,
+    is_float: Any,
+    prefix: Any,
+    segment: int,
+    version: int,
+    out: Any,
+    key_starts: Any,
+    key_sizes: Any,
+    value_starts: Any,
+    value_sizes: Any,
+) -> int:
+    """Encode entries as `codec.EntryCodec` and `Store.disk_key` do; return the bytes written.
+
+    segment: length of a segment in ms, 0 for a store without windows. Before each key stand prefix and, with windows, the
+    segment's start; key_starts points behind them. float_bits: slots.floats as int64.
+    """
+    _, _, slot_starts, slot_sizes, arena, starts, times, ints, _, nulls, _, _, _, _ = slots
+    at, columns = 0, ints.shape[1]
+    for i in range(len(which)):
+        slot = which[i]
+        for k in range(len(prefix)):
+            out[at + k] = prefix[k]
+        at += len(prefix)
+        start = starts[slot]
+        if segment > 0:
+            at = _put_big_endian(out, at, start - start % segment, 8)
+        key_starts[i] = at
+        begin = slot_starts[slot]
+        for k in range(slot_sizes[slot]):
+            out[at + k] = arena[begin + k]
+        at += slot_sizes[slot]
+        if segment > 0:
+            at = _put_big_endian(out, at, start, 8)
+        key_sizes[i] = at - key_starts[i]
+        value_starts[i] = at
+        out[at] = 0x90 | (columns + 2)
+        at = _put_int(out, at + 1, version)
+        at = _put_int(out, at, times[slot])
+        for c in range(columns):
+            if nulls[slot, c]:
+                out[at] = 0xC0
+                at += 1
+            elif is_float[c]:
+                out[at] = 0xCB
+                at = _put_big_endian(out, at + 1, float_bits[slot, c], 8)
+            else:
+                at = _put_int(out, at, ints[slot, c])
+        value_sizes[i] = at - value_starts[i]
+    return at

@@ -1,0 +1,247 @@
+"""Entries of one store as typed columns, for stores whose states are numbers (architecture, D6).
+
+An entry is a slot: its key (interned in one byte arena), window start, time and state at the same place of several arrays. The
+compiled tier works on the arrays (`streams.kernels.slots`); the reference tier is lent single entries as objects and
+gives them back (`Store.settle`).
+
+Shapes: S slots in use, A state columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logflume.log.records import Chunk
+from logflume.log.schemas import Column, Kind
+from logflume.streams.seams import Entry
+
+from .codec import ENTRY_VERSION
+from .dirty import DirtyColumns
+from .windows import WINDOW_START_BYTES
+
+I64 = npt.NDArray[np.int64]
+_FIRST_SLOTS = 1024
+_FIRST_ARENA_BYTES = 16 * _FIRST_SLOTS
+_KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.TIMESTAMP, Kind.DOUBLE)
+_MAX_STATES = 13
+"""With version and time, what one byte of MessagePack can say the length of."""
+
+
+def holds(columns: Sequence[Column]) -> bool:
+    """Return whether states of these columns can be kept as arrays."""
+    return len(columns) <= _MAX_STATES and all(column.type.kind in _KINDS for column in columns)
+
+
+class EntryColumns:
+    """See the module. One thread.
+
+    Invariants: every slot in use is in the table; `changed` lists the dirty slots, each once, in the order of their first change
+    since the last commit.
+    """
+
+    def __init__(self, kernels: ModuleType, columns: Sequence[Column], *, is_windowed: bool) -> None:
+        self.kernels = kernels
+        self.is_windowed = is_windowed
+        self.is_float = np.array([column.type.kind is Kind.DOUBLE for column in columns], np.int64)
+        self.slots: Any = self._empty(_FIRST_SLOTS, _FIRST_ARENA_BYTES)
+
+    def __len__(self) -> int:
+        return int(self.slots.counters[self.kernels.SLOTS])
+
+    @property
+    def changed(self) -> I64:
+        """The dirty slots, in order of their first change since the last commit."""
+        found: I64 = self.slots.changed[: self.slots.counters[self.kernels.CHANGED]]
+        return found
+
+    def all_slots(self) -> I64:
+        """The slots in use."""
+        return np.arange(len(self))
+
+    def window_starts(self) -> I64:
+        """The window start of each slot in use, int64[S]; 0 without windows."""
+        starts: I64 = self.slots.starts[: len(self)]
+        return starts
+
+    def size_bytes(self) -> int:
+        """Return how much memory the slots in use take, their share of the table included."""
+        per_slot = 2 * 4 + 3 * 8 + 4 + 8 + 8 + 2 + len(self.is_float) * 17
+        return len(self) * per_slot + int(self.slots.counters[self.kernels.ARENA])
+
+    # -- objects ---------------------------------------------------------------------------------------------------------
+
+    def find(self, keys: Sequence[bytes]) -> I64:
+        """Return the slot of each key, -1 where there is none."""
+        _kept, starts, sizes, windows = self._spans(keys)
+        found = np.empty(len(keys), np.int64)
+        self.kernels.find(self.slots, starts, sizes, windows, found)
+        return found
+
+    def entries(self, slots: I64) -> list[Entry]:
+        """Return the entries of slots as objects."""
+        nulls, parts = self.slots.nulls[slots], []
+        for c, is_float in enumerate(self.is_float.tolist()):
+            values = (self.slots.floats if is_float else self.slots.ints)[slots, c].tolist()
+            if nulls[:, c].any():
+                values = [None if null else value for value, null in zip(values, nulls[:, c].tolist(), strict=True)]
+            parts.append(values)
+        return list(map(Entry, zip(*parts, strict=True), self.slots.times[slots].tolist()))
+
+    def keys(self, slots: I64) -> list[bytes]:
+        """Return the keys of slots, with the window start."""
+        arena, starts, sizes = self.slots.arena.tobytes(), self.slots.key_starts[slots], self.slots.key_sizes[slots]
+        keys = [arena[a:b] for a, b in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)]
+        if not self.is_windowed:
+            return keys
+        tails = self.slots.starts[slots].astype(">i8").tobytes()
+        size = WINDOW_START_BYTES
+        return [key + tails[at : at + size] for key, at in zip(keys, range(0, len(tails), size), strict=True)]
+
+    def put(self, keys: Sequence[bytes], entries: Sequence[Entry], *, is_changed: bool) -> None:
+        """Take entries given as objects, each with a state; `is_changed`: they differ from what is on disk."""
+        if not keys:
+            return
+        _kept, starts, sizes, windows = self._spans(keys)
+        found, at = np.empty(len(keys), np.int64), 0
+        while (at := self.kernels.find_or_add(self.slots, starts, sizes, windows, at, found)) < len(keys):
+            self.grow(1, int(sizes[at]))
+        slots = self.slots
+        slots.times[found] = [entry.timestamp_ms for entry in entries]
+        for c, values in enumerate(zip(*[entry.state or () for entry in entries], strict=True)):
+            is_null = [value is None for value in values]
+            slots.nulls[found, c] = is_null
+            target = slots.floats if self.is_float[c] else slots.ints
+            target[found, c] = [0 if value is None else value for value in values] if any(is_null) else values
+        if is_changed:
+            self.kernels.mark_changed(slots, found)
+
+    def _spans(self, keys: Sequence[bytes]) -> tuple[Any, I64, npt.NDArray[np.int32], I64]:
+        """Return one buffer of all keys; addresses in it and sizes of the record keys, and the window starts."""
+        data = np.frombuffer(b"".join(keys) or b"\0", np.uint8)
+        sizes = np.fromiter(map(len, keys), np.int64, len(keys))
+        ends = np.cumsum(sizes)
+        starts = ends - sizes
+        if not self.is_windowed:
+            return data, starts + data.ctypes.data, sizes.astype(np.int32), np.zeros(len(keys), np.int64)
+        tails = data[(ends - WINDOW_START_BYTES)[:, None] + np.arange(WINDOW_START_BYTES)]
+        windows = np.ascontiguousarray(tails).view(">i8").reshape(-1).astype(np.int64)
+        return data, starts + data.ctypes.data, (sizes - WINDOW_START_BYTES).astype(np.int32), windows
+
+    # -- task commit -----------------------------------------------------------------------------------------------------
+
+    def encode(self, which: I64, prefix: bytes, segment_ms: int) -> DirtyColumns:
+        """Return the entries of slots as the object store would write them; see `slots.encode`."""
+        slots = self.slots
+        count, head = len(which), len(prefix) + (WINDOW_START_BYTES if segment_ms else 0)
+        room = int(slots.key_sizes[which].sum(dtype=np.int64))
+        room += count * (head + self.kernels.MAX_ENTRY_OVERHEAD + self.kernels.STATE_BYTES * len(self.is_float))
+        out = np.empty(room + 1, np.uint8)
+        key_starts, value_starts = np.empty(count, np.int64), np.empty(count, np.int64)
+        key_sizes, value_sizes = np.empty(count, np.int32), np.empty(count, np.int32)
+        self.kernels.encode(
+            slots, slots.floats.view(np.int64), which, self.is_float, np.frombuffer(prefix or b"\0", np.uint8)[: len(prefix)],
+            segment_ms, ENTRY_VERSION, out, key_starts, key_sizes, value_starts, value_sizes,
+        )  # fmt: skip
+        none = np.zeros(count, np.int32)
+        chunk = Chunk(
+            "", -1, out, np.arange(count), slots.times[which], key_starts, key_sizes, value_starts, value_sizes,
+            none.astype(np.int64), none, count,
+        )  # fmt: skip
+        return DirtyColumns(chunk, head)
+
+    def committed(self) -> None:
+        """Nothing differs from the disk any more."""
+        self.slots.dirty[self.changed] = False
+        self.slots.counters[self.kernels.CHANGED] = 0
+
+    # -- room ------------------------------------------------------------------------------------------------------------
+
+    def grow(self, slots: int, key_bytes: int) -> None:
+        """Make room for more slots and bytes of keys: at least as many as are asked for, and at least twice what there is."""
+        old, counters = self.slots, self.slots.counters
+        room, arena = len(old.hashes), len(old.arena)
+        assert len(self) < 2**31, "slots are numbered in 32 bits"
+        while room < counters[self.kernels.SLOTS] + slots:
+            room *= 2
+        while arena < counters[self.kernels.ARENA] + key_bytes:
+            arena *= 2
+        self._rebuild(np.arange(len(self)), room, arena)
+
+    def make_room(self, slots: int, key_bytes: int) -> None:
+        """Grow unless there is room for so many more slots, with so many bytes of keys."""
+        counters, kernels = self.slots.counters, self.kernels
+        if counters[kernels.SLOTS] + slots > len(self.slots.hashes) or counters[kernels.ARENA] + key_bytes > len(
+            self.slots.arena
+        ):
+            self.grow(slots, key_bytes)
+
+    def evict(self, wanted: int) -> I64:
+        """Keep about `wanted` slots, clean ones that were not used since the last time going first, then the oldest.
+
+        Returns the window starts of those that went.
+        """
+        count = len(self)
+        rank = self.slots.used[:count].astype(np.int64) * count + np.arange(count)
+        rank[self.slots.dirty[:count]] = 2 * count
+        mask = np.ones(count, np.bool_)
+        mask[np.argsort(rank, kind="stable")[: count - wanted]] = False
+        mask |= self.slots.dirty[:count]
+        gone = self.window_starts()[~mask]
+        self.slots.used[:count] = False
+        self.keep(mask)
+        return gone
+
+    def keep(self, mask: npt.NDArray[np.bool_]) -> int:
+        """Drop the slots whose place in bool[S] is False; return how many."""
+        gone = len(self) - int(mask.sum())
+        which = np.flatnonzero(mask)
+        room, arena = _FIRST_SLOTS, _FIRST_ARENA_BYTES
+        while room < 2 * len(which):
+            room *= 2
+        while arena < 2 * int(self.slots.key_sizes[which].sum(dtype=np.int64)):
+            arena *= 2
+        self._rebuild(which, room, arena)
+        return gone
+
+    def _rebuild(self, which: I64, room: int, arena: int) -> None:
+        """Copy the slots `which` into new arrays, in that order."""
+        old, kernels, count = self.slots, self.kernels, len(which)
+        new = self._empty(room, arena)
+        new.counters[:] = old.counters
+        new.counters[kernels.SLOTS] = count
+        new.counters[kernels.ARENA] = kernels.gather(old.arena, old.key_starts, old.key_sizes, which, new.arena, new.key_starts)
+        for name in ("hashes", "key_sizes", "starts", "times", "ints", "floats", "nulls", "dirty", "used"):
+            getattr(new, name)[:count] = getattr(old, name)[which]
+        place = np.full(len(self), -1, np.int64)
+        place[which] = np.arange(count)
+        changed = place[self.changed]
+        changed = changed[changed >= 0]
+        new.changed[: len(changed)] = changed
+        new.counters[kernels.CHANGED] = len(changed)
+        kernels.rebuild(new)
+        self.slots = new
+
+    def _empty(self, room: int, arena: int) -> Any:
+        states = len(self.is_float)
+        counters = np.zeros(8, np.int64)
+        return self.kernels.Slots(
+            table=np.full(2 * room, -1, np.int32),
+            hashes=np.empty(room, np.int64),
+            key_starts=np.empty(room, np.int64),
+            key_sizes=np.empty(room, np.int32),
+            arena=np.empty(arena, np.uint8),
+            starts=np.empty(room, np.int64),
+            times=np.empty(room, np.int64),
+            ints=np.zeros((room, states), np.int64),
+            floats=np.zeros((room, states), np.float64),
+            nulls=np.zeros((room, states), np.bool_),
+            dirty=np.zeros(room, np.bool_),
+            used=np.zeros(room, np.bool_),
+            changed=np.empty(room, np.int64),
+            counters=counters,
+        )

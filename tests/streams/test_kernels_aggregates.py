@@ -1,0 +1,343 @@
+"""Aggregates in the compiled tier against the reference tier: same outputs, reports, changelogs and stores, across restarts."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import logflume.streams as lf
+from logflume.log.records import Chunk, TopicPartition
+from logflume.log.schemas import BIGINT, DOUBLE, INTEGER, STRING, Column
+from logflume.streams import aggregators as a
+from logflume.streams import expr as e
+from logflume.streams import graph as g
+from logflume.streams.compiler import compile_program
+from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
+from logflume.streams.seams import Entry, Program
+from logflume.streams.state import Checkpoint, TaskState
+from tests.streams.test_kernels_stateless import FIELDS, JSON, KAFKA, conditions, numbers, rows
+
+numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
+
+KEY = (Column("k", STRING),)
+STREAM, TABLE = g.EdgeKind.STREAM, g.EdgeKind.TABLE
+START_MS = 1_700_000_000_000
+
+
+class Recorder:
+    """Keeps what a program puts out and reports, in order."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Any] = []
+        self.problems: list[Any] = []
+
+    def send(
+        self, node: str, keys: Sequence[Any], values: Sequence[Any], timestamps_ms: Sequence[int], *,
+        headers: Sequence[Any] | None = None, causes: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        each = headers or [()] * len(keys)
+        self.outputs += zip(keys, values, timestamps_ms, causes or [None] * len(keys), each, strict=True)
+
+    def send_columns(self, node: str, records: Chunk, *, causes: Any = None) -> None:
+        self.send(
+            node, records.keys(), records.values(), records.timestamps_ms.tolist(),
+            causes=None if causes is None else causes.tolist(),
+        )  # fmt: skip
+
+    def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
+        self.problems.append((reason, node, topic, partition, offset, str(cause)))
+
+
+class Task:
+    """One tier over a state directory of its own; what it did since the last commit can be compared."""
+
+    def __init__(self, program: Program, path: Path, *, memory_bytes: int) -> None:
+        self.program, self.path, self.memory_bytes = program, path, memory_bytes
+        self.offset = 0
+        self.open()
+
+    def open(self) -> None:
+        self.recorder = Recorder()
+        self.state = TaskState(
+            self.path, application="app", task="t.0", specs=self.program.stores, memory_bytes=1 << 20, wall_s=lambda: 0.0
+        )
+        for store in self.state.stores.values():
+            store._memory_bytes = self.memory_bytes
+        self.state.preload()
+        self.function = self.program.bind(self.state.stores, self.recorder, self.recorder)
+
+    def process(self, chunk: Chunk, start: int, stop: int) -> None:
+        self.function.process("in", chunk, start, stop)
+
+    def commit(self) -> tuple[Any, ...]:
+        """Commit; return what came out and what was written."""
+        self.function.flush()
+        dirty = self.state.encode_dirty()
+        changelog = {name: (each.keys, each.values, each.timestamps_ms, each.deleted()) for name, each in dirty.items()}
+        sent = {name: list(each.chunk("changelog").records()) for name, each in dirty.items()}
+        self.state.commit(dirty, Checkpoint({TopicPartition("in", 0): self.offset}))
+        (store,) = self.state.stores.values()
+        found = (self.recorder.outputs, self.recorder.problems, changelog, sent, store.stream_time_ms)
+        on_disk = list(self.state.db.scan(b"", b"\xff")), list(map(repr, store.range(b"", None)))
+        self.recorder.outputs, self.recorder.problems = [], []
+        return (*found, *on_disk)
+
+    def restart(self) -> None:
+        self.state.close()
+        self.open()
+
+    @property
+    def is_columnar(self) -> bool:
+        return any(store.columns is not None for store in self.state.stores.values())
+
+
+@st.composite
+def aggregations(draw: st.DrawFn) -> g.Aggregation:
+    name = draw(st.sampled_from(["count", "count", "sum", "mean", "min", "max"]))
+    if name == "count":
+        counted = draw(st.sampled_from([None, FIELDS[2], FIELDS[5]]))
+        args = () if counted is None else (e.ColumnRef(e.Side.VALUE, counted.name, counted.type),)
+        return g.Aggregation("n", a.count(), args)
+    expr, kind = draw(numbers(1))
+    make = {"sum": a.total, "mean": a.mean, "min": a.least, "max": a.greatest}[name]
+    return g.Aggregation(name, make(kind), (expr,))
+
+
+WINDOWS = st.one_of(
+    st.none(),
+    st.builds(g.TimeWindow, st.just(10_000), st.just(10_000), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
+    st.builds(g.TimeWindow, st.just(10_000), st.sampled_from([4_000, 5_000]), st.sampled_from([0, 3_000])),
+)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> dict[str, g.Node]:
+    source = g.Source(name="in", schema=g.Schema(KEY, FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON)
+    nodes: list[g.Node] = [source]
+    if draw(st.booleans()):
+        nodes.append(g.Filter(name="where", inputs=("in",), schema=source.schema, kind=STREAM, predicate=draw(conditions())))
+    parts = draw(st.lists(aggregations(), min_size=1, max_size=3))
+    named = tuple(g.Aggregation(f"{part.name}{i}", part.aggregator, part.args) for i, part in enumerate(parts))
+    window = draw(WINDOWS)
+    schema = g.Schema(KEY, tuple(Column(part.name, part.aggregator.type) for part in named), window=window)
+    emit = draw(st.sampled_from([g.Emit.COMMIT, g.Emit.COMMIT, g.Emit.UPDATE]))
+    nodes.append(
+        g.Aggregate(
+            name="counted",
+            inputs=(nodes[-1].name,),
+            schema=schema,
+            kind=TABLE,
+            store="counts",
+            aggregations=named,
+            window=window,
+            emit=emit,
+        )
+    )
+    if emit is g.Emit.COMMIT and draw(st.booleans()):
+        nodes += draw(having(nodes[-1]))
+    nodes.append(
+        g.Sink(
+            name="out",
+            inputs=(nodes[-1].name,),
+            schema=nodes[-1].schema,
+            kind=nodes[-1].kind,
+            topic="out",
+            key_format=KAFKA,
+            value_format=JSON,
+        )
+    )  # fmt: skip
+    return {node.name: node for node in nodes}
+
+
+@st.composite
+def having(draw: st.DrawFn, table: g.Node) -> list[g.Node]:
+    """What may follow an aggregate: a stream of its results, filtered and projected (or a filtered table)."""
+    first = table.schema.value[0]
+    result = e.ColumnRef(e.Side.VALUE, first.name, first.type)
+    above = e.Binary(e.BinaryOp.GT, result, e.Literal(draw(st.sampled_from([0, 3, -(2**31)])), INTEGER), BIGINT)
+    if draw(st.integers(0, 4)) == 0:
+        return [g.Filter(name="some", inputs=(table.name,), schema=table.schema, kind=TABLE, predicate=above)]
+    stream = g.ToStream(name="changes", inputs=(table.name,), schema=table.schema, kind=STREAM)
+    some = g.Filter(name="some", inputs=("changes",), schema=table.schema, kind=STREAM, predicate=above)
+    share = e.Binary(e.BinaryOp.DIV, e.Literal(1.0, DOUBLE), result, DOUBLE)
+    schema = g.Schema(KEY, (Column("share", DOUBLE), first), window=table.schema.window)
+    select = g.Project(
+        name="select", inputs=("some",), schema=schema, kind=STREAM, columns=(("share", share), (first.name, result))
+    )
+    return [stream, some, select]
+
+
+PLAIN = [
+    b'{"i":%d,"big":%d,"x":%s,"Y":%d.25,"ok":%s,"s":"%s","S2":"b","at":5}' % (i, big, x, i, ok, s)
+    for i, big, x, ok, s in (
+        (1, 10**14, b"1.5", b"true", b"a"), (-7, -5, b"0.1", b"true", b"b"), (2**31 - 1, 3, b"-2.75", b"false", b"a"),
+        (0, 0, b"0.0", b"true", b""), (46341, 10**15 - 1, b"3", b"true", b"a"), (12, 7, b"1000000.01", b"null", b"a"),
+        (5, 7, b"null", b"true", b"a"), (9, -3, b"0.0007", b"true", b"c"),
+    )
+]  # fmt: skip
+
+
+def chunk_of(seed: int, found: list[bytes | None], share: float, first_ms: int, size: int, keys: int, offset: int) -> Chunk:
+    """A run of records: `share` of them drawn rows, others plain; few keys, some null; times that rise, with late ones."""
+    rng = random.Random(seed)
+    names: list[bytes | None] = [b"", b"k", b"\xffk\x00", *(b"user-%d" % i for i in range(keys))]
+    values = [found[rng.randrange(len(found))] if found and rng.random() < share else rng.choice(PLAIN) for _ in range(size)]
+    chosen = [None if rng.random() < 0.01 else rng.choice(names) for _ in range(size)]
+    times = [max(-1, first_ms + i * 40 - (rng.randrange(40) * 1000 if rng.random() < 0.08 else 0)) for i in range(size)]
+    chunk = Chunk.from_columns("in", chosen, values, times, partition=0)
+    chunk.offsets = chunk.offsets + offset
+    return chunk
+
+
+def script(rng: random.Random) -> list[tuple[int, float, int, str]]:
+    """Seed, share of drawn rows, size, and what comes after, of some runs."""
+    return [
+        (
+            rng.randrange(2**32),
+            rng.choice([0.0, 0.02, 0.02, 0.1, 0.5]),
+            rng.choice([5, 300, 300, 600]),
+            rng.choice(["run", "commit", "commit", "restart"]),
+        )
+        for _ in range(rng.randrange(3, 9))
+    ]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    programs(), st.lists(rows(), min_size=1, max_size=8), st.integers(0, 2**32), st.sampled_from([0, START_MS]),
+    st.sampled_from([1_000, 1 << 20]), st.sampled_from([3, 60]),
+)  # fmt: skip
+def test_both_tiers_keep_and_put_out_the_same(
+    nodes: dict[str, g.Node], found: list[bytes | None], seed: int, first_ms: int, memory_bytes: int, keys: int
+) -> None:
+    assert compiled_tier().load()
+    program = compile_program(nodes, ["in"], ["out"])
+    with tempfile.TemporaryDirectory() as directory:
+        expected, got = (
+            Task(each, Path(directory) / name, memory_bytes=memory_bytes)
+            for name, each in (("reference", program), ("compiled", tiered(program)))
+        )
+        offset = 0
+        for run, share, size, then in script(random.Random(seed)):
+            chunk = chunk_of(run, found, share, first_ms + offset * 40, size, keys, offset)
+            offset += size
+            for task in (expected, got):
+                task.offset = offset
+                task.process(chunk, 0, size // 3)
+                task.process(chunk, size // 3, size)
+            if then != "run":
+                assert got.commit() == expected.commit()
+            if then == "restart":
+                got.restart()
+                expected.restart()
+        assert got.commit() == expected.commit()
+        for task in (expected, got):
+            task.state.close()
+
+
+class Counting:
+    """Stands before the reference tier and keeps what it is given."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.taken: list[int] = []
+        self.flushes = 0
+
+    def process(self, source: str, chunk: Chunk, start: int, stop: int) -> None:
+        self.taken += chunk.offsets[start:stop].tolist()
+        self.inner.process(source, chunk, start, stop)
+
+    def flush(self) -> None:
+        self.flushes += 1
+        self.inner.flush()
+
+
+class Event(msgspec.Struct):
+    user: str
+    price: float
+
+
+def counted_by(program: TieredProgram, state: TaskState) -> tuple[Any, Counting, Recorder]:
+    recorder = Recorder()
+    function: Any = program.bind(state.stores, recorder, recorder)
+    counting = Counting(function.reference)
+    function.reference = counting
+    return function, counting, recorder
+
+
+def test_an_application_of_the_dsl_is_held_and_only_rows_in_doubt_go_to_the_reference_tier(tmp_path: Path) -> None:
+    app = lf.App("t3")
+    grouped = app.stream("events", Event, key=str).group_by_key().window(lf.tumbling(seconds=10))
+    grouped.aggregate(n=lf.count(), total=lf.sum(lf.col.price)).to("out")
+    program = app.plan().subtopologies[0].program
+    assert isinstance(program, TieredProgram)
+    assert compiled_tier().load()
+    state = TaskState(tmp_path, application="t3", task="t", specs=program.stores)
+    function, counting, recorder = counted_by(program, state)
+    source = next(iter(program.sources))
+    values: list[bytes | None] = [b'{"user":"u","price":%.1f}' % (i / 10) for i in range(400)]
+    values[200] = b'{"user":"\\u0041","price":1e1}'
+    times = [1_000 + 50 * i for i in range(400)]
+    times[300] = 0
+    chunk = Chunk.from_columns("events", [b"k%d" % (i % 5) for i in range(400)], values, times)
+    function.process(source, chunk, 0, 400)
+    assert counting.taken == [200]
+    assert [(reason, offset, cause) for reason, _, _, _, offset, cause in recorder.problems] == [("late", 300, "(0, 15950)")]
+    function.flush()
+    assert counting.flushes == 0
+    assert [key for key, *_ in recorder.outputs] == [
+        b"k%d" % i + (10_000 * window).to_bytes(8, "big") for window in (0, 1, 2) for i in range(5)
+    ]
+    assert recorder.outputs[0][1:3] == (b'{"n":36,"total":315.0}', 9_750)
+    state.close()
+
+
+def test_a_store_is_taken_over_with_its_changes(tmp_path: Path) -> None:
+    app = lf.App("t2")
+    app.stream("events", Event, key=str).group_by_key().count().to("out")
+    program = app.plan().subtopologies[0].program
+    assert isinstance(program, TieredProgram)
+    assert compiled_tier().load()
+    state = TaskState(tmp_path, application="t2", task="t", specs=program.stores)
+    function, counting, recorder = counted_by(program, state)
+    (source,) = program.sources
+    (store,) = state.stores.values()
+    chunk = Chunk.from_columns("events", [b"k%d" % (i % 3) for i in range(100)], [b"{}"] * 100, list(range(100)))
+    function.process(source, chunk, 0, 10)
+    assert store.has_changes
+    assert store.columns is None
+    function.process(source, chunk, 10, 100)
+    assert store.columns is not None
+    assert counting.taken == list(range(10))
+    function.flush()
+    state.commit(state.encode_dirty(), Checkpoint())
+    function.process(source, chunk, 0, 100)
+    assert counting.taken == list(range(10))
+    assert store.get(b"k0") == Entry((68,), 99)
+    assert store.resident_count == 3
+    recorder.outputs.clear()
+    function.flush()
+    assert [value for _, value, *_ in recorder.outputs] == [b'{"count":68}', b'{"count":66}', b'{"count":66}']
+    state.close()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda stream: stream.group_by_key().window(lf.tumbling(seconds=10)).count(emit="final").to("out"),
+        lambda stream: stream.group_by_key().reduce(lambda left, right: right).to("out"),
+        lambda stream: stream.filter(lambda event: event.price > 1).group_by_key().count().to("out"),
+    ],
+)
+def test_what_the_kernels_do_not_hold_stays_on_the_reference_tier(build: Any) -> None:
+    app = lf.App("plain")
+    build(app.stream("events", Event, key=str))
+    assert not isinstance(app.plan().subtopologies[0].program, TieredProgram)
