@@ -236,9 +236,7 @@ class ShareFetchHandler:
         found = log.offset_for_time(self.core.clock.wall_ms() - duration_ms(reset))
         return log.durable_offset if found is None else min(found.offset, log.durable_offset)
 
-    def _response(
-        self, context: RequestContext, request: Any, found: Found, acked: dict[TopicPartitionId, AckResult]
-    ) -> Any:
+    def _response(self, context: RequestContext, request: Any, found: Found, acked: dict[TopicPartitionId, AckResult]) -> Any:
         response = _Response(acquisition_lock_timeout_ms=self._lock_ms(request.group_id))
         for topic_id, indexes in _by_topic([*found.records, *found.errors, *acked]).items():
             topic = _Response.ShareFetchableTopicResponse(topic_id=topic_id)
