@@ -223,7 +223,7 @@ class ShareFetchHandler:
 
     def max_bytes(self, context: RequestContext, request: Any) -> int:
         """Return the most that a fetch may give: what it asks for, within the broker's limit and the client's quota."""
-        asked = min(request.max_bytes, self.config.fetch_max_bytes)
+        asked: int = min(request.max_bytes, self.config.fetch_max_bytes)
         of_quota = self.core.quotas.max_fetch_bytes(context) if self.core.quotas.is_active else None
         return asked if of_quota is None else max(1, min(asked, of_quota))
 
