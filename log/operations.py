@@ -1,4 +1,4 @@
-"""What an operator asks of a cluster beyond topics and groups: settings with their sources, transactions, offsets to forget.
+"""What an operator asks of a cluster beyond topics and groups: settings with their sources, transactions, offsets of groups.
 
 Functions over an `Admin`, for a logflume broker or an Apache Kafka cluster. Each blocks; raises KafkaError where the broker
 refuses and TransportError where it is not reached.
@@ -51,6 +51,14 @@ class ConfigEntry:
     is_sensitive: bool
     documentation: str
     synonyms: tuple[tuple[str, str | None, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """Where a share group is in a partition: everything below `start_offset` is done with. `lag_records`: -1 if unknown."""
+
+    start_offset: int
+    lag_records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +260,44 @@ def delete_group_offsets(admin: Admin, group_id: str, partitions: Iterable[Topic
     for answer in response.topics:
         for partition in answer.partitions:
             _check(partition.error_code, f"group {group_id!r}", topic=answer.name, partition=partition.partition_index)
+
+
+def share_group_offsets(admin: Admin, group_id: str) -> dict[TopicPartition, ShareOffset]:
+    """Return where a share group is in every partition that it has read (KIP-932); nothing for a group of another kind.
+
+    Raises KafkaError, also UNSUPPORTED_VERSION: the broker knows no share groups.
+    """
+    asked = messages.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+    node = _coordinator(admin, group_id, kind=0)
+    (group,) = admin.request("DescribeShareGroupOffsets", node=node, groups=[asked]).groups
+    _check(group.error_code, f"group {group_id!r}")
+    found: dict[TopicPartition, ShareOffset] = {}
+    for topic in group.topics:
+        for each in topic.partitions:
+            _check(each.error_code, f"group {group_id!r}", topic=topic.topic_name, partition=each.partition_index)
+            if each.start_offset >= 0:
+                found[TopicPartition(topic.topic_name, each.partition_index)] = ShareOffset(each.start_offset, each.lag)
+    return found
+
+
+def set_share_group_offsets(admin: Admin, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Let a share group without members go on at these offsets; what was known of records behind them is forgotten.
+
+    Raises KafkaError.
+    """
+    request = messages.AlterShareGroupOffsetsRequest
+    by_topic: dict[str, list[Any]] = {}
+    for (topic, index), offset in offsets.items():
+        partition = request.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+        by_topic.setdefault(topic, []).append(partition)
+    topics = [request.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=each) for name, each in by_topic.items()]
+    response = admin.request(
+        "AlterShareGroupOffsets", node=_coordinator(admin, group_id, kind=0), group_id=group_id, topics=topics
+    )
+    _check(response.error_code, response.error_message or f"group {group_id!r}")
+    for answer in response.responses:
+        for partition in answer.partitions:
+            _check(partition.error_code, f"group {group_id!r}", topic=answer.topic_name, partition=partition.partition_index)
 
 
 def _entry(config: Any) -> ConfigEntry:

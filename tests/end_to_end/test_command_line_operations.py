@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import ShareConsumer
 
 from logflume.cli import main
 from logflume.log import TopicPartition, connect
@@ -176,6 +177,36 @@ def test_a_groups_offsets_are_forgotten(server: str) -> None:
     assert [each["partition"] for each in offsets] == [0]
     run("group", "delete", "readers", *at)
     assert "readers" not in run("group", "list", *at).stdout
+
+
+def test_a_share_group_is_shown_and_reset(server: str) -> None:
+    run("topic", "create", "queue", "--partitions", "1", "--bootstrap", server)
+    run("produce", "queue", "--bootstrap", server, stdin="1\n2\n3\n")
+    run("config", "set", "share.auto.offset.reset=earliest", "--group", "pickers", "--bootstrap", server)
+    consumer = ShareConsumer({"bootstrap.servers": server, "group.id": "pickers", "log_level": 0})
+    consumer.subscribe(["queue"])
+    taken = 0
+    while taken < 3:
+        taken += len(consumer.poll(timeout=30))
+    shown = json.loads(run("group", "describe", "pickers", "--json", "--bootstrap", server).stdout)
+    assert (shown["state"], len(shown["members"]), [o["lag"] for o in shown["offsets"]]) == ("Stable", 1, [3])
+    consumer.commit_sync(timeout=30)
+    assert [o["committed"] for o in rows_of("pickers", server)] == [3]
+    assert (
+        "members"
+        in run("group", "reset", "pickers", "--topic", "queue", "--to", "beginning", "--bootstrap", server, code=1).stderr
+    )
+    consumer.close()
+    run("group", "reset", "pickers", "--topic", "queue", "--to", "1", "--bootstrap", server)
+    assert [(o["committed"], o["lag"]) for o in rows_of("pickers", server)] == [(1, 2)]
+    run("group", "delete", "pickers", "--bootstrap", server)
+    assert rows_of("pickers", server) == []
+
+
+def rows_of(group: str, server: str) -> list[dict[str, Any]]:
+    """Return the offsets that `group describe` shows."""
+    found: list[dict[str, Any]] = json.loads(run("group", "describe", group, "--json", "--bootstrap", server).stdout)["offsets"]
+    return found
 
 
 def test_files_of_a_running_log_are_dumped_and_verified(server: str, data: Path) -> None:
