@@ -6,6 +6,8 @@ import operator
 import uuid
 from collections.abc import Iterable, Mapping
 
+from logflume.log.protocol import ErrorCode, KafkaError
+
 from . import groups, transactions
 from .cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from .core import Core
@@ -37,6 +39,7 @@ class Coordinators:
             self._offsets,
             _Topics(core),
             GroupSettingsOf(core),
+            _Topics(core),
             new_id=lambda: str(uuid.uuid4()),
         )
         self.groups.load()
@@ -149,6 +152,14 @@ class _Topics:
         found = self._core.cluster.topics.get(topic)
         return found.topic_id if found else None
 
+    def create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        if replication_factor not in (-1, 0, 1):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"expected a replication factor of 1 or -1 on a single broker, found {replication_factor}",
+            )
+        self._core.create_topic(name, partitions, configs)
+
 
 def _group_config(core: Core) -> GroupConfig:
     numbers = core.config.number
@@ -158,6 +169,7 @@ def _group_config(core: Core) -> GroupConfig:
         max_session_timeout_ms=numbers("group.max.session.timeout.ms"),
         max_size=numbers("group.max.size"),
         consumer_max_size=numbers("group.consumer.max.size"),
+        streams_max_size=numbers("group.streams.max.size"),
         consumer_migration_policy=core.config.text("group.consumer.migration.policy"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
         offsets_retention_check_interval_ms=numbers("offsets.retention.check.interval.ms"),

@@ -13,13 +13,14 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 
 from .cluster import ClusterState
 
-SUPPORTED = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+SUPPORTED = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 """Feature -> its highest level. group.version 1: the consumer protocol (KIP-848); share.version 1: share groups (KIP-932);
-transaction.version 2: an epoch of its own for each transaction (KIP-890)."""
+streams.version 1: streams groups (KIP-1071); transaction.version 2: an epoch of its own for each transaction (KIP-890)."""
 
 APIS = {
     "group.version": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
     "share.version": ("ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
+    "streams.version": ("StreamsGroupHeartbeat", "StreamsGroupDescribe"),
 }
 """The APIs that answer UNSUPPORTED_VERSION while their feature is at level 0."""
 

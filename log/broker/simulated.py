@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..errors import StorageError
 from .seams import JournalRecord, ReplayedBatch, Reply
 
 START_MS = 1_700_000_000_000
@@ -131,6 +132,7 @@ class SimulatedTopics:
     """Topics by name with their number of partitions; a topic's id is its name, padded."""
 
     partitions: dict[str, int] = field(default_factory=dict)
+    refused: str | None = None
 
     def exists(self, topic: str, partition: int) -> bool:
         return 0 <= partition < self.partitions.get(topic, 0)
@@ -140,6 +142,12 @@ class SimulatedTopics:
 
     def names(self) -> Iterable[str]:
         return list(self.partitions)
+
+    def create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        """Create a topic as a streams group asks for it, unless all are `refused`."""
+        if self.refused:
+            raise StorageError(self.refused)
+        self.partitions[name] = partitions
 
     def name_of(self, topic_id: bytes) -> str | None:
         name = topic_id.rstrip(b"\0").decode(errors="replace")

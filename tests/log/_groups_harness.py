@@ -61,7 +61,14 @@ class Broker:
 
     def _start(self) -> None:
         self.groups = GroupCoordinator(
-            self.config, self.time, self.time, self.journal, self.topics, self.settings, new_id=lambda: f"id{next(self._ids)}"
+            self.config,
+            self.time,
+            self.time,
+            self.journal,
+            self.topics,
+            self.settings,
+            self.topics,
+            new_id=lambda: f"id{next(self._ids)}",
         )
         self.groups.load()
         self.handlers: dict[str, Callable[[RequestContext, Any], Any]] = groups.handlers(

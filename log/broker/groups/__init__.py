@@ -3,6 +3,15 @@
 from .config import GroupConfig
 from .coordinator import OFFSETS_TOPIC, GroupCoordinator
 from .handlers import handlers
-from .ports import GroupSettings, Topics, TxnAdmission
+from .ports import GroupSettings, InternalTopics, Topics, TxnAdmission
 
-__all__ = ["GroupConfig", "GroupCoordinator", "GroupSettings", "OFFSETS_TOPIC", "Topics", "TxnAdmission", "handlers"]
+__all__ = [
+    "GroupConfig",
+    "GroupCoordinator",
+    "GroupSettings",
+    "InternalTopics",
+    "OFFSETS_TOPIC",
+    "Topics",
+    "TxnAdmission",
+    "handlers",
+]

@@ -20,8 +20,9 @@ class GroupConfig:
         offsets_retention_ms: `offsets.retention.minutes`, after the group became empty.
         offsets_retention_check_interval_ms: `offsets.retention.check.interval.ms`.
         consumer_max_size: `group.consumer.max.size`, members of one group of the consumer protocol.
+        streams_max_size: `group.streams.max.size`, members of one streams group.
         consumer_migration_policy: `group.consumer.migration.policy`.
-        consumer_refresh_interval_ms: how often a consumer group looks whether its topics have changed.
+        consumer_refresh_interval_ms: how often a consumer or streams group looks whether its topics have changed.
     """
 
     initial_rebalance_delay_ms: int = 50
@@ -32,5 +33,6 @@ class GroupConfig:
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     consumer_max_size: int = 2_147_483_647
+    streams_max_size: int = 2_147_483_647
     consumer_migration_policy: str = "bidirectional"
     consumer_refresh_interval_ms: int = 1_000

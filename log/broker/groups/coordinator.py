@@ -26,21 +26,27 @@ from .offset_commits import (
     Committer,
     NewOffset,
     OffsetCommits,
+    Refusal,
     TxnProducer,
     refuse_commit,
     refuse_consumer_commit,
+    refuse_streams_commit,
     topics_in_use,
     write_error,
 )
 from .offsets import Offsets, OffsetStore, TopicPartition
 from .partitioner import partition_of
-from .ports import GroupSettings, Topics
+from .ports import GroupSettings, InternalTopics, Topics
 from .refused import Refused
 from .replay import Replay
+from .streams import StreamsGroup, StreamsGroups, StreamsHeartbeat, StreamsResult
+from .streams.groups import MayCreate
+from .streams.groups import check_request as check_streams_request
+from .streams.groups import restore as restore_streams
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-AnyGroup = ClassicGroup | ConsumerGroup
+AnyGroup = ClassicGroup | ConsumerGroup | StreamsGroup
 
 
 class GroupCoordinator:
@@ -54,6 +60,7 @@ class GroupCoordinator:
         journal: Journal,
         topics: Topics,
         settings: GroupSettings,
+        internal: InternalTopics,
         *,
         new_id: Callable[[], str],
     ) -> None:
@@ -63,6 +70,7 @@ class GroupCoordinator:
         self._groups: dict[str, AnyGroup] = {}
         self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id, self._downgrade)
         self._classic_members = ClassicMembers(config, self._consumers, topics, new_id, self._downgrade_in_place)
+        self._streams = StreamsGroups(config, settings, clock, timers, journal, topics, internal)
         self._membership = Membership(config, clock, timers, new_id, self._store_group)
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)
@@ -89,6 +97,9 @@ class GroupCoordinator:
         for group_id, values in replay.consumer.items():
             consumer = self._groups[group_id] = ConsumerGroup(group_id)
             restore(consumer, values, lambda member, group=consumer: self._consumers.give_timers(group, member))  # type: ignore[misc]
+        for group_id, streams_values in replay.streams.items():
+            streams = self._groups[group_id] = self._streams.new_group(group_id)
+            restore_streams(streams, streams_values, lambda member, group=streams: self._streams.give_timers(group, member))  # type: ignore[misc]
         for group_id in self._offsets.group_ids() - self._groups.keys():
             self._groups[group_id] = self._membership.new_group(group_id)
         self._expiry.set_after(self.config.offsets_retention_check_interval_ms)
@@ -106,7 +117,7 @@ class GroupCoordinator:
         return partition_of(group_id, self._journal.partition_count)
 
     def kind_of(self, group_id: str) -> str | None:
-        """Return Classic or Consumer, None for a group that does not exist."""
+        """Return Classic, Consumer or Streams, None for a group that does not exist."""
         group = self._groups.get(group_id)
         return None if group is None else group.kind
 
@@ -122,6 +133,36 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
+    def streams_group(self, group_id: str) -> StreamsGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, StreamsGroup) else None
+
+    def streams_heartbeat(self, beat: StreamsHeartbeat, may_create: MayCreate) -> Reply:
+        """Join, stay in or leave a streams group; the reply is a StreamsResult.
+
+        A group of another kind without members becomes a streams group, with its offsets.
+        """
+        try:
+            check_streams_request(beat)
+        except Refused as refused:
+            return _now(StreamsResult(refused.error, str(refused), beat.member_id))
+        group = self._groups.get(beat.group_id)
+        if isinstance(group, StreamsGroup):
+            return self._streams.heartbeat(group, beat, may_create)
+        if group is not None and (group.members or beat.member_epoch != 0):
+            text = f"Group {beat.group_id} is not a streams group."
+            return _now(StreamsResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
+        if group is None and beat.member_epoch != 0:
+            text = f"Streams group {beat.group_id} not found."
+            return _now(StreamsResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
+        streams = self._streams.new_group(beat.group_id)
+        if group is not None:
+            streams.owed = self._tombstones(group)
+        reply = self._streams.heartbeat(streams, beat, may_create)
+        if streams.members:
+            self._replace(streams)
+        return reply
+
     def consumer_heartbeat(self, beat: ConsumerHeartbeat) -> Reply:
         """Join, stay in or leave a group of the consumer protocol; the reply is a HeartbeatResult.
 
@@ -132,10 +173,18 @@ class GroupCoordinator:
             group = self._consumer_group_for(beat)
         except Refused as refused:
             return _now(HeartbeatResult(refused.error, str(refused), beat.member_id))
+        is_new = beat.member_epoch == 0 and self._groups.get(beat.group_id) is not group
         reply = self._consumers.heartbeat(group, beat)
-        if group.members and beat.group_id not in self._groups:
-            self._groups[beat.group_id] = group
+        if is_new and group.members:
+            self._replace(group)
         return reply
+
+    def _replace(self, group: AnyGroup) -> None:
+        """Let a group have its id, in place of one without members."""
+        old = self._groups.get(group.group_id)
+        self._groups[group.group_id] = group
+        if old is not None and old is not group:
+            _cancel_timers(old)
 
     def _consumer_group_for(self, beat: ConsumerHeartbeat) -> ConsumerGroup:
         """Return the group of a heartbeat, a new one when a member may make it. Raises Refused."""
@@ -147,11 +196,8 @@ class GroupCoordinator:
         if beat.member_epoch != 0:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {beat.group_id} is not a consumer group.")
         check_request(beat)
-        if group is None:
-            return ConsumerGroup(beat.group_id)
-        if not group.members:
-            self._retire(group)
-            return ConsumerGroup(beat.group_id)
+        if group is None or not group.members:
+            return ConsumerGroup(beat.group_id, owed=self._tombstones(group) if group else [])
         if not isinstance(group, ClassicGroup):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {beat.group_id} is not a consumer group.")
         return self._upgrade(group)
@@ -202,17 +248,13 @@ class GroupCoordinator:
             self._membership.rebalance(classic)
         return written
 
-    def _retire(self, group: AnyGroup) -> None:
-        """Forget an empty group whose id goes on as a group of another kind; its offsets stay."""
-        del self._groups[group.group_id]
-        _cancel_timers(group)
-        if isinstance(group, ClassicGroup) and group.is_simple:
-            return
-        self._journal.append(self.journal_partition(group.group_id), self._tombstones(group))
-
     def _tombstones(self, group: AnyGroup) -> list[JournalRecord]:
         """Return the records that remove a group from the journal."""
-        return self._consumers.tombstones(group) if isinstance(group, ConsumerGroup) else [self._tombstone(group)]
+        if isinstance(group, ConsumerGroup):
+            return self._consumers.tombstones(group)
+        if isinstance(group, StreamsGroup):
+            return self._streams.tombstones(group)
+        return [self._tombstone(group)]
 
     def _tombstone(self, group: ClassicGroup) -> JournalRecord:
         return JournalRecord(encode_group_key(GroupKey(group.group_id)), None, self._clock.wall_ms())
@@ -224,9 +266,12 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup) and group.members:
             return self._classic_members.join(group, request)
+        if isinstance(group, StreamsGroup) and group.members:
+            return _now(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         if group is not None and not isinstance(group, ClassicGroup):
             # Without members it may become a classic group; its offsets stay.
-            self._retire(group)
+            del self._groups[group_id]
+            self._journal.append(self.journal_partition(group_id), self._tombstones(group))
             group = None
         if group is None:
             if request.member_id:
@@ -325,7 +370,10 @@ class GroupCoordinator:
             group = self._membership.new_group(group_id)
             group.state_since_ms = self._clock.wall_ms()
             self._groups[group_id] = group
-        if isinstance(group, ConsumerGroup):
+        refusal: Refusal
+        if isinstance(group, StreamsGroup):
+            refusal = refuse_streams_commit(group, committer, is_transactional=is_transactional)
+        elif isinstance(group, ConsumerGroup):
             refusal = refuse_consumer_commit(group, committer, self._topics, is_transactional=is_transactional)
         else:
             refusal = refuse_commit(group, committer, is_transactional=is_transactional)
@@ -335,15 +383,16 @@ class GroupCoordinator:
 
     def refuse_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return why a member of a consumer group may not fetch offsets: it is unknown or its epoch is old (OffsetFetch 9)."""
-        group = self.consumer_group(group_id)
-        if group is None or (not member_id and member_epoch < 0):
+        group = self._groups.get(group_id)
+        if group is None or isinstance(group, ClassicGroup) or (not member_id and member_epoch < 0):
             return ErrorCode.NONE
         member = group.members.get(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if member.current.epoch == member_epoch:
             return ErrorCode.NONE
-        return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+        is_classic = isinstance(member, ConsumerMember) and member.is_classic
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def committed_offsets(self, group_id: str) -> Offsets:
         """Return all committed offsets of a group; none for a group that does not exist."""
@@ -380,7 +429,7 @@ class GroupCoordinator:
     # -- inside
 
     def _topics_in_use(self, group: AnyGroup) -> frozenset[str] | None:
-        return group.topics_in_use(self._topics) if isinstance(group, ConsumerGroup) else topics_in_use(group)
+        return topics_in_use(group) if isinstance(group, ClassicGroup) else group.topics_in_use(self._topics)
 
     def _store_group(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> Reply:
         """Write a group to the journal; the reply is an ErrorCode."""
@@ -411,7 +460,7 @@ class GroupCoordinator:
         """Return the offsets that expire: all old ones of an empty group since it is empty, else those nobody reads."""
         limit_ms = self._clock.wall_ms() - self.config.offsets_retention_ms
         old = self._offsets.older_than(group.group_id, limit_ms)
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, ClassicGroup):
             in_use = group.topics_in_use(self._topics)
             return [partition for partition in old if partition[0] not in in_use]
         if group.is_simple:
@@ -423,12 +472,14 @@ class GroupCoordinator:
 
 
 def _cancel_timers(group: AnyGroup) -> None:
-    if isinstance(group, ConsumerGroup):
-        for consumer in group.members.values():
-            consumer.cancel_timers()
+    if not isinstance(group, ClassicGroup):
+        for member in group.members.values():
+            member.cancel_timers()
+        if isinstance(group, StreamsGroup):
+            group.delay.cancel()
         return
     deadlines = [group.join_deadline, group.sync_deadline, *group.pending.values()]
-    for deadline in [*deadlines, *(member.session for member in group.members.values())]:
+    for deadline in [*deadlines, *(classic.session for classic in group.members.values())]:
         deadline.cancel()
 
 

@@ -12,6 +12,7 @@ from .group_admin_handlers import GroupAdminHandlers, NodeOf
 from .membership_handlers import MembershipHandlers
 from .offset_handlers import OffsetHandlers
 from .ports import Topics, TxnAdmission
+from .streams.handlers import StreamsHandlers
 
 Handler = Callable[[RequestContext, Any], Any]
 
@@ -21,6 +22,7 @@ def handlers(coordinator: GroupCoordinator, topics: Topics, admission: TxnAdmiss
     membership, offsets = MembershipHandlers(coordinator), OffsetHandlers(coordinator, topics, admission)
     admin = GroupAdminHandlers(coordinator, node_of)
     consumers = ConsumerHandlers(coordinator, topics)
+    streams = StreamsHandlers(coordinator, topics)
     return {
         "JoinGroup": membership.join_group,
         "SyncGroup": membership.sync_group,
@@ -36,4 +38,6 @@ def handlers(coordinator: GroupCoordinator, topics: Topics, admission: TxnAdmiss
         "FindCoordinator": admin.find_coordinator,
         "ConsumerGroupHeartbeat": consumers.heartbeat,
         "ConsumerGroupDescribe": consumers.describe,
+        "StreamsGroupHeartbeat": streams.heartbeat,
+        "StreamsGroupDescribe": streams.describe,
     }

@@ -15,6 +15,7 @@ from .journal_records import OffsetKey, OffsetValue, encode_offset_key, encode_o
 from .membership import check_member
 from .offsets import CommittedOffset, OffsetStore, TopicPartition
 from .ports import Topics
+from .streams import StreamsGroup
 from .subscription import subscribed_topics
 
 
@@ -225,6 +226,32 @@ def refuse_consumer_commit(group: ConsumerGroup, committer: Committer, topics: T
         if held not in member.held:
             return stale
         return ErrorCode.NONE if epoch >= current.epochs.get(held, current.epoch) else stale
+
+    return refuse
+
+
+def refuse_streams_commit(group: StreamsGroup, committer: Committer, *, is_transactional: bool) -> Refusal:
+    """Return why this committer may not commit for a streams group; as in a consumer group, by the tasks that it has."""
+    if group.is_dead:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if (committer.generation < 0 and not group.members) or (not committer.is_member and is_transactional):
+        return ErrorCode.NONE
+    member = group.members.get(committer.member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not is_transactional and not committer.knows_epochs:
+        return ErrorCode.UNSUPPORTED_VERSION
+    current, epoch, topology = member.current, committer.generation, group.topology
+    if epoch == current.epoch:
+        return ErrorCode.NONE
+    stale = ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.STALE_MEMBER_EPOCH
+    if epoch > current.epoch or topology is None:
+        return stale
+    readers = {name: each.subtopology_id for each in topology.subtopologies for name in each.inputs}
+
+    def refuse(partition: TopicPartition) -> ErrorCode:
+        task = (readers.get(partition[0], ""), partition[1])
+        return ErrorCode.NONE if epoch >= current.epochs.get(task, current.epoch) else stale
 
     return refuse
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from ...protocol.errors import ErrorCode
@@ -25,6 +25,14 @@ class Topics(Protocol):
     def name_of(self, topic_id: bytes) -> str | None: ...
 
     def id_of(self, topic: str) -> bytes | None: ...
+
+
+class InternalTopics(Protocol):
+    """Makes the topics that streams groups need for themselves."""
+
+    def create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        """Create a topic, durably; a `replication_factor` of 0 or -1 is the broker's default. Raises LogflumeError."""
+        ...
 
 
 class GroupSettings(Protocol):

@@ -1,0 +1,243 @@
+"""The records of streams groups (KIP-1071) in `__consumer_offsets`, byte for byte as Apache Kafka writes them.
+
+Keys: version 17 the group, 19 a member, 20 the target assignment's epoch, 21 a member's target, 22 a member's current tasks,
+23 the topology. Values have version 0; their fields are in the tables of `log/protocol`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from ....errors import DecodeError
+from ....protocol import codec, messages
+from ...record_fields import FieldReader, write_string
+from .assignor import Task, Tasks
+from .topology import Topology, read_topology, write_topology
+
+VALUE_VERSION = 0
+
+
+class StreamsKeyKind(IntEnum):
+    """What a record is about; the number is the version of its key."""
+
+    GROUP = 17
+    MEMBER = 19
+    TARGET_EPOCH = 20
+    TARGET = 21
+    CURRENT = 22
+    TOPOLOGY = 23
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsKey:
+    """A key; `member_id` is empty for kinds that are about the whole group."""
+
+    kind: StreamsKeyKind
+    group_id: str
+    member_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupValue:
+    """The group's epoch, a hash of its topics, the epoch of the topology whose topics were all there (-1: none), and the
+    settings that the assignment depends on."""
+
+    epoch: int
+    metadata_hash: int
+    validated_topology_epoch: int
+    assignment_configs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsMemberValue:
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topology_epoch: int
+    process_id: str
+    endpoint: tuple[str, int] | None
+    tags: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsTargetEpochValue:
+    """The epoch that the target is for, and when it was computed (wall time)."""
+
+    epoch: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsCurrentValue:
+    """A member's tasks; `state` is the number of its TaskState, `epochs` at which epoch it got each active task that it holds."""
+
+    epoch: int
+    previous_epoch: int
+    state: int
+    assigned: Tasks = field(default_factory=Tasks)
+    revoking: Tasks = field(default_factory=Tasks)
+    epochs: Mapping[Task, int] = field(default_factory=dict)
+
+
+StreamsValue = StreamsGroupValue | StreamsMemberValue | StreamsTargetEpochValue | Tasks | StreamsCurrentValue | Topology
+
+_HAS_MEMBER = (StreamsKeyKind.MEMBER, StreamsKeyKind.TARGET, StreamsKeyKind.CURRENT)
+_KINDS = {int(kind): kind for kind in StreamsKeyKind}
+_NAMES = {
+    StreamsKeyKind.GROUP: "StreamsGroupMetadataValue",
+    StreamsKeyKind.MEMBER: "StreamsGroupMemberMetadataValue",
+    StreamsKeyKind.TARGET_EPOCH: "StreamsGroupTargetAssignmentMetadataValue",
+    StreamsKeyKind.TARGET: "StreamsGroupTargetAssignmentMemberValue",
+    StreamsKeyKind.CURRENT: "StreamsGroupCurrentMemberAssignmentValue",
+    StreamsKeyKind.TOPOLOGY: "StreamsGroupTopologyValue",
+}
+
+
+def encode_streams_key(key: StreamsKey) -> bytes:
+    head = struct.pack(">h", key.kind) + write_string(key.group_id)
+    return head + write_string(key.member_id) if key.kind in _HAS_MEMBER else head
+
+
+def decode_streams_key(data: bytes) -> StreamsKey | None:
+    """Decode a key; None if it is not of a streams group. Raises DecodeError."""
+    reader = FieldReader(data)
+    kind = _KINDS.get(reader.take("h"))
+    if kind is None:
+        return None
+    return StreamsKey(kind, reader.text(), reader.text() if kind in _HAS_MEMBER else "")
+
+
+def encode_streams_value(value: StreamsValue) -> bytes:
+    """Encode a value; its type tells the kind."""
+    body = write_topology(value) if isinstance(value, Topology) else codec.encode_data(_message(value), VALUE_VERSION)
+    return struct.pack(">h", VALUE_VERSION) + body
+
+
+def _message(value: StreamsValue) -> Any:
+    if isinstance(value, StreamsGroupValue):
+        group = messages.StreamsGroupMetadataValue
+        return group(
+            epoch=value.epoch,
+            metadata_hash=value.metadata_hash,
+            validated_topology_epoch=value.validated_topology_epoch,
+            last_assignment_configs=[group.LastAssignmentConfig(key=k, value=v) for k, v in value.assignment_configs],
+        )
+    if isinstance(value, StreamsMemberValue):
+        return _member_message(value)
+    if isinstance(value, StreamsTargetEpochValue):
+        return messages.StreamsGroupTargetAssignmentMetadataValue(
+            assignment_epoch=value.epoch, assignment_timestamp=value.timestamp_ms
+        )
+    if isinstance(value, Tasks):
+        target = messages.StreamsGroupTargetAssignmentMemberValue
+        return target(active_tasks=_task_ids(target, value.active), standby_tasks=_task_ids(target, value.standby))
+    assert isinstance(value, StreamsCurrentValue)
+    current = messages.StreamsGroupCurrentMemberAssignmentValue
+    return current(
+        member_epoch=value.epoch,
+        previous_member_epoch=value.previous_epoch,
+        state=value.state,
+        active_tasks=_held_ids(value.assigned.active, value),
+        standby_tasks=_task_ids(current, value.assigned.standby),
+        active_tasks_pending_revocation=_held_ids(value.revoking.active, value),
+        standby_tasks_pending_revocation=_task_ids(current, value.revoking.standby),
+    )
+
+
+def _member_message(value: StreamsMemberValue) -> Any:
+    member = messages.StreamsGroupMemberMetadataValue
+    endpoint = None if value.endpoint is None else member.Endpoint(host=value.endpoint[0], port=value.endpoint[1])
+    return member(
+        instance_id=None,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        topology_epoch=value.topology_epoch,
+        process_id=value.process_id,
+        user_endpoint=endpoint,
+        client_tags=[member.KeyValue(key=k, value=v) for k, v in value.tags],
+    )
+
+
+def by_subtopology(tasks: Iterable[Task]) -> dict[str, list[int]]:
+    """Return sub-topology id -> its partitions, both in order."""
+    grouped: dict[str, list[int]] = {}
+    for subtopology_id, partition in sorted(tasks):
+        grouped.setdefault(subtopology_id, []).append(partition)
+    return grouped
+
+
+def _task_ids(owner: Any, tasks: Iterable[Task]) -> list[Any]:
+    return [owner.TaskIds(subtopology_id=each, partitions=indexes) for each, indexes in by_subtopology(tasks).items()]
+
+
+def _held_ids(tasks: Iterable[Task], value: StreamsCurrentValue) -> list[Any]:
+    """Return tasks with the epochs at which the member got them."""
+    task_ids = messages.StreamsGroupCurrentMemberAssignmentValue.TaskIds
+    return [
+        task_ids(
+            subtopology_id=each,
+            partitions=indexes,
+            assignment_epochs=[value.epochs.get((each, index), value.epoch) for index in indexes],
+        )
+        for each, indexes in by_subtopology(tasks).items()
+    ]
+
+
+def decode_streams_value(kind: StreamsKeyKind, data: bytes) -> StreamsValue:
+    """Decode the value of a kind of record. Raises DecodeError."""
+    version = FieldReader(data).take("h")
+    if version != VALUE_VERSION:
+        raise DecodeError(f"a value of {kind.name} has version {version}; this build reads {VALUE_VERSION}")
+    body = codec.decode_data(_NAMES[kind], VALUE_VERSION, data[2:])
+    if kind is StreamsKeyKind.TOPOLOGY:
+        return read_topology(body)
+    if kind is StreamsKeyKind.TARGET_EPOCH:
+        return StreamsTargetEpochValue(body.assignment_epoch, body.assignment_timestamp)
+    if kind is StreamsKeyKind.TARGET:
+        return Tasks(tasks_of(body.active_tasks), tasks_of(body.standby_tasks))
+    if kind is StreamsKeyKind.GROUP:
+        configs = tuple((c.key, c.value) for c in body.last_assignment_configs or ())
+        return StreamsGroupValue(body.epoch, body.metadata_hash, body.validated_topology_epoch, configs)
+    return _read_member(body) if kind is StreamsKeyKind.MEMBER else _read_current(body)
+
+
+def _read_member(body: Any) -> StreamsMemberValue:
+    endpoint = body.user_endpoint
+    return StreamsMemberValue(
+        rack_id=body.rack_id,
+        client_id=body.client_id,
+        client_host=body.client_host,
+        rebalance_timeout_ms=body.rebalance_timeout_ms,
+        topology_epoch=body.topology_epoch,
+        process_id=body.process_id,
+        endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+        tags=tuple((tag.key, tag.value) for tag in body.client_tags),
+    )
+
+
+def _read_current(body: Any) -> StreamsCurrentValue:
+    epochs: dict[Task, int] = {}
+    for ids in (*body.active_tasks, *body.active_tasks_pending_revocation):
+        told = ids.assignment_epochs or []
+        told = told if len(told) == len(ids.partitions) else [body.member_epoch] * len(ids.partitions)
+        epochs.update(zip(((ids.subtopology_id, index) for index in ids.partitions), told, strict=True))
+    return StreamsCurrentValue(
+        epoch=body.member_epoch,
+        previous_epoch=body.previous_member_epoch,
+        state=body.state,
+        assigned=Tasks(tasks_of(body.active_tasks), tasks_of(body.standby_tasks)),
+        revoking=Tasks(tasks_of(body.active_tasks_pending_revocation), tasks_of(body.standby_tasks_pending_revocation)),
+        epochs=epochs,
+    )
+
+
+def tasks_of(task_ids: Iterable[Any]) -> frozenset[Task]:
+    """Return the tasks of a message's list of sub-topologies with partitions."""
+    return frozenset((ids.subtopology_id, index) for ids in task_ids for index in ids.partitions)
