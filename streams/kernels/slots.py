@@ -8,7 +8,7 @@ Shapes: C slots of room, A state columns, J aggregations, N rows, G arguments.
 """
 
 # numba gives its functions no types that mypy could follow.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,return-value,var-annotated"
+# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,assignment,return-value"
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def update(
                     elif was_null or (number < old if kind == MIN else number > old):
                         reals[slot, c] = number
                 else:
-                    whole = load_word(arguments[arg, 1], row << 3)
+                    whole: Any = load_word(arguments[arg, 1], row << 3)
                     before = states[slot, c]
                     if kind in (SUM, MEAN):
                         states[slot, c] = whole if was_null else before + whole
