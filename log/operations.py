@@ -11,6 +11,7 @@ refuses and TransportError where it is not reached.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ SOURCES = {
 }
 TYPES = {1: "boolean", 2: "string", 3: "int", 4: "short", 5: "long", 6: "double", 7: "list", 8: "class", 9: "password"}
 DEFAULT_SOURCE = "default"
+FENCE_TIMEOUT_S, FENCE_PAUSE_S = 30.0, 0.05
 _SET, _DELETE, _TRANSACTION = 0, 1, 1
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
@@ -178,15 +180,20 @@ def describe_transaction(admin: Admin, transactional_id: str) -> TransactionDesc
 
 
 def fence(admin: Admin, transactional_id: str) -> None:
-    """Abort what the producer of a transactional id has open, and refuse it from now on (InitProducerId with its id)."""
+    """Abort what the producer of a transactional id has open, and refuse it from now on (InitProducerId with its id).
+
+    Returns when the transaction has ended; raises KafkaError CONCURRENT_TRANSACTIONS if that takes longer than 30 s.
+    """
     describe_transaction(admin, transactional_id)
     node = _coordinator(admin, transactional_id)
-    for _ in range(50):
+    deadline_s = time.monotonic() + FENCE_TIMEOUT_S
+    while True:
         response = admin.request("InitProducerId", node=node, transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-            _check(response.error_code, None)
+        is_ending = response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        if not is_ending or time.monotonic() > deadline_s:
+            _check(response.error_code, "the transaction before is still being ended; try again" if is_ending else None)
             return
-    _check(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before is still being ended; try again")
+        time.sleep(FENCE_PAUSE_S)
 
 
 def open_transactions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:

@@ -3,7 +3,10 @@
 import contextlib
 import io
 import json
+import signal
+import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +18,7 @@ from logflume.cli import main
 from logflume.log import TopicPartition, connect
 from logflume.log.batch import encode_batch, stamp
 
-from ._command import serving
+from ._command import LOGFLUME, free_port, read_until, serving
 
 COMMANDS = ("config", "txn", "log", "topic", "group")
 
@@ -248,3 +251,30 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert len(names) >= 2
     for name in names:
         assert "--help" in run(command, name, "--help").stdout
+
+
+def test_serve_takes_kafkas_file_and_tells_metrics_and_json_lines(tmp_path: Path) -> None:
+    port, http = free_port(), free_port()
+    path = tmp_path / "server.properties"
+    path.write_text(
+        f"listeners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path / 'logs'}\nnum.partitions=5\nlogflume.flush=os\n"
+        f"logflume.http.listener=127.0.0.1:{http}\n"
+    )
+    argv = [*LOGFLUME, "serve", "--workers", "0", "--config-file", str(path), "--log-format", "json"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        read_until(process, f"http://127.0.0.1:{http}/metrics")
+        read_until(process, "ready; Ctrl-C stops")
+        (row,) = rows("config", "show", "num.partitions", "--bootstrap", f"127.0.0.1:{port}")
+        assert (row["value"], row["source"]) == ("5", "static broker")
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/readyz", timeout=30) as answer:
+            assert answer.read() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        _, logged = process.communicate(timeout=60)
+        assert process.returncode == 0
+        lines = [json.loads(line) for line in logged.splitlines()]
+        assert any("power cut" in line["message"] for line in lines)
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "logs" / "meta.properties").exists()
