@@ -58,7 +58,7 @@ class GroupMemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A consumer group: state (Empty, PreparingRebalance, CompletingRebalance, Stable, Dead), protocol, members."""
+    """A group of consumers, also a share group: state (Empty, PreparingRebalance, Stable, Dead, ...), protocol, members."""
 
     group_id: str
     state: str

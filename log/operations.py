@@ -1,4 +1,4 @@
-"""What an operator asks of a cluster beyond topics and groups: settings with their sources, transactions, offsets to forget.
+"""What an operator asks of a cluster beyond topics and groups: settings with their sources, transactions, offsets of groups.
 
 Functions over an `Admin`, for a logflume broker or an Apache Kafka cluster. Each blocks; raises KafkaError where the broker
 refuses and TransportError where it is not reached.
@@ -11,6 +11,7 @@ refuses and TransportError where it is not reached.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ SOURCES = {
 }
 TYPES = {1: "boolean", 2: "string", 3: "int", 4: "short", 5: "long", 6: "double", 7: "list", 8: "class", 9: "password"}
 DEFAULT_SOURCE = "default"
+FENCE_TIMEOUT_S, FENCE_PAUSE_S = 30.0, 0.05
 _SET, _DELETE, _TRANSACTION = 0, 1, 1
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
@@ -51,6 +53,14 @@ class ConfigEntry:
     is_sensitive: bool
     documentation: str
     synonyms: tuple[tuple[str, str | None, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """Where a share group is in a partition: everything below `start_offset` is done with. `lag_records`: -1 if unknown."""
+
+    start_offset: int
+    lag_records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +180,20 @@ def describe_transaction(admin: Admin, transactional_id: str) -> TransactionDesc
 
 
 def fence(admin: Admin, transactional_id: str) -> None:
-    """Abort what the producer of a transactional id has open, and refuse it from now on (InitProducerId with its id)."""
+    """Abort what the producer of a transactional id has open, and refuse it from now on (InitProducerId with its id).
+
+    Returns when the transaction has ended; raises KafkaError CONCURRENT_TRANSACTIONS if that takes longer than 30 s.
+    """
     describe_transaction(admin, transactional_id)
     node = _coordinator(admin, transactional_id)
-    for _ in range(50):
+    deadline_s = time.monotonic() + FENCE_TIMEOUT_S
+    while True:
         response = admin.request("InitProducerId", node=node, transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-            _check(response.error_code, None)
+        is_ending = response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        if not is_ending or time.monotonic() > deadline_s:
+            _check(response.error_code, "the transaction before is still being ended; try again" if is_ending else None)
             return
-    _check(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before is still being ended; try again")
+        time.sleep(FENCE_PAUSE_S)
 
 
 def open_transactions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
@@ -252,6 +267,44 @@ def delete_group_offsets(admin: Admin, group_id: str, partitions: Iterable[Topic
     for answer in response.topics:
         for partition in answer.partitions:
             _check(partition.error_code, f"group {group_id!r}", topic=answer.name, partition=partition.partition_index)
+
+
+def share_group_offsets(admin: Admin, group_id: str) -> dict[TopicPartition, ShareOffset]:
+    """Return where a share group is in every partition that it has read (KIP-932); nothing for a group of another kind.
+
+    Raises KafkaError, also UNSUPPORTED_VERSION: the broker knows no share groups.
+    """
+    asked = messages.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+    node = _coordinator(admin, group_id, kind=0)
+    (group,) = admin.request("DescribeShareGroupOffsets", node=node, groups=[asked]).groups
+    _check(group.error_code, f"group {group_id!r}")
+    found: dict[TopicPartition, ShareOffset] = {}
+    for topic in group.topics:
+        for each in topic.partitions:
+            _check(each.error_code, f"group {group_id!r}", topic=topic.topic_name, partition=each.partition_index)
+            if each.start_offset >= 0:
+                found[TopicPartition(topic.topic_name, each.partition_index)] = ShareOffset(each.start_offset, each.lag)
+    return found
+
+
+def set_share_group_offsets(admin: Admin, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Let a share group without members go on at these offsets; what was known of records behind them is forgotten.
+
+    Raises KafkaError.
+    """
+    request = messages.AlterShareGroupOffsetsRequest
+    by_topic: dict[str, list[Any]] = {}
+    for (topic, index), offset in offsets.items():
+        partition = request.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+        by_topic.setdefault(topic, []).append(partition)
+    topics = [request.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=each) for name, each in by_topic.items()]
+    response = admin.request(
+        "AlterShareGroupOffsets", node=_coordinator(admin, group_id, kind=0), group_id=group_id, topics=topics
+    )
+    _check(response.error_code, response.error_message or f"group {group_id!r}")
+    for answer in response.responses:
+        for partition in answer.partitions:
+            _check(partition.error_code, f"group {group_id!r}", topic=answer.topic_name, partition=partition.partition_index)
 
 
 def _entry(config: Any) -> ConfigEntry:

@@ -363,7 +363,7 @@ class Admin:
         group = response.groups[0]
         is_unknown = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == _DEAD
         if is_unknown:
-            return await self._describe_consumer_group(group_id)
+            return await self._describe_later_group(group_id)
         _check(group.error_code, f"group {group_id!r}")
         members = tuple(
             GroupMemberDescription(
@@ -373,29 +373,33 @@ class Admin:
         )
         return GroupDescription(group_id, group.group_state, group.protocol_data, members)
 
-    async def _describe_consumer_group(self, group_id: str) -> GroupDescription:
-        request = messages.ConsumerGroupDescribeRequest(group_ids=[group_id])
-        try:
-            response = await self.to_coordinator(group_id, request, lambda r: r.groups[0].error_code)
-        except KafkaError as error:
-            if error.error is not ErrorCode.UNSUPPORTED_VERSION:
-                raise
-            return GroupDescription(group_id, _DEAD, "", ())
-        group = response.groups[0]
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return GroupDescription(group_id, _DEAD, "", ())
-        _check(group.error_code, f"group {group_id!r}")
-        members = tuple(
-            GroupMemberDescription(
-                m.member_id,
-                m.instance_id,
-                m.client_id,
-                m.client_host,
-                tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+    async def _describe_later_group(self, group_id: str) -> GroupDescription:
+        """Ask for a group of the kinds that came later: the consumer protocol, then share groups."""
+        for request_class in (messages.ConsumerGroupDescribeRequest, messages.ShareGroupDescribeRequest):
+            try:
+                response = await self.to_coordinator(
+                    group_id, request_class(group_ids=[group_id]), lambda r: r.groups[0].error_code
+                )
+            except KafkaError as error:
+                if error.error is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                continue
+            group = response.groups[0]
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                continue
+            _check(group.error_code, f"group {group_id!r}")
+            members = tuple(
+                GroupMemberDescription(
+                    m.member_id,
+                    getattr(m, "instance_id", None),
+                    m.client_id,
+                    m.client_host,
+                    tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+                )
+                for m in group.members
             )
-            for m in group.members
-        )
-        return GroupDescription(group_id, group.group_state, group.assignor_name, members)
+            return GroupDescription(group_id, group.group_state, group.assignor_name, members)
+        return GroupDescription(group_id, _DEAD, "", ())
 
 
 def _is_internal(topic: TopicInfo) -> bool:

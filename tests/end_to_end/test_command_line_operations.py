@@ -3,18 +3,22 @@
 import contextlib
 import io
 import json
+import signal
+import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import ShareConsumer
 
 from logflume.cli import main
 from logflume.log import TopicPartition, connect
 from logflume.log.batch import encode_batch, stamp
 
-from ._command import serving
+from ._command import LOGFLUME, free_port, read_until, serving
 
 COMMANDS = ("config", "txn", "log", "topic", "group")
 
@@ -178,6 +182,36 @@ def test_a_groups_offsets_are_forgotten(server: str) -> None:
     assert "readers" not in run("group", "list", *at).stdout
 
 
+def test_a_share_group_is_shown_and_reset(server: str) -> None:
+    run("topic", "create", "queue", "--partitions", "1", "--bootstrap", server)
+    run("produce", "queue", "--bootstrap", server, stdin="1\n2\n3\n")
+    run("config", "set", "share.auto.offset.reset=earliest", "--group", "pickers", "--bootstrap", server)
+    consumer = ShareConsumer({"bootstrap.servers": server, "group.id": "pickers", "log_level": 0})
+    consumer.subscribe(["queue"])
+    taken = 0
+    while taken < 3:
+        taken += len(consumer.poll(timeout=30))
+    shown = json.loads(run("group", "describe", "pickers", "--json", "--bootstrap", server).stdout)
+    assert (shown["state"], len(shown["members"]), [o["lag"] for o in shown["offsets"]]) == ("Stable", 1, [3])
+    consumer.commit_sync(timeout=30)
+    assert [o["committed"] for o in rows_of("pickers", server)] == [3]
+    assert (
+        "members"
+        in run("group", "reset", "pickers", "--topic", "queue", "--to", "beginning", "--bootstrap", server, code=1).stderr
+    )
+    consumer.close()
+    run("group", "reset", "pickers", "--topic", "queue", "--to", "1", "--bootstrap", server)
+    assert [(o["committed"], o["lag"]) for o in rows_of("pickers", server)] == [(1, 2)]
+    run("group", "delete", "pickers", "--bootstrap", server)
+    assert rows_of("pickers", server) == []
+
+
+def rows_of(group: str, server: str) -> list[dict[str, Any]]:
+    """Return the offsets that `group describe` shows."""
+    found: list[dict[str, Any]] = json.loads(run("group", "describe", group, "--json", "--bootstrap", server).stdout)["offsets"]
+    return found
+
+
 def test_files_of_a_running_log_are_dumped_and_verified(server: str, data: Path) -> None:
     at = ("--bootstrap", server)
     run("topic", "create", "dumped", "--partitions", "1", *at)
@@ -217,3 +251,30 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert len(names) >= 2
     for name in names:
         assert "--help" in run(command, name, "--help").stdout
+
+
+def test_serve_takes_kafkas_file_and_tells_metrics_and_json_lines(tmp_path: Path) -> None:
+    port, http = free_port(), free_port()
+    path = tmp_path / "server.properties"
+    path.write_text(
+        f"listeners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path / 'logs'}\nnum.partitions=5\nlogflume.flush=os\n"
+        f"logflume.http.listener=127.0.0.1:{http}\n"
+    )
+    argv = [*LOGFLUME, "serve", "--workers", "0", "--config-file", str(path), "--log-format", "json"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        read_until(process, f"http://127.0.0.1:{http}/metrics")
+        read_until(process, "ready; Ctrl-C stops")
+        (row,) = rows("config", "show", "num.partitions", "--bootstrap", f"127.0.0.1:{port}")
+        assert (row["value"], row["source"]) == ("5", "static broker")
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/readyz", timeout=30) as answer:
+            assert answer.read() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        _, logged = process.communicate(timeout=60)
+        assert process.returncode == 0
+        lines = [json.loads(line) for line in logged.splitlines()]
+        assert any("power cut" in line["message"] for line in lines)
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "logs" / "meta.properties").exists()
