@@ -433,5 +433,10 @@ def test_a_group_id_belongs_to_one_kind_of_group(broker: ShareBroker) -> None:
     topics = [request.OffsetCommitRequestTopic(name="t", topic_id=broker.topic_id("t"), partitions=[partition])]
     commit = broker.send("OffsetCommit", group_id="g", generation_id_or_member_epoch=-1, topics=topics)
     assert commit.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    request = messages.TxnOffsetCommitRequest
+    partition = request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    in_txn = [request.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])]
+    commit = broker.send("TxnOffsetCommit", group_id="g", transactional_id="x", producer_id=1, topics=in_txn)
+    assert commit.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     broker.send("OffsetCommit", group_id="simple", generation_id_or_member_epoch=-1, topics=topics)
     assert broker.heartbeat("m", group="simple", topics=["t"]).error_code == ErrorCode.GROUP_ID_NOT_FOUND
