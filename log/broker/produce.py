@@ -13,7 +13,7 @@ from logflume.log.batch import BatchTooLarge, CorruptBatch, UnsupportedMagic, pa
 from logflume.log.batch.header import TRANSACTIONAL_BIT
 from logflume.log.batch.keys import null_keys
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 from logflume.log.storage import AppendRefused, PartitionLog
 
 from .access import Operation, Resource
@@ -188,7 +188,7 @@ class _Run:
     def fail(self, answer: Any, error: LogflumeError) -> None:
         self.has_failed = True
         answer.base_offset = -1
-        answer.error_code, answer.error_message = _error_code(error), str(error)
+        answer.error_code, answer.error_message = _error_code(error), detail_of(error)
         if isinstance(error, _NullKeys):
             answer.record_errors = [
                 _RecordError(batch_index=index, batch_index_error_message="a record of a compacted topic must have a key")
@@ -197,7 +197,7 @@ class _Run:
 
     def flushed(self, answer: Any, error: Exception | None) -> None:
         if error is not None:
-            answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+            answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, detail_of(error)
             answer.base_offset = -1
         self.one_done()
 
