@@ -1,6 +1,6 @@
 """The broker over TCP: produce and fetch, small requests, start and idle memory.
 
-Run: python -m benchmarks.broker [produce|fetch|small|confluent|start] [--json]
+Run: python -m benchmarks.broker [produce|fetch|small|confluent|start|idle|restart] [--json]
 
 Raw figures come from frames made beforehand, so that the load generator costs little; the server's CPU is its own process's.
 CPU per produce request is measured with logflume.flush=os, as the budget leaves fsync out; all else with fsync.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -247,5 +248,65 @@ def start() -> Iterator[Figure]:
     assert os.path.exists("/proc/self"), "needs Linux"
 
 
+IDLE_CONNECTIONS = 1_000
+RESTART_TOPICS, RESTART_PARTITIONS = 20, 100
+RESTART_GIGABYTES = float(os.environ.get("LOGFLUME_BENCH_GB", "2"))
+"""The budget is for 10 GB; what counts is the number of segments, and no byte of them is read after a clean stop."""
+
+
+def idle() -> Iterator[Figure]:
+    """A thousand connections that each asked one question and then are quiet."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4 * IDLE_CONNECTIONS)), hard))
+    with (
+        tempfile.TemporaryDirectory() as data_dir,
+        running_broker(data_dir) as (host, port, process, _),
+        contextlib.ExitStack() as all_,
+    ):
+        before = process.memory_info().rss
+        for _ in range(IDLE_CONNECTIONS):
+            sock = all_.enter_context(socket.create_connection((host, port)))
+            call(sock, messages.ApiVersionsRequest(), 2)
+        grown = (process.memory_info().rss - before) / 1e6
+        yield Figure(f"memory of {IDLE_CONNECTIONS} idle connections", grown, "MB", 40, is_upper=True)
+
+
+def restart() -> Iterator[Figure]:
+    """2,000 partitions: ready after a clean stop, and after SIGKILL with an unflushed tail to scan."""
+    partitions = RESTART_TOPICS * RESTART_PARTITIONS
+    batch = batch_of(900_000, 1000)
+    rounds = max(1, int(RESTART_GIGABYTES * 1e9 / len(batch) / partitions))
+    with tempfile.TemporaryDirectory() as data_dir:
+        with running_broker(data_dir, "logflume.flush=os") as (host, port, _, _), socket.create_connection((host, port)) as sock:
+            for index in range(RESTART_TOPICS):
+                create_topic(sock, f"wide-{index}", RESTART_PARTITIONS)
+            _fill(sock, batch, rounds)
+        with running_broker(data_dir) as (_, _, process, ready_s):
+            size = f"{partitions:,} partitions of {rounds * partitions * len(batch) / 1e9:.1f} GB"
+            yield Figure(f"ready after a clean stop, {size}", ready_s, "s", 2, is_upper=True)
+            yield Figure(f"  memory (RSS), {partitions:,} partitions", process.memory_info().rss / 1e6, "MB")
+        with killed_broker(data_dir) as (host, port), socket.create_connection((host, port)) as sock:
+            _fill(sock, batch_of(50_000, 1000), 1)
+        with running_broker(data_dir) as (_, _, _, ready_s):
+            tail_mb = partitions * 50_000 / 1e6
+            yield Figure(f"ready after SIGKILL, {size}, {tail_mb:.0f} MB since the last checkpoint", ready_s, "s")
+
+
+@contextlib.contextmanager
+def killed_broker(data_dir: str) -> Iterator[tuple[str, int]]:
+    """Run a broker that ends by SIGKILL, and never makes a checkpoint."""
+    with running_broker(data_dir, "log.flush.offset.checkpoint.interval.ms=3600000") as (host, port, process, _):
+        yield host, port
+        process.kill()
+
+
+def _fill(sock: socket.socket, batch: bytes, rounds: int) -> None:
+    for _ in range(rounds):
+        for topic in range(RESTART_TOPICS):
+            for partition in range(RESTART_PARTITIONS):
+                sock.sendall(produce_frame(f"wide-{topic}", partition, batch, acks=1))
+                _receive(sock, int.from_bytes(_receive(sock, 4), "big"))
+
+
 if __name__ == "__main__":
-    main(produce, fetch, small, confluent, start)
+    main(produce, fetch, small, confluent, start, idle, restart)

@@ -58,7 +58,7 @@ class GroupMemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A consumer group: state (Empty, PreparingRebalance, CompletingRebalance, Stable, Dead), protocol, members."""
+    """A group of consumers, also a share group: state (Empty, PreparingRebalance, Stable, Dead, ...), protocol, members."""
 
     group_id: str
     state: str
@@ -241,8 +241,8 @@ class Admin(Protocol):
         """Set committed offsets of a group without members (state Empty); refused otherwise."""
         ...
 
-    def request(self, api: str, version: int | None = None, **fields: Any) -> Any:
-        """Send any request of the protocol by name (for tests and tools); returns the decoded response."""
+    def request(self, api: str, version: int | None = None, *, node: int | None = None, **fields: Any) -> Any:
+        """Send any request of the protocol by name (for tests and tools) to a broker; returns the decoded response."""
         ...
 
 

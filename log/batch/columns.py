@@ -181,10 +181,12 @@ def encode_rows(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
+    is_sealed: bool = True,
 ) -> bytearray:
     """Encode rows of a chunk (all by default; else int64 indices in the order wanted, at least one) as one batch.
 
-    Offsets are 0..N-1; keys, values, timestamps and headers are the chunk's.
+    Offsets are 0..N-1; keys, values, timestamps and headers are the chunk's. Not `is_sealed`: the CRC may be missing, because
+    the caller writes more into the header.
 
     Raises:
         InvalidInput: the chunk's spans do not lie in its buffer, or its timestamps are more than 2^63 ms apart.
@@ -225,29 +227,29 @@ def encode_rows(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        is_sealed=is_sealed,
     )
     return batch
 
 
 def _encode_compiled(kernels: ModuleType, chunk: Chunk, rows: I64) -> bytearray:
     """Return room for a header followed by the uncompressed records of `rows`."""
-    key_sizes, value_sizes = chunk.key_sizes[rows], chunk.value_sizes[rows]
-    _check_spans(chunk, chunk.key_starts[rows], key_sizes)
-    _check_spans(chunk, chunk.value_starts[rows], value_sizes)
+    keys = np.ascontiguousarray(chunk.key_starts), np.ascontiguousarray(chunk.key_sizes)
+    values = np.ascontiguousarray(chunk.value_starts), np.ascontiguousarray(chunk.value_sizes)
+    bound = kernels.measure_rows(rows, *keys, *values, len(chunk.buffer), _RECORD_OVERHEAD_BYTES)
+    if bound < 0:
+        _check_spans(chunk, *keys)
+        _check_spans(chunk, *values)
     header_sizes, header_bytes = _header_sizes(kernels, chunk)
     if header_bytes:
-        header_bytes = int(header_sizes[rows].sum())
-    bound = len(rows) * _RECORD_OVERHEAD_BYTES + header_bytes
-    bound += int(np.maximum(key_sizes, 0).sum(dtype=np.int64)) + int(np.maximum(value_sizes, 0).sum(dtype=np.int64))
+        bound += int(header_sizes[rows].sum())
     out = bytearray(HEADER_BYTES + bound)
     end = kernels.encode_section(
         chunk.buffer,
         rows,
         np.ascontiguousarray(chunk.timestamps_ms),
-        np.ascontiguousarray(chunk.key_starts),
-        np.ascontiguousarray(chunk.key_sizes),
-        np.ascontiguousarray(chunk.value_starts),
-        np.ascontiguousarray(chunk.value_sizes),
+        *keys,
+        *values,
         np.ascontiguousarray(chunk.header_starts),
         np.ascontiguousarray(chunk.header_counts),
         header_sizes,

@@ -201,8 +201,9 @@ def pack_header(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
+    is_sealed: bool = True,
 ) -> None:
-    """Write the header of a batch whose records are in place, `size_bytes` in all, and its CRC."""
+    """Write the header of a batch whose records are in place, `size_bytes` in all, and its CRC (else `seal` must follow)."""
     _HEADER.pack_into(
         buffer,
         position,
@@ -220,4 +221,5 @@ def pack_header(
         base_sequence,
         count,
     )
-    seal(buffer, position=position, size_bytes=size_bytes)
+    if is_sealed:
+        seal(buffer, position=position, size_bytes=size_bytes)

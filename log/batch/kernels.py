@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import njit, types
 
-from .memory import copy_bytes, load_byte, store_byte
+from .memory import copy_bytes, load_byte, load_half, load_word, store_byte, store_half, store_word
 
 ERRORS = (
     "",
@@ -261,9 +261,17 @@ def _varlong_size(value: int) -> int:
 
 @njit(inline="always")
 def _copy(data: int, start: int, size: int, out: int, at: int) -> int:
+    """Copy bytes; a call of memcpy costs more than the few words of a short key."""
     if size <= 0:
         return at
-    copy_bytes(data + start, out + at, size)
+    if size >= 16 or size < 4:
+        copy_bytes(data + start, out + at, size)
+    elif size >= 8:
+        store_word(out, at, load_word(data, start))
+        store_word(out, at + size - 8, load_word(data, start + size - 8))
+    else:
+        store_half(out, at, load_half(data, start))
+        store_half(out, at + size - 4, load_half(data, start + size - 4))
     return at + size
 
 
@@ -281,6 +289,24 @@ def measure_headers(data: Any, header_starts: Any, header_counts: Any, sizes: An
             size = end - header_starts[row]
         sizes[row] = size
         total += size
+    return total
+
+
+@njit(_I64(_I64S, _I64S, _I32S, _I64S, _I32S, _I64, _I64), cache=True, nogil=True)
+def measure_rows(
+    rows: Any, key_starts: Any, key_sizes: Any, value_starts: Any, value_sizes: Any, size_bytes: int, overhead_bytes: int
+) -> int:
+    """Return the bytes of the keys and values of `rows`, with `overhead_bytes` for each; -1 if one lies outside of the buffer."""
+    total = _I64(0)
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        key_size = max(_I64(key_sizes[row]), _I64(0))
+        value_size = max(_I64(value_sizes[row]), _I64(0))
+        if key_sizes[row] >= 0 and (key_starts[row] < 0 or key_starts[row] > size_bytes - key_size):
+            return _I64(-1)
+        if value_sizes[row] >= 0 and (value_starts[row] < 0 or value_starts[row] > size_bytes - value_size):
+            return _I64(-1)
+        total += key_size + value_size + overhead_bytes
     return total
 
 
@@ -359,6 +385,7 @@ def pack_spans(data: Any, starts: Any, sizes: Any, out: Any) -> int:
 def murmur2_partitions(data: Any, starts: Any, sizes: Any, partition_count: int, partitions: Any) -> None:
     """Write Kafka's partition of each key into `partitions`, -1 for a null key (see `murmur2.py`)."""
     m = _U32(0x5BD1E995)
+    source = _I64(data.ctypes.data)
     for row in range(starts.shape[0]):
         size = _I64(sizes[row])
         if size < 0:
@@ -367,19 +394,14 @@ def murmur2_partitions(data: Any, starts: Any, sizes: Any, partition_count: int,
         at = starts[row]
         h = _U32(_U32(0x9747B28C) ^ _U32(size))
         for _ in range(size // 4):
-            k = _U32(
-                _U32(data[at])
-                | (_U32(data[at + 1]) << _U32(8))
-                | (_U32(data[at + 2]) << _U32(16))
-                | (_U32(data[at + 3]) << _U32(24))
-            )
+            k = _U32(load_half(source, at))
             k = _U32(k * m)
             k = _U32((k ^ (k >> _U32(24))) * m)
             h = _U32(_U32(h * m) ^ k)
             at += 4
         if size & 3:
             for i in range(size & 3):
-                h = _U32(h ^ (_U32(data[at + i]) << _U32(8 * i)))
+                h = _U32(h ^ (_U32(load_byte(source, at + i)) << _U32(8 * i)))
             h = _U32(h * m)
         h = _U32((h ^ (h >> _U32(13))) * m)
         h = _U32(h ^ (h >> _U32(15)))

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from logflume.log.errors import InvalidInput, UnknownName
-from logflume.log.interfaces import GroupDescription, GroupMemberDescription, OffsetAndMetadata, TopicDescription
+from logflume.log.interfaces import GroupDescription, GroupMemberDescription, GroupMetadata, OffsetAndMetadata, TopicDescription
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, Cluster, TopicInfo
 from .loop import IoLoop
-from .offsets import EARLIEST, LATEST, by_topic, fetch_committed, list_offsets
+from .offsets import EARLIEST, LATEST, commit_offsets, fetch_committed, list_offsets
 from .retry import with_retries
 from .subscription import decode_assignment
 
@@ -188,44 +188,34 @@ class Admin:
         state = self.describe_group(group_id).state
         if state not in ("Empty", "Dead"):
             raise InvalidInput(f"group {group_id!r} is {state}: its offsets can be set only while it has no members")
-        topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
-        partition_class = messages.OffsetCommitRequest.OffsetCommitRequestPartition
-        topics = [
-            topic_class(
-                name=topic,
-                partitions=[
-                    partition_class(
-                        partition_index=tp.partition,
-                        committed_offset=offsets[tp].offset,
-                        committed_leader_epoch=offsets[tp].leader_epoch,
-                        committed_metadata=offsets[tp].metadata,
-                    )
-                    for tp in tps
-                ],
-            )
-            for topic, tps in by_topic(offsets).items()
-        ]
+        nobody = GroupMetadata(group_id, generation=-1, member_id="")
+
+        def forget(_: object) -> None:
+            self._cluster.forget_coordinator(GROUP, group_id)
 
         async def commit() -> None:
-            request = messages.OffsetCommitRequest(group_id=group_id, topics=topics)
-            response = await self.to_coordinator(group_id, request, lambda r: _first_error(r.topics))
-            for topic in response.topics:
-                for p in topic.partitions:
-                    _check(p.error_code, f"group {group_id!r}", topic=topic.name, partition=p.partition_index)
+            await commit_offsets(self._cluster, self._cluster.channel, nobody, offsets)
 
-        self._run(commit())
+        self._run(with_retries(commit, timeout_s=TIMEOUT_S, on_failure=forget))
 
     # anything
 
-    def request(self, api: str, version: int | None = None, **fields: Any) -> Any:
-        """Send any request of the protocol by name to any broker; returns the decoded response.
+    def request(self, api: str, version: int | None = None, *, node: int | None = None, **fields: Any) -> Any:
+        """Send any request of the protocol by name to a broker (`node`: its id; any if None); returns the decoded response.
 
         `version` is the highest to send (default: the highest both sides hold). Nested structures are attributes of
         the message class, e.g. `messages.MetadataRequest.MetadataRequestTopic(name="t")`. Raises UnknownName.
         """
         known = tables.api_named(api)
         message = getattr(messages, known.request.name)(**fields)
-        return self._run(self._cluster.channel.request(message, max_version=1 << 15 if version is None else version))
+        max_version = 1 << 15 if version is None else version
+
+        async def send() -> Any:
+            if node is not None:
+                await self._cluster.refresh([])
+            return await self._cluster.channel.request(message, node=node, max_version=max_version)
+
+        return self._run(send())
 
     async def to_coordinator(self, group_id: str, request: Any, error_of: Callable[[Any], int]) -> Any:
         """Send a request to the group's coordinator; when `error_of(response)` says it moved or loads, find it and repeat."""
@@ -356,7 +346,7 @@ class Admin:
         group = response.groups[0]
         is_unknown = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == _DEAD
         if is_unknown:
-            return await self._describe_consumer_group(group_id)
+            return await self._describe_later_group(group_id)
         _check(group.error_code, f"group {group_id!r}")
         members = tuple(
             GroupMemberDescription(
@@ -366,37 +356,37 @@ class Admin:
         )
         return GroupDescription(group_id, group.group_state, group.protocol_data, members)
 
-    async def _describe_consumer_group(self, group_id: str) -> GroupDescription:
-        request = messages.ConsumerGroupDescribeRequest(group_ids=[group_id])
-        try:
-            response = await self.to_coordinator(group_id, request, lambda r: r.groups[0].error_code)
-        except KafkaError as error:
-            if error.error is not ErrorCode.UNSUPPORTED_VERSION:
-                raise
-            return GroupDescription(group_id, _DEAD, "", ())
-        group = response.groups[0]
-        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return GroupDescription(group_id, _DEAD, "", ())
-        _check(group.error_code, f"group {group_id!r}")
-        members = tuple(
-            GroupMemberDescription(
-                m.member_id,
-                m.instance_id,
-                m.client_id,
-                m.client_host,
-                tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+    async def _describe_later_group(self, group_id: str) -> GroupDescription:
+        """Ask for a group of the kinds that came later: the consumer protocol, then share groups."""
+        for request_class in (messages.ConsumerGroupDescribeRequest, messages.ShareGroupDescribeRequest):
+            try:
+                response = await self.to_coordinator(
+                    group_id, request_class(group_ids=[group_id]), lambda r: r.groups[0].error_code
+                )
+            except KafkaError as error:
+                if error.error is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                continue
+            group = response.groups[0]
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                continue
+            _check(group.error_code, f"group {group_id!r}")
+            members = tuple(
+                GroupMemberDescription(
+                    m.member_id,
+                    getattr(m, "instance_id", None),
+                    m.client_id,
+                    m.client_host,
+                    tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+                )
+                for m in group.members
             )
-            for m in group.members
-        )
-        return GroupDescription(group_id, group.group_state, group.assignor_name, members)
+            return GroupDescription(group_id, group.group_state, group.assignor_name, members)
+        return GroupDescription(group_id, _DEAD, "", ())
 
 
 def _is_internal(topic: TopicInfo) -> bool:
     return topic.is_internal or topic.name.startswith("__")
-
-
-def _first_error(topics: Iterable[Any]) -> int:
-    return next((p.error_code for topic in topics for p in topic.partitions if p.error_code), 0)
 
 
 def _check(error_code: int, message: str | None, *, topic: str | None = None, partition: int | None = None) -> None:

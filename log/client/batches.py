@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from logflume.log.batch import encode_batch
-from logflume.log.batch.header import seal
+from logflume.log.batch.header import NO_PRODUCER_ID, seal
 from logflume.log.errors import LogflumeError
 from logflume.log.interfaces import RecordMetadata
 
@@ -109,6 +109,7 @@ class PendingBatch:
         "encoding",
         "headers",
         "is_closed",
+        "is_sealed",
         "keys",
         "order",
         "rows",
@@ -135,6 +136,7 @@ class PendingBatch:
         self.order = NEVER_SENT
         self.attempts = 0
         self.encoded: bytearray | None = None
+        self.is_sealed = True
         self.encoding = threading.Lock()
 
     @classmethod
@@ -175,14 +177,22 @@ class PendingBatch:
                 self.encoded = self._encode(codec, is_transactional)
 
     def wire_bytes(self, producer_id: int, producer_epoch: int) -> bytearray:
-        """Return the encoded batch with producer and sequence filled in."""
+        """Return the encoded batch with producer and sequence filled in.
+
+        What was returned before is left as it is, for it may still be on its way.
+        """
         assert self.encoded is not None, "encode before sending"
         if producer_id >= 0:
+            before = _PRODUCER_FIELDS.unpack_from(self.encoded, _PRODUCER_FIELDS_POSITION)
             fields = (producer_id, producer_epoch, self.sequence)
-            if _PRODUCER_FIELDS.unpack_from(self.encoded, _PRODUCER_FIELDS_POSITION) != fields:
-                self.encoded = bytearray(self.encoded)
+            if before != fields:
+                if before[0] != NO_PRODUCER_ID:
+                    self.encoded = bytearray(self.encoded)
                 _PRODUCER_FIELDS.pack_into(self.encoded, _PRODUCER_FIELDS_POSITION, *fields)
-                seal(self.encoded, position=0, size_bytes=len(self.encoded))
+                self.is_sealed = False
+        if not self.is_sealed:
+            seal(self.encoded, position=0, size_bytes=len(self.encoded))
+            self.is_sealed = True
         return self.encoded
 
     def split(self) -> tuple[PendingBatch, PendingBatch]:
@@ -215,7 +225,8 @@ class PendingBatch:
         if self.chunk is not None:
             from logflume.log.batch.columns import encode_rows
 
-            return encode_rows(self.chunk, rows=self.rows, codec=codec, is_transactional=is_transactional)
+            self.is_sealed = False
+            return encode_rows(self.chunk, rows=self.rows, codec=codec, is_transactional=is_transactional, is_sealed=False)
         if self.count >= _OBJECTS_FOR_COLUMNS:
             from logflume.log.batch.columns import encode_objects
 

@@ -174,9 +174,12 @@ class Producer:
             if (chosen < 0).any():
                 keyless = chosen < 0
                 chosen[keyless] = self._sticky_partition(topic, int(sizes[keyless].sum()), count)
-            order = np.argsort(chosen, kind="stable")
-            bounds = np.flatnonzero(np.diff(chosen[order])) + 1
-            groups = [(int(chosen[rows[0]]), rows) for rows in np.split(order, bounds)]
+            if (chosen == chosen[0]).all():
+                groups = [(int(chosen[0]), np.arange(len(chunk)))]
+            else:
+                order = np.argsort(chosen, kind="stable")
+                bounds = np.flatnonzero(np.diff(chosen[order])) + 1
+                groups = [(int(chosen[rows[0]]), rows) for rows in np.split(order, bounds)]
         parts = [
             self._accumulator.append_rows(TopicPartition(topic, number), chunk, rows.astype(np.int64), sizes[rows])
             for number, rows in groups

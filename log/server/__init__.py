@@ -8,13 +8,14 @@ from .addresses import Address, parse_address
 from .config_files import configured_data_dir, gather_configs, read_config_file
 from .embedded import EmbeddedBroker, start_embedded
 from .listeners import client_address
-from .logs import LogFormat
+from .logs import JsonFormatter, LogFormat
 from .shell import BrokerShell, unix_socket_path
 
 __all__ = [
     "Address",
     "BrokerShell",
     "EmbeddedBroker",
+    "JsonFormatter",
     "LogFormat",
     "client_address",
     "configured_data_dir",

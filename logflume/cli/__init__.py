@@ -21,10 +21,15 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "serve": Command("serve", "Start the broker, the SQL engine and the connectors"),
-    "topic": Command("topic", "Create, list, describe and delete topics"),
+    "topic": Command("topic", "Create, list, describe, extend and delete topics"),
     "produce": Command("produce", "Write records from standard input or a file"),
     "consume": Command("consume", "Read records, from the beginning unless told otherwise"),
-    "group": Command("group", "List, describe and reset consumer groups"),
+    "group": Command("group", "List, describe, reset and delete consumer groups"),
+    "config": Command("config", "Show and change settings, each with its source"),
+    "txn": Command("txn", "List, describe and abort transactions"),
+    "acl": Command("acl", "Create, list and delete access rules"),
+    "quota": Command("quota", "Set, list and remove quotas of users, clients and addresses"),
+    "log": Command("log", "Dump and verify the files of a log"),
     "sql": Command("sql", "SQL shell; -e and -f run statements; `sql test` runs case files"),
     "connect": Command("connect", "Run, check and list connectors"),
     "run": Command("run", "Run a Python file that defines a topology"),

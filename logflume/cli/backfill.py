@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,8 +76,7 @@ def backfill(
 def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[tuple[Callable[[], Plan], Callable[[], str]]]:
     """Give (what makes the plan, what starts the live query and says so)."""
     if file is not None:
-        application = app_of(file)
-        yield application.plan, lambda: f"hand-over done: logflume run {file} goes on at the cut"
+        yield partial(plan_of, str(file.resolve())), lambda: f"hand-over done: logflume run {file} goes on at the cut"
         return
     from logflume.sql import SqlEngine
 
@@ -84,6 +84,12 @@ def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[tuple[C
     with tempfile.TemporaryDirectory() as scratch, SqlEngine(log, Path(scratch), runs_queries=False) as engine:
         prepared = engine.prepare(execute)
         yield prepared.compile, lambda: engine.start(prepared).text
+
+
+def plan_of(path: str) -> Plan:
+    """Return the plan of the application in a Python file; Spark's workers read the file too, for its classes have no module."""
+    plan: Plan = app_of(Path(path)).plan()
+    return plan
 
 
 def app_of(file: Path) -> Any:

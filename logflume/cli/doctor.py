@@ -18,11 +18,14 @@ import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows, where
 from logflume.log import LogflumeError
+from logflume.log.inspect import verify_path
 
 app = make_app("", has_default=True)
 FSYNC_TRIES = 20
 FREE_BYTES_MIN = 1 << 30
 FSYNC_MS_MAX = 20.0
+VERIFIED_BYTES_MAX = 1 << 30
+"""Of the log's files; a partition that would go beyond is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,13 @@ class Finding:
 
 @app.command()
 def doctor(data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
-    """Check Python, the extras, Java, disk and open files, and whether the log answers. Exit code 1 when something is broken.
+    """Check Python, the extras, Java, disk and open files, whether the log answers, and the files of its last segments.
+
+    `logflume log verify` reads every byte. Exit code 1 when something is broken.
 
     Example: logflume doctor --data ./data
     """
-    findings = [*machine(), *extras(), *disk(Path(data) if data else Path.cwd()), *log(data, bootstrap)]
+    findings = [*machine(), *extras(), *disk(Path(data) if data else Path.cwd()), *log(data, bootstrap), *files(data, bootstrap)]
     rows = [(f.check, f.state, f.found, f.advice) for f in findings]
     print_rows(("check", "state", "found", "advice"), rows, as_json=as_json)
     if any(f.state == "problem" for f in findings):
@@ -146,3 +151,24 @@ def log(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
         yield Finding("log", "ok", f"{address}: {len(topics)} topics, answered in {took_ms:.0f} ms")
     except LogflumeError as error:
         yield Finding("log", "problem", str(error), "start it with `logflume serve`, or correct the address")
+
+
+def files(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
+    """Whether the files of a data directory are good: all of a small one, else as many bytes as take a few seconds."""
+    address = where(data, bootstrap)
+    if not os.path.isabs(address) or not Path(address).is_dir():
+        return
+    checked = left_out = read_bytes = 0
+    for directory in sorted(each for each in Path(address).iterdir() if each.is_dir() and any(each.glob("*.log"))):
+        size_bytes = sum(each.stat().st_size for each in directory.iterdir() if each.is_file())
+        if read_bytes + size_bytes > VERIFIED_BYTES_MAX:
+            left_out += 1
+            continue
+        read_bytes += size_bytes
+        for finding in verify_path(directory):
+            checked += 1
+            if finding.problem:
+                yield Finding("files", "problem", f"{finding.path}: {finding.problem}", "restore this file from a copy")
+    rest = f"; {left_out} partitions left out" if left_out else ""
+    advice = f"logflume log verify {address}" if left_out else ""
+    yield Finding("files", "ok", f"{checked} files of {read_bytes / 1e6:.0f} MB read{rest}", advice)

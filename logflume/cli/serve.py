@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ import typer
 from logflume.cli.common import make_app
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.server import LogFormat, client_address, configured_data_dir, gather_configs
+from logflume.log.server import JsonFormatter, LogFormat, client_address, configured_data_dir, gather_configs
 
 app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
@@ -66,7 +67,7 @@ def serve(
     for path in connector or []:
         if not path.is_file():
             raise InvalidInput(f"--connector {path}: no such file")
-    supervisor = Supervisor(lambda line: print(line, file=sys.stderr, flush=True))
+    supervisor = Supervisor(say_json if log_format == "json" else say_text)
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: supervisor.stop())
     python = [sys.executable, "-m"]
@@ -126,6 +127,19 @@ def check_free(host: str, port: int) -> None:
             raise InvalidInput(
                 f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --listen"
             ) from error
+
+
+def say_text(source: str, line: str) -> None:
+    """Write a line of a child's log, or the supervisor's own, for people."""
+    print(f"[{source}] {line}" if source else line, file=sys.stderr, flush=True)
+
+
+def say_json(source: str, line: str) -> None:
+    """Write a line as one JSON object; what is one already is written as it is."""
+    if not line.startswith("{"):
+        record = logging.LogRecord(f"logflume.{source or 'serve'}", logging.INFO, "", 0, line, None, None)
+        line = JsonFormatter().format(record)
+    print(line, file=sys.stderr, flush=True)
 
 
 def free_port() -> int:

@@ -43,7 +43,8 @@ class Child:
 class Supervisor:
     """Starts children in order and keeps them running. One thread calls `run`; `stop` may come from a signal handler."""
 
-    def __init__(self, say: Callable[[str], None], *, stop_timeout_s: float = 20.0) -> None:
+    def __init__(self, say: Callable[[str, str], None], *, stop_timeout_s: float = 20.0) -> None:
+        """`say` is given lines: the name of the child that wrote it on stderr, "" for the supervisor's own; and the line."""
         self._say = say
         self._stop_timeout_s = stop_timeout_s
         self._children: list[Child] = []
@@ -91,7 +92,7 @@ class Supervisor:
         for raw in process.stderr:
             line = raw.decode(errors="replace").rstrip()
             child.last_lines.append(line)
-            self._say(f"[{child.name}] {line}")
+            self._say(child.name, line)
 
     def _watch(self, child: Child, now_s: float) -> None:
         if child.process is None:
@@ -106,7 +107,7 @@ class Supervisor:
             child.pause_s = FIRST_PAUSE_S
         cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         last = f": {child.last_lines[-1]}" if child.last_lines else ""
-        self._say(f"{child.name} ended with {cause}{last}; starting it again in {child.pause_s:g} s")
+        self._say("", f"{child.name} ended with {cause}{last}; starting it again in {child.pause_s:g} s")
         child.process = None
         child.next_start_at_s = now_s + child.pause_s
         child.pause_s = min(child.pause_s * 2, MAX_PAUSE_S)
@@ -120,7 +121,7 @@ class Supervisor:
             try:
                 process.wait(self._stop_timeout_s)
             except subprocess.TimeoutExpired:
-                self._say(f"{child.name} did not stop within {self._stop_timeout_s:g} s; killing it")
+                self._say("", f"{child.name} did not stop within {self._stop_timeout_s:g} s; killing it")
                 process.kill()
                 process.wait()
 

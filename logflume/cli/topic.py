@@ -9,7 +9,9 @@ import typer
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
 from logflume.log import InvalidInput, TopicPartition
 
-app = make_app("Create, list, describe and delete topics.\n\nExample: logflume topic create flights --partitions 4 --data ./data")
+app = make_app(
+    "Create, list, describe, change and delete topics.\n\nExample: logflume topic create flights --partitions 4 --data ./data"
+)
 
 
 def parse_configs(pairs: list[str]) -> dict[str, str]:
@@ -80,6 +82,64 @@ def describe(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json:
     print_object(fields, as_json=False)
     print()
     print_rows(("partition", "start", "end"), [(tp.partition, starts[tp], ends[tp]) for tp in partitions], as_json=False)
+
+
+@app.command("add-partitions")
+def add_partitions(
+    name: str,
+    total: Annotated[int, typer.Option(min=1, help="Number of partitions there are to be.")],
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Give a topic more partitions. Keys may go to other partitions from then on.
+
+    Example: logflume topic add-partitions flights --total 8 --data ./data
+    """
+    with open_log(data, bootstrap) as log:
+        log.admin().create_partitions(name, total)
+    print(f"topic {name} has {total} partitions")
+
+
+@app.command()
+def alter(
+    name: str,
+    config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a config; may be repeated.")] = None,
+    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Back to what lies behind; may be repeated.")] = None,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Change configs of a topic; all of them or none. `logflume config show --topic NAME` shows them.
+
+    Example: logflume topic alter flights --config retention.ms=86400000 --unset cleanup.policy --data ./data
+    """
+    changes: dict[str, str | None] = {**parse_configs(config or []), **dict.fromkeys(unset or [])}
+    if not changes:
+        raise InvalidInput("nothing to change: give --config NAME=VALUE or --unset NAME")
+    with open_log(data, bootstrap) as log:
+        log.admin().alter_topic_configs(name, changes)
+    print(f"changed {', '.join(changes)} of topic {name}")
+
+
+@app.command("delete-records")
+def delete_records(
+    name: str,
+    before: Annotated[list[str], typer.Option(metavar="PARTITION:OFFSET", help="Drop what is before; may be repeated.")],
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Drop the records of partitions before an offset (-1: all).
+
+    Example: logflume topic delete-records flights --before 0:1000 --before 1:-1 --data ./data
+    """
+    offsets = {}
+    for text in before:
+        partition, colon, offset = text.partition(":")
+        if not colon or not partition.isdecimal() or not offset.removeprefix("-").isdecimal():
+            raise InvalidInput(f"--before expects PARTITION:OFFSET, found {text!r}; for example 0:1000")
+        offsets[TopicPartition(name, int(partition))] = int(offset)
+    with open_log(data, bootstrap) as log:
+        log.admin().delete_records(offsets)
+    print(f"deleted records of {', '.join(f'{name}-{tp.partition}' for tp in offsets)}")
 
 
 @app.command()

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, STRING, Column, DataType, Kind, array, map_of, struct
+from logflume.streams.aggregators import first
 from logflume.streams.graph import Aggregator
 
 from .aggregate_spec import AggregateOverload, Make, aggregate
@@ -21,10 +22,6 @@ from .distinct import distinct_add, distinct_count, distinct_merge, distinct_sta
 State = tuple[Any, ...]
 LIST_MAX_ITEMS = 2**31 - 1
 HISTOGRAM_MAX_KEYS = 1_000
-
-
-def first(state: State) -> Any:
-    return state[0]
 
 
 # ------------------------------------------------------------------------------------------------ count, sum, avg

@@ -17,6 +17,9 @@ from .rows import RANGE_SHIFT, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StepPlan
 
+_ALL = 1 << 30
+"""As many cores as there could be partitions: whoever asks for ranges gets them."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
@@ -46,7 +49,7 @@ class LocalRunner:
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> LocalResult:
         """Compute a step."""
         tables = _Tables(step, plan)
-        for stage in stages_of(step, plan, records_per_range=self.records_per_range):
+        for stage in stages_of(step, plan, records_per_range=self.records_per_range, cores=_ALL):
             for number, batch in enumerate(stage.work(tables.input(stage)), 1):
                 tables.add(batch)
                 on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))

@@ -29,10 +29,15 @@ SLICES_PER_CORE = 4
 
 @dataclass(frozen=True, slots=True)
 class SparkRunner:
-    """The `StepRunner` of a Spark session. `records_per_range`: offsets that one pass over a range takes; None: no ranges."""
+    """The `StepRunner` of a Spark session.
+
+    `records_per_range`: offsets that one pass over a range takes; None: no ranges. `cores`: how many tasks run at a time;
+    None: as Spark says.
+    """
 
     spark: SparkSession
     records_per_range: int | None = RECORDS_PER_RANGE
+    cores: int | None = None
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
         """Compute a step; returns when every task has ended, with the rows kept by Spark."""
@@ -41,7 +46,8 @@ class SparkRunner:
         watcher.start()
         try:
             frames = _Frames(self.spark, step, plan)
-            for stage in stages_of(step, plan, records_per_range=self.records_per_range):
+            cores = self.cores or self.spark.sparkContext.defaultParallelism
+            for stage in stages_of(step, plan, records_per_range=self.records_per_range, cores=cores):
                 frames.add(stage)
             return SparkResult(frames.made, frames.ends())
         finally:

@@ -52,9 +52,9 @@ _BY_TIME = ("partition", "name", "time_ms", "task", "seq")
 _BY_RANGE = ("partition", "task", "seq")
 
 
-def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None) -> list[Stage]:
+def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None, cores: int) -> list[Stage]:
     """Return the stages of a step in the order in which they run; `records_per_range` None: replays only."""
-    forms = forms_of(plan) if records_per_range else Forms({}, {})
+    forms = worthwhile(forms_of(plan), step, plan, cores) if records_per_range else Forms({}, {})
     stages: list[Stage] = []
     for sub in in_order(plan):
         count = max(step.partitions[topic] for topic in sub.program.sources.values())
@@ -71,6 +71,24 @@ def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None) -> l
             takes = tuple((RowKind.REPARTITION, topic) for topic in repartition)
             stages.append(Stage(sub.name, TaskRunner(step, sub.name, repartition), count, takes, _BY_TIME, written))
     return stages
+
+
+def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int) -> Forms:
+    """Return the forms that save time: where partitions alone leave cores idle, or entries are shuffled and not records.
+
+    A range costs more CPU than the same records in a replay: its entries are encoded, shuffled, decoded and merged.
+    """
+    kept: dict[str, RangeForm] = {}
+    for sub in plan.subtopologies:
+        form = forms.by_name.get(sub.name)
+        if form is None:
+            continue
+        topic = sub.program.sources[form.source]
+        busy = sum(1 for tp, whole in step.ranges.items() if tp.topic == topic and len(whole))
+        if busy < cores or any(out.topic in forms.combined for out in form.outputs.values()):
+            kept[sub.name] = form
+    written = {out.topic for form in kept.values() for out in form.outputs.values()}
+    return Forms(kept, {topic: form for topic, form in forms.combined.items() if topic in written})
 
 
 def _range_stage(step: StepPlan, sub: SubTopology, form: RangeForm, forms: Forms, count: int, records: int) -> Stage:

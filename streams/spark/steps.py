@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
+from logflume.log.batch.columns import load_kernels
+from logflume.streams.kernels import compiled_tier
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -28,6 +30,8 @@ from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
 from .rows import RowWriter, parts_of, unpack_headers
+
+KERNELS_FROM_RECORDS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ class RangeRunner:
     ranges: tuple[tuple[int, OffsetRange], ...]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        prepare_kernels(max((len(wanted) for _, wanted in self.ranges), default=0))
         forms = forms_of(self.step.load_plan())
         form = forms.by_name[self.subtopology]
         readers = {node: forms.combined[out.topic] for node, out in form.outputs.items() if out.topic in forms.combined}
@@ -148,6 +153,8 @@ class TaskRunner:
     is_merging: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        if not self.is_merging:
+            prepare_kernels(max(map(len, self.step.ranges.values()), default=0))
         plan = self.step.load_plan()
         sub = next(each for each in plan.subtopologies if each.name == self.subtopology)
         form = self._form(plan) if self.is_merging else None
@@ -224,6 +231,13 @@ def _by_topic(topics: Sequence[str], rows: Iterator[Any], folder: str) -> Iterat
         stack.close()
         readers = {topic: stack.enter_context(pa.OSFile(paths[topic], "rb")) for topic in writers}
         yield {topic: iter(pa.ipc.open_stream(readers[topic])) if topic in readers else iter(()) for topic in topics}
+
+
+def prepare_kernels(records: int) -> None:
+    """Load the compiled tiers at once where there is much to do: a store keeps the tier that it begins with up to its commit."""
+    if records >= KERNELS_FROM_RECORDS:
+        load_kernels()
+        compiled_tier().load()
 
 
 def stored_chunks(log: Log, application: str, sub: SubTopology, partition: int, start: Checkpoint, store: str) -> Iterator[Chunk]:

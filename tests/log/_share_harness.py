@@ -21,8 +21,8 @@ Acks = dict[tuple[int, int], Sequence[int]]
 class ShareBroker:
     """One broker. Requests of several members; replies that wait are returned as `Reply`."""
 
-    def __init__(self, path: Path) -> None:
-        self.inner = SimulatedBroker(path)
+    def __init__(self, path: Path, *, flusher: Any = None) -> None:
+        self.inner = SimulatedBroker(path, flusher=flusher)
         self._attach()
 
     def _attach(self) -> None:

@@ -1,6 +1,7 @@
 """The broker's core on a simulated disk: requests as objects, flushed at once, power cuts and restarts."""
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ class LyingFlusher:
 class SimulatedBroker:
     """A broker without sockets and threads. `power_cut` loses what was not fsynced and starts it again."""
 
-    def __init__(self, path: Path, *, flusher: Any = None) -> None:
+    def __init__(self, path: Path, *, flusher: Any = None, configs: Mapping[str, str] | None = None) -> None:
+        self._configs = configs
         self.disk = SimulatedDisk()
         self._flusher = flusher or SyncFlusher()
         self._path = str(path)
@@ -56,7 +58,7 @@ class SimulatedBroker:
             self.core = Core(
                 self._data_dir,
                 disk=self.disk,
-                config=BrokerConfig(),
+                config=BrokerConfig(self._configs),
                 clock=clock,
                 timers=clock,
                 flusher=self._flusher,

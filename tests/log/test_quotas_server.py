@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, ShareConsumer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from logflume.log.protocol import messages
 
@@ -155,3 +156,28 @@ def test_an_answer_says_the_time_for_any_api(broker: ServerProcess) -> None:
         assert (
             wire.call(messages.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3).throttle_time_ms > 0
         )
+
+
+def test_confluent_kafkas_share_consumer_hears_of_its_quota(broker: ServerProcess) -> None:
+    set_quota(broker, ("client-id", "throttled"), consumer_byte_rate=8_000)
+    producer = Producer({"bootstrap.servers": broker.address, "batch.num.messages": 10})
+    for number in range(30):
+        producer.produce("t", f"{number:04}".encode() + b"x" * 996)
+    assert producer.flush(60) == 0
+    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    group = ConfigResource(ResourceType.GROUP, "g", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    for future in admin.incremental_alter_configs([group]).values():
+        future.result(60)
+    heard: list[Any] = []
+    consumer = ShareConsumer(
+        {"bootstrap.servers": broker.address, "client.id": "throttled", "group.id": "g", "throttle_cb": heard.append}
+    )
+    consumer.subscribe(["t"])
+    values: set[bytes] = set()
+    end_s = time.monotonic() + 60
+    while len(values) < 30 and time.monotonic() < end_s:
+        values |= {message.value()[:4] for message in consumer.poll(timeout=0.5) if message.error() is None}
+    consumer.close()
+    assert values == {f"{number:04}".encode() for number in range(30)}
+    assert any(event.throttle_time > 0 for event in heard)

@@ -314,6 +314,19 @@ def test_a_deleted_topic_is_forgotten_and_one_of_its_name_begins_anew(broker: Sh
     assert set(broker.share.groups.get("g").initialized) == {broker.topic_id("t")}  # type: ignore[union-attr]
 
 
+def test_there_is_an_end_to_the_partitions_of_a_session(broker: ShareBroker) -> None:
+    produce(broker, 1)
+    member = Member(broker, "m", "t")
+    assert member.take(T0) == [(0, 0, 1)]
+    request = messages.ShareFetchRequest
+    many = [request.FetchPartition(partition_index=index) for index in range(1, 20_001)]
+    fields = {"group_id": "g", "member_id": "m", "max_records": 1, "max_bytes": 1, "batch_size": 1}
+    topics = [request.FetchTopic(topic_id=broker.topic_id("t"), partitions=many)]
+    refused = broker.send("ShareFetch", share_session_epoch=member.session_epoch, topics=topics, **fields)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert member.take() == []
+
+
 def test_there_is_an_end_to_share_sessions(broker: ShareBroker) -> None:
     broker.share.fetch.sessions._max_sessions = 1
     first, second = Member(broker, "m1", "t"), Member(broker, "m2", "t")

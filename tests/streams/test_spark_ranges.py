@@ -22,8 +22,10 @@ from logflume.streams.spark.backfill import plan_backfill
 from logflume.streams.spark.forms import RangeForm, forms_of
 from logflume.streams.spark.local import LocalRunner
 from logflume.streams.spark.partials import Merging, PartialRows, RangeEnd, run_range
+from logflume.streams.spark.ranges import OffsetRange
 from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, Work
 from logflume.streams.spark.rows import RowKind
+from logflume.streams.spark.stages import stages_of
 from logflume.streams.spark.steps import StepPlan
 from logflume.streams.state.windows import SegmentLayout, window_start
 
@@ -196,3 +198,18 @@ def test_ranges_merged_equal_one_pass(kind: str, records: list[Sent], cuts: set[
 def test_what_can_be_computed_by_ranges(kind: str, ranged: list[str], combined: list[str]) -> None:
     forms = forms_of(make_plan("app", kind))
     assert (list(forms.by_name), list(forms.combined)) == (ranged, combined)
+
+
+def test_ranges_are_used_where_partitions_leave_cores_idle_or_entries_are_shuffled() -> None:
+    for kind, cores, expected in [
+        ("plain", 3, ["RangeRunner", "TaskRunner"]),
+        ("plain", 2, ["TaskRunner"]),
+        ("rekeyed", 2, ["RangeRunner", "TaskRunner", "TaskRunner"]),
+        ("rekeyed-windowed", 2, ["TaskRunner", "TaskRunner"]),
+    ]:
+        plan = make_plan("app", kind)
+        ranges = {TopicPartition("sales", p): OffsetRange("sales", p, 0, 1000) for p in range(PARTITIONS)}
+        names = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
+        step = StepPlan(loader("app", kind), "nowhere:1", ranges, dict.fromkeys(names, PARTITIONS), {}, "")
+        stages = stages_of(step, plan, records_per_range=100, cores=cores)
+        assert [type(stage.work).__name__ for stage in stages] == expected, kind

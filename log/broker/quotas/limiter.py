@@ -96,6 +96,10 @@ class Quotas:
             rate.record(-size_bytes, now_ms)
         return bool(wait_ms) and not was_idle, wait_ms
 
+    def charge_shared_fetch(self, context: RequestContext, size_bytes: int) -> int:
+        """Charge a fetch of a share group, whose records cannot be held back any more. Returns how many ms to be quiet."""
+        return self._charge(FETCH, context, size_bytes, self._clock.monotonic_ms())
+
     def max_fetch_bytes(self, context: RequestContext) -> int | None:
         """Return the most that one fetch of a client may give without being over its limit; None for no limit."""
         limit = self._limit(FETCH, context)

@@ -83,7 +83,9 @@ class ShareFetchHandler:
             self._waiting.setdefault(context.connection_id, {})[fetch] = None
             fetch.wait(request.max_wait_ms)
         reply = Reply()
-        _gathered(acked).then(lambda results: fetch.found.then(lambda found: reply.set(self._response(request, found, results))))
+        _gathered(acked).then(
+            lambda results: fetch.found.then(lambda found: reply.set(self._response(context, request, found, results)))
+        )
         return reply
 
     def share_acknowledge(self, context: RequestContext, request: Any) -> Any:
@@ -219,6 +221,12 @@ class ShareFetchHandler:
             _log.error("share group %s cannot begin in %s-%d: %s", group_id, topic.name, index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
 
+    def max_bytes(self, context: RequestContext, request: Any) -> int:
+        """Return the most that a fetch may give: what it asks for, within the broker's limit and the client's quota."""
+        asked: int = min(request.max_bytes, self.config.fetch_max_bytes)
+        of_quota = self.core.quotas.max_fetch_bytes(context) if self.core.quotas.is_active else None
+        return asked if of_quota is None else max(1, min(asked, of_quota))
+
     def _first_offset(self, group_id: str, partition: Partition) -> int:
         reset, log = self.settings.text("share.auto.offset.reset", group_id), partition.log
         if reset == EARLIEST:
@@ -228,7 +236,7 @@ class ShareFetchHandler:
         found = log.offset_for_time(self.core.clock.wall_ms() - duration_ms(reset))
         return log.durable_offset if found is None else min(found.offset, log.durable_offset)
 
-    def _response(self, request: Any, found: Found, acked: dict[TopicPartitionId, AckResult]) -> Any:
+    def _response(self, context: RequestContext, request: Any, found: Found, acked: dict[TopicPartitionId, AckResult]) -> Any:
         response = _Response(acquisition_lock_timeout_ms=self._lock_ms(request.group_id))
         for topic_id, indexes in _by_topic([*found.records, *found.errors, *acked]).items():
             topic = _Response.ShareFetchableTopicResponse(topic_id=topic_id)
@@ -246,6 +254,9 @@ class ShareFetchHandler:
                         _Response.AcquiredRecords(first_offset=a.first, last_offset=a.last, delivery_count=a.delivery_count)
                         for a in acquired
                     ]
+        if self.core.quotas.is_active:
+            size_bytes = sum(len(data.records) for topic in response.responses for data in topic.partitions)
+            response.throttle_time_ms = self.core.quotas.charge_shared_fetch(context, size_bytes)
         return response
 
     def _lock_ms(self, group_id: str) -> int:
@@ -367,7 +378,7 @@ class _ShareFetch:
             if share.has_room() and share.fetch_offset < end:
                 readable.append((key, share, partition, end))
         candidates: list[Candidate] = []
-        left = min(self._request.max_bytes, self._handler.config.fetch_max_bytes)
+        left = self._handler.max_bytes(self._context, self._request)
         records = 0
         for position, (key, share, partition, end) in enumerate(readable):
             if left <= 0 or records >= self._want.max_records:

@@ -344,7 +344,7 @@ class ShareGroups:
         if group is None and len(self._groups) >= self._config.max_groups:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, self._too_many_groups()
         if group is not None and group.members:
-            return ErrorCode.NON_EMPTY_GROUP, f"Share group {group_id} has {len(group.members)} members."
+            return ErrorCode.NON_EMPTY_GROUP, f"Share group {group_id} has {len(group.members)} members; stop them first."
         return None
 
     def _too_many_groups(self) -> str:

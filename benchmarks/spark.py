@@ -1,0 +1,173 @@
+"""A filter and a sum per user over a topic's history, as a Spark job: a backfill's job against Spark's own operators.
+
+Run: python -m benchmarks.spark [--records=N] [--partitions=N] [--json]
+
+Both read the same topic through the same data source on local[2], in one session, one after the other, each once to warm up.
+Ours is what a backfill computes (changelog records and results included), without the hand-over; Spark's is `from_json`, filter
+and aggregate. Their sums must be equal. CPU is that of Spark's JVM and its Python workers; the broker's is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psutil
+
+from benchmarks._report import Figure, main
+from benchmarks._spark_app import load_plan
+from benchmarks.broker import running_broker
+from logflume.log import connect
+from logflume.log.interfaces import Log
+from logflume.log.records import Chunk
+from logflume.streams.spark import BackfillPlan, LogflumeDataSource, SparkRunner, check_spark, open_session, plan_backfill
+from logflume.streams.spark.backfill import prepare_topics
+from logflume.streams.spark.rows import RowKind
+from logflume.streams.spark.runner import RECORDS_PER_RANGE
+from logflume.streams.spark.steps import StepPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+USERS = 10_000
+BLOCK = 50_000
+SCHEMA = "id BIGINT, user STRING, page STRING, ms BIGINT, price DOUBLE, ok BOOLEAN"
+
+
+def option(name: str, default: int) -> int:
+    """Return the number given as --name=N on the command line."""
+    found = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith(f"--{name}=")]
+    return int(found[-1]) if found else default
+
+
+def fill(log: Log, records: int, partitions: int) -> None:
+    """Write the history."""
+    log.admin().create_topic("events", partitions=partitions, configs={"retention.ms": "-1"})
+    rng = random.Random(1)
+    producer = log.producer()
+    for start in range(0, records, BLOCK):
+        by_partition: dict[int, tuple[list[bytes], list[bytes], list[int]]] = {}
+        for i in range(start, min(start + BLOCK, records)):
+            number = rng.randrange(USERS)
+            user, ok = f"u{number:05}", "true" if rng.random() < 0.9 else "false"
+            rest = f'"page":"p{rng.randrange(100)}","ms":{rng.randrange(1, 501)},"price":{rng.random() * 50:.2f},"ok":{ok}'
+            keys, values, times = by_partition.setdefault(number % partitions, ([], [], []))
+            keys.append(user.encode())
+            values.append(f'{{"id":{i},"user":"{user}",{rest}}}'.encode())
+            times.append(1_700_000_000_000 + i)
+        for partition, (keys, values, times) in by_partition.items():
+            producer.send_chunk(
+                "events", Chunk.from_columns("events", keys, values, times, partition=partition), partition=partition
+            )
+    producer.flush()
+    producer.close()
+
+
+class Clock:
+    """Seconds since it was made: on the wall, and of CPU of Spark's JVM and all its Python workers."""
+
+    def __init__(self, spark: Any) -> None:
+        self._jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+        self._wall_s, self._cpu_s = time.perf_counter(), self._used_s()
+
+    def _used_s(self) -> float:
+        used = 0.0
+        for process in (self._jvm, *self._jvm.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                used += sum_of(process.cpu_times()[:4])
+        return used
+
+    def stop(self) -> tuple[float, float]:
+        """Return (wall, CPU) seconds."""
+        return time.perf_counter() - self._wall_s, self._used_s() - self._cpu_s
+
+
+Measured = tuple[tuple[float, float], float]
+"""(Wall, CPU) seconds, and the sum of all results."""
+
+
+def ours(spark: Any, backfill: BackfillPlan, partitions: dict[str, int], records_per_range: int | None) -> Measured:
+    """Run our job."""
+    planned = backfill.load_plan()
+    with tempfile.TemporaryDirectory() as root:
+        step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, partitions, {}, root)
+        clock = Clock(spark)
+        result = SparkRunner(spark, records_per_range).run(step, planned, lambda _: None)
+        seconds = clock.stop()
+        total = 0.0
+        newest = {
+            row["key"]: row["value"] for table in result.tables() for row in table.to_pylist() if row["kind"] == RowKind.SINK
+        }
+        for value in newest.values():
+            total += msgspec.json.decode(value)["total"]
+        result.release()
+    return seconds, total
+
+
+def sparks(spark: Any, where: str, column: str) -> Measured:
+    """Run Spark's own operators."""
+    from pyspark.sql import functions as f
+
+    clock = Clock(spark)
+    rows = spark.read.format("logflume").option("log", where).option("topic", "events").load()
+    events = rows.select("key", f.from_json(rows.value.cast("string"), SCHEMA).alias("e")).select("key", "e.*")
+    sums = events.filter("ok AND ms > 100").groupBy("key").agg(f.sum(column).alias("total"))
+    found = sums.toArrow()
+    return clock.stop(), sum_of(found.column("total").to_pylist())
+
+
+def sum_of(values: Iterable[float]) -> float:
+    """Return the sum."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+def history() -> Iterable[Figure]:
+    """Sums over the history."""
+    check_spark()
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    records = option("records", 1_000_000)
+    partitions = option("partitions", 2)
+    with tempfile.TemporaryDirectory() as folder, running_broker(folder) as (host, port, _, _):
+        where = f"{host}:{port}"
+        with connect(where) as log:
+            fill(log, records, partitions)
+            spark = open_session("benchmark", master="local[2]", memory="2g")
+            spark.dataSource.register(LogflumeDataSource)
+            for column, numbers in (("ms", "integers"), ("price", "floats")):
+                backfill = plan_backfill(partial(load_plan, column), where)
+                topics = dict(prepare_topics(backfill.load_plan(), log.admin()).partitions)
+                peer, expected = again(partial(sparks, spark, where, column))
+                yield Figure(f"sum of {numbers}, Spark's own, CPU", records / peer[1], "records/s")
+                for way, size in (("by ranges", RECORDS_PER_RANGE), ("record by record", None)):
+                    if size and numbers == "floats":
+                        continue
+                    seconds, total = again(partial(ours, spark, backfill, topics, size))
+                    assert abs(total - expected) < 1e-9 * abs(total), (total, expected)
+                    yield Figure(f"sum of {numbers}, {way}, CPU", records / seconds[1], "records/s")
+                    yield Figure("  wall", records / seconds[0], "records/s")
+                    yield Figure(
+                        "  CPU of Spark's from_json and aggregate over ours", peer[1] / seconds[1], "x", 7.0 if size else None
+                    )
+                    yield Figure("  wall, the same", peer[0] / seconds[0], "x")
+            spark.stop()
+
+
+def again(measure: Callable[[], Measured]) -> Measured:
+    """Measure twice; return the second."""
+    measure()
+    return measure()
+
+
+if __name__ == "__main__":
+    main(history)
