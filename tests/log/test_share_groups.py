@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -414,6 +415,19 @@ def test_share_groups_are_listed_described_and_deleted_with_their_state(broker: 
     broker.power_cut()
     assert broker.send("ListGroups").groups == []
     assert broker.share.partitions.of_group("g") == []
+
+
+def test_a_deletion_that_fails_can_be_asked_for_again(broker: ShareBroker) -> None:
+    broker.inner.produce("t", batch(b"v"))
+    Member(broker, "m", "t").take(("t", 0))
+    broker.heartbeat("m", -1)
+    broker.inner.disk.fail("write", errno.ENOSPC)
+    (failed,) = broker.send("DeleteGroups", groups_names=["g"]).results
+    assert failed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (deleted,) = broker.send("DeleteGroups", groups_names=["g"]).results
+    assert deleted.error_code == 0
+    broker.power_cut()
+    assert (broker.send("ListGroups").groups, broker.share.partitions.keys()) == ([], [])
 
 
 def test_a_group_id_belongs_to_one_kind_of_group(broker: ShareBroker) -> None:

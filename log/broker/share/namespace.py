@@ -143,7 +143,7 @@ class GroupNamespace:
         if group is None or group.members:
             reply.set(ErrorCode.NON_EMPTY_GROUP if group else ErrorCode.GROUP_ID_NOT_FOUND)
             return reply
-        keys = [partition.key for partition in self._partitions.of_group(group_id)]
+        keys = self._partitions.keys(group_id=group_id)
 
         def on_deleted(error: ErrorCode) -> None:
             if error:
