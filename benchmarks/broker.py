@@ -266,7 +266,7 @@ def idle() -> Iterator[Figure]:
         before = process.memory_info().rss
         for _ in range(IDLE_CONNECTIONS):
             sock = all_.enter_context(socket.create_connection((host, port)))
-            call(sock, messages.ApiVersionsRequest(), 3)
+            call(sock, messages.ApiVersionsRequest(), 2)
         grown = (process.memory_info().rss - before) / 1e6
         yield Figure(f"memory of {IDLE_CONNECTIONS} idle connections", grown, "MB", 40, is_upper=True)
 

@@ -1,11 +1,11 @@
-"""Topologies T1 to T4 over JSON, and the restart after SIGKILL with 1 GB of state.
+"""Topologies T1 to T4 over JSON on both tiers, and the restart after SIGKILL with 1 GB of state.
 
 Run: python -m benchmarks.streams [stateless|count|regrouped|windows|join|restart] [--records=N] [--state-mb=N] [--json]
 
 A broker in a process of its own; the application in another, from its first task to the last record committed, outputs and
 changelogs included (exactly-once, acks after fsync); loading code and kernels is start-up and left out. The figure is records per
 second of CPU of the application (user and system, all threads), so that it says what one core does whoever else is running; the
-wall time is given beside it. The input:
+wall time is given beside it. Both tiers read the same input, one after the other, over the same broker. The input:
 4 partitions, key = user, 75 bytes of JSON, times rising by 1 ms a record, 1 % of them set back by up to 5 s.
 """
 
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from logflume.streams import App, col, count, seconds, sum, tumbling
 from logflume.streams.kernels import compiled_tier
 from logflume.streams.runtime import Engine, EngineOptions, EngineState
 
+COMPILED, REFERENCE = "compiled", "reference"
 PARTITIONS = 4
 BLOCK = 50_000
 PEERS_CPU_S = {"stateless": 8.9, "count": 10.1, "windows": 21.1, "join": 11.0}
@@ -66,40 +67,40 @@ def option(name: str, default: int) -> int:
     return int(found[-1]) if found else default
 
 
-def stateless(address: str) -> App:
-    app = App("t1", log=address)
+def stateless(name: str, address: str) -> App:
+    app = App(name, log=address)
     events = app.stream("events", Event, key=str)
-    events.filter(col.ok & (col.ms > 100)).select(col.id, col.user, col.ms, gross=col.price * 1.2).to("t1-out")
+    events.filter(col.ok & (col.ms > 100)).select(col.id, col.user, col.ms, gross=col.price * 1.2).to(f"{name}-out")
     return app
 
 
-def count_per_user(address: str) -> App:
-    app = App("t2", log=address)
-    app.stream("events", Event, key=str).group_by_key().count().to("t2-out")
+def count_per_user(name: str, address: str) -> App:
+    app = App(name, log=address)
+    app.stream("events", Event, key=str).group_by_key().count().to(f"{name}-out")
     return app
 
 
-def windows(address: str) -> App:
-    app = App("t3", log=address)
+def windows(name: str, address: str) -> App:
+    app = App(name, log=address)
     grouped = app.stream("events", Event, key=str).group_by_key().window(tumbling(seconds(10), grace=seconds(10)))
-    grouped.aggregate(n=count(), total=sum(col.price)).to("t3-out")
+    grouped.aggregate(n=count(), total=sum(col.price)).to(f"{name}-out")
     return app
 
 
-def join(address: str) -> App:
-    app = App("t4", log=address)
+def join(name: str, address: str) -> App:
+    app = App(name, log=address)
     events, users = app.stream("events", Event, key=str), app.table("users", User, key=str)
-    events.join(users).to("t4-out")
+    events.join(users).to(f"{name}-out")
     return app
 
 
-def regrouped(address: str) -> App:
-    app = App("t2r", log=address)
-    app.stream("events", Event, key=str).group_by(col.user).count().to("t2r-out")
+def regrouped(name: str, address: str) -> App:
+    app = App(name, log=address)
+    app.stream("events", Event, key=str).group_by(col.user).count().to(f"{name}-out")
     return app
 
 
-APPS: dict[str, Callable[[str], App]] = {
+APPS: dict[str, Callable[[str, str], App]] = {
     "stateless": stateless,
     "count": count_per_user,
     "windows": windows,
@@ -138,27 +139,34 @@ def fill_users(log: Log, users: int) -> None:
     producer.close()
 
 
-def run(name: str, records: int) -> dict[str, Any]:
-    """Run one topology over a fresh broker in fresh processes; return its cost."""
+def run(name: str, records: int, tiers: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Run one topology over a fresh broker, each tier in a fresh process; return what each tier cost."""
     users = 100_000 if name == "join" else 10_000
+    costs: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch, running_broker(f"{scratch}/data") as (host, port, process, _):
         with connect(f"{host}:{port}") as log:
             fill(log, "events", records, users)
             if name == "join":
                 fill_users(log, users)
-        before = process.cpu_times()
-        command = [sys.executable, "-m", "benchmarks.streams", "--child", name, f"{host}:{port}", f"{scratch}/state"]
-        result: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-        after = process.cpu_times()
-        result["broker_cpu_s"] = after.user + after.system - before.user - before.system
-        return result
+        for tier in tiers:
+            before = process.cpu_times()
+            place = [f"{host}:{port}", f"{scratch}/{tier}"]
+            command = [sys.executable, "-m", "benchmarks.streams", "--child", name, tier, *place]
+            cost: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+            after = process.cpu_times()
+            cost["broker_cpu_s"] = after.user + after.system - before.user - before.system
+            costs[tier] = cost
+    return costs
 
 
-def child(name: str, address: str, state_dir: str) -> None:
-    """Run an application until everything is read and committed; print what it cost."""
+def child(name: str, tier: str, address: str, state_dir: str) -> None:
+    """Run an application on one tier until everything is read and committed; print what it cost."""
     load_kernels()
-    compiled_tier().load()
-    app = APPS[name](address)
+    if tier == COMPILED:
+        compiled_tier().load()
+    else:
+        compiled_tier().stay_out()
+    app = APPS[name](f"{name}-{tier}", address)
     with connect(address) as log:
         engine = Engine(app.plan(), log, EngineOptions(state_dir=Path(state_dir)))
         engine.start()
@@ -173,38 +181,42 @@ def child(name: str, address: str, state_dir: str) -> None:
         print(json.dumps(cost | {"out": status.records_out, "commit_ms": status.commit.latency_p50_ms}))
 
 
-def topology(name: str, label: str, budget: float | None) -> Iterator[Figure]:
-    """Measure one topology."""
-    records = option("records", 1_000_000)
-    cost = run(name, records)
-    rate = records / cost["cpu_s"]
-    yield Figure(f"{label}: records per CPU second", rate, "records/s", budget)
-    yield Figure(f"{label}: wall", records / cost["wall_s"], "records/s")
-    yield Figure(f"{label}: CPU per million, broker beside it", cost["broker_cpu_s"] / records * 1e6, "s")
-    yield Figure(f"{label}: task commit, p50", cost["commit_ms"], "ms")
-    if name in PEERS_CPU_S:
-        peer = PEERS_CPU_S[name]
-        yield Figure(f"{label}: Kafka Streams takes this many times the CPU", peer / (1e6 / rate), "times")
+def topology(name: str, label: str, budgets: Mapping[str, float]) -> Iterator[Figure]:
+    """Measure one topology on the tiers that have a budget (0: none, for information)."""
+    records = option("records", 2_000_000)
+    costs = run(name, records, list(budgets))
+    for tier, cost in costs.items():
+        rate = records / cost["cpu_s"]
+        what = f"{label} ({tier} tier)"
+        yield Figure(f"{what}: records per CPU second", rate, "records/s", budgets[tier] or None)
+        yield Figure(f"{what}: wall", records / cost["wall_s"], "records/s")
+        yield Figure(f"{what}: CPU per million, broker beside it", cost["broker_cpu_s"] / records * 1e6, "s")
+        yield Figure(f"{what}: task commit, p50", cost["commit_ms"], "ms")
+        if name in PEERS_CPU_S:
+            yield Figure(f"{what}: Kafka Streams takes this many times the CPU", PEERS_CPU_S[name] / (1e6 / rate), "times")
+    if COMPILED in costs and REFERENCE in costs:
+        ratio = costs[REFERENCE]["cpu_s"] / costs[COMPILED]["cpu_s"]
+        yield Figure(f"{label}: the reference tier takes this many times the CPU of the compiled one", ratio, "times")
 
 
 def measure_stateless() -> Iterator[Figure]:
-    return topology("stateless", "T1 filter, project (compiled tier)", 2_500_000)
+    return topology("stateless", "T1 filter, project", {COMPILED: 2_500_000, REFERENCE: 800_000})
 
 
 def measure_count() -> Iterator[Figure]:
-    return topology("count", "T2 count per key, 10 k keys (compiled tier)", 2_500_000)
+    return topology("count", "T2 count per key, 10 k keys", {COMPILED: 2_500_000, REFERENCE: 700_000})
 
 
 def measure_regrouped() -> Iterator[Figure]:
-    return topology("regrouped", "T2 through a repartition topic (compiled behind it)", None)
+    return topology("regrouped", "T2 through a repartition topic", {COMPILED: 0, REFERENCE: 0})
 
 
 def measure_windows() -> Iterator[Figure]:
-    return topology("windows", "T3 tumbling count and sum (compiled tier)", 800_000)
+    return topology("windows", "T3 tumbling count and sum", {COMPILED: 800_000, REFERENCE: 350_000})
 
 
 def measure_join() -> Iterator[Figure]:
-    return topology("join", "T4 stream-table join, 100 k keys (reference tier)", 300_000)
+    return topology("join", "T4 stream-table join, 100 k keys", {COMPILED: 1_500_000, REFERENCE: 300_000})
 
 
 def measure_restart() -> Iterator[Figure]:

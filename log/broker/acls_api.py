@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
 from .access.acls import MAX_ACLS, Acl, new_acl, new_filter
 from .access.store import load_acls, store_acls
@@ -31,7 +31,7 @@ def describe_acls(core: Core, context: RequestContext, request: Any) -> Any:
             request.permission_type,
         )
     except KafkaError as error:
-        response.error_code, response.error_message = error.number, str(error)
+        response.error_code, response.error_message = error.number, detail_of(error)
         return response
     by_resource: dict[tuple[int, str, int], list[Acl]] = {}
     for acl in load_acls(core.cluster):
@@ -76,7 +76,7 @@ def create_acls(core: Core, context: RequestContext, request: Any) -> Any:
             if len(new) >= MAX_ACLS and acl not in new:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, f"this cluster keeps at most {MAX_ACLS} ACLs; use prefixed ones")
         except KafkaError as error:
-            result.error_code, result.error_message = error.number, str(error)
+            result.error_code, result.error_message = error.number, detail_of(error)
             continue
         new[acl] = None
     if len(new) > len(old):
@@ -107,7 +107,7 @@ def delete_acls(core: Core, context: RequestContext, request: Any) -> Any:
                 asked.permission_type,
             )
         except KafkaError as error:
-            result.error_code, result.error_message = error.number, str(error)
+            result.error_code, result.error_message = error.number, detail_of(error)
             continue
         selected = [acl for acl in left if wanted.selects(acl)]
         gone.update(selected)

@@ -158,12 +158,12 @@ class ClusterState:
     def _load(self, content: bytes) -> None:
         try:
             state = json.loads(content)
-            checksum = state.pop(CHECKSUM)
             version = state["version"]
             if version > FORMAT_VERSION:
                 raise StorageError(
                     f"{self._path} has format version {version}, this logflume reads up to {FORMAT_VERSION}; use a newer logflume"
                 )
+            checksum = state.pop(CHECKSUM)
             if checksum != _checksum(state):
                 raise ValueError(f"its {CHECKSUM} is {checksum}, expected {_checksum(state)}")
             self.topics = {each["name"]: _from_json(each) for each in state["topics"]}

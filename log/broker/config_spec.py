@@ -28,6 +28,8 @@ class ConfigType(IntEnum):
 
 DURATION_CHOICE = "by_duration:<PnDTnHnMn.nS>"
 _DURATION = re.compile(r"by_duration:P(?=\d|T\d)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?", re.IGNORECASE)
+PAIR_CHOICE = "ADDRESS:NUMBER"
+_PAIR = re.compile(r"\S+:\d{1,10}")
 WHOLE_NUMBERS = {ConfigType.SHORT: I16_MAX, ConfigType.INT: I32_MAX, ConfigType.LONG: I64_MAX}
 
 
@@ -38,7 +40,8 @@ class ConfigSpec:
     Attributes:
         default: its text, None for "not set".
         low, high: bounds of a number.
-        choices: what a text or the parts of a list may be; empty for anything. DURATION_CHOICE stands for durations (ISO 8601).
+        choices: what a text or the parts of a list may be; empty for anything. DURATION_CHOICE stands for
+            durations (ISO 8601), PAIR_CHOICE for ADDRESS:NUMBER,... (text, not a list, as Kafka has it).
         broker_names: broker settings that are the default of this one of topics or groups, in the order in which they count.
         is_read_only: it cannot be changed while the broker runs.
         is_per_broker: it can be changed for a broker, not for the cluster.
@@ -98,7 +101,8 @@ class ConfigSpec:
             return None if value in ("", self.default) else f"expected {self.expected}"
         if not self.choices:
             return None
-        given = [value] if self.type is not ConfigType.LIST else [part.strip() for part in value.split(",") if part]
+        is_list = self.type is ConfigType.LIST or PAIR_CHOICE in self.choices
+        given = [part.strip() for part in value.split(",") if part] if is_list else [value]
         unknown = [part for part in given if not self._is_choice(part)]
         if not unknown:
             return None
@@ -106,6 +110,8 @@ class ConfigSpec:
         return f"expected {self.expected}" + (f"; did you mean {near[0]!r}?" if near else "")
 
     def _is_choice(self, part: str) -> bool:
+        if PAIR_CHOICE in self.choices:
+            return _PAIR.fullmatch(part) is not None
         return part in (*self.choices, self.default) or (
             DURATION_CHOICE in self.choices and _DURATION.fullmatch(part) is not None
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
 from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
@@ -239,4 +239,4 @@ def _check_broker(core: Core, name: str) -> None:
 
 def _fail(answer: Any, error: LogflumeError) -> None:
     answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-    answer.error_message = str(error)
+    answer.error_message = detail_of(error)

@@ -171,6 +171,7 @@ def _group_config(core: Core) -> GroupConfig:
         consumer_max_size=numbers("group.consumer.max.size"),
         streams_max_size=numbers("group.streams.max.size"),
         consumer_migration_policy=core.config.text("group.consumer.migration.policy"),
+        max_groups=numbers("logflume.max.groups"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),
         offsets_retention_check_interval_ms=numbers("offsets.retention.check.interval.ms"),
         offsets_retention_ms=numbers("offsets.retention.minutes") * 60_000,

@@ -20,7 +20,7 @@ from logflume.log.storage import DataDir, Disk, PartitionLog
 from .access.store import make_authorizer
 from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
-from .diskspace import DiskSpace
+from .diskspace import DiskSpace, default_min_free_bytes
 from .features import Features
 from .quotas.store import make_quotas
 from .seams import Clock, Timers
@@ -119,7 +119,7 @@ class Core:
             first_cluster_configs={name: config.text(name) for name in FIRST_CLUSTER_CONFIGS},
         )
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
-        self.disk_space = DiskSpace(self.free_bytes, lambda: config.number("logflume.disk.min.free.bytes"))
+        self.disk_space = DiskSpace(self.free_bytes, self._min_free_bytes)
         self.authorizer = make_authorizer(config, self.cluster)
         self.client_metrics = SubscriptionStore(self.cluster)
         self.telemetry = ClientTelemetry(
@@ -268,6 +268,10 @@ class Core:
     def free_bytes(self) -> int:
         """Bytes left on the file system of the data directory."""
         return self._disk.free_bytes(self.data_dir.path)
+
+    def _min_free_bytes(self) -> int:
+        least = self.config.number("logflume.disk.min.free.bytes")
+        return least if least >= 0 else default_min_free_bytes(self._disk.total_bytes(self.data_dir.path))
 
     def run_retention(self) -> None:
         """Drop what is too old or too much, in every partition."""

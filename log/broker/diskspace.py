@@ -16,6 +16,15 @@ CHECK_PART = 4
 _log = logging.getLogger("logflume.broker")
 
 
+def default_min_free_bytes(total_bytes: int) -> int:
+    """Return what is kept free where nothing is set: a twentieth of the disk, at most 256 MiB.
+
+    >>> default_min_free_bytes(64 << 20)
+    3355443
+    """
+    return min(256 << 20, total_bytes // 20)
+
+
 class DiskSpace:
     """Says whether there is room for records.
 
@@ -39,7 +48,9 @@ class DiskSpace:
         self._unchecked_bytes = (self.free_bytes - least) // CHECK_PART
         if self.is_low and not was_low:
             _log.error(
-                "records are refused: %d bytes of disk are free, logflume.disk.min.free.bytes is %d", self.free_bytes, least
+                "records are refused: %d bytes of disk are free, logflume.disk.min.free.bytes keeps %d",
+                self.free_bytes,
+                least,
             )
         elif was_low and not self.is_low:
             _log.warning("records are taken again: %d bytes of disk are free", self.free_bytes)
@@ -52,6 +63,6 @@ class DiskSpace:
         if self.is_low:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"the disk is almost full: {self.free_bytes} bytes are free, logflume.disk.min.free.bytes is "
-                f"{self._min_free_bytes()}; make room, shorten the retention or lower that setting",
+                f"the disk is almost full: {self.free_bytes} bytes are free, {self._min_free_bytes()} are kept free "
+                "(logflume.disk.min.free.bytes); make room, shorten the retention or lower that setting",
             )

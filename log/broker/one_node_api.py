@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
 from .core import LEADER_EPOCH, Core
 from .features import SAFE_DOWNGRADE, UPGRADE
@@ -131,7 +131,7 @@ def update_features(core: Core, context: RequestContext, request: Any) -> Any:
             core.features.set_levels(levels)
     except LogflumeError as error:
         response.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-        response.error_message = str(error)
+        response.error_message = detail_of(error)
     response.results = [
         response.UpdatableFeatureResult(
             feature=update.feature, error_code=response.error_code, error_message=response.error_message

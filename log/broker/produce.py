@@ -13,10 +13,10 @@ from logflume.log.batch import BatchTooLarge, CorruptBatch, UnsupportedMagic, pa
 from logflume.log.batch.header import TRANSACTIONAL_BIT
 from logflume.log.batch.keys import null_keys
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 from logflume.log.storage import AppendRefused, PartitionLog
 
-from .access import Operation, Resource
+from .access import UNRESTRICTED, Operation, Resource
 from .cluster import INTERNAL_TOPICS
 from .compression import recompress
 from .core import LEADER_EPOCH, Core, Partition
@@ -150,7 +150,8 @@ class ProduceHandler:
             if found is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             name = found.name
-        context.require(Operation.WRITE, Resource.TOPIC, name)
+        if context.rights is not UNRESTRICTED:
+            context.require(Operation.WRITE, Resource.TOPIC, name)
         partition = self._core.partition(name, index)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name, partition=index)
@@ -188,7 +189,7 @@ class _Run:
     def fail(self, answer: Any, error: LogflumeError) -> None:
         self.has_failed = True
         answer.base_offset = -1
-        answer.error_code, answer.error_message = _error_code(error), str(error)
+        answer.error_code, answer.error_message = _error_code(error), detail_of(error)
         if isinstance(error, _NullKeys):
             answer.record_errors = [
                 _RecordError(batch_index=index, batch_index_error_message="a record of a compacted topic must have a key")
@@ -197,7 +198,7 @@ class _Run:
 
     def flushed(self, answer: Any, error: Exception | None) -> None:
         if error is not None:
-            answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+            answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, detail_of(error)
             answer.base_offset = -1
         self.one_done()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
 from .core import Core
 from .quotas import Entity, QuotaTable
@@ -23,7 +23,7 @@ def describe_client_quotas(core: Core, context: RequestContext, request: Any) ->
     try:
         wanted = _filter(request.components)
     except KafkaError as error:
-        response.error_code, response.error_message, response.entries = error.number, str(error), None
+        response.error_code, response.error_message, response.entries = error.number, detail_of(error), None
         return response
     response.entries = [
         response.EntryData(
@@ -99,7 +99,7 @@ def alter_client_quotas(core: Core, context: RequestContext, request: Any) -> An
             if entity not in table and changed and len(table) >= MAX_ENTITIES:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {MAX_ENTITIES} entities have quotas; use defaults")
         except KafkaError as error:
-            answer.error_code, answer.error_message = error.number, str(error)
+            answer.error_code, answer.error_message = error.number, detail_of(error)
             continue
         if changed:
             table[entity] = changed
@@ -131,6 +131,6 @@ def _store(core: Core, table: QuotaTable, response: Any) -> None:
     except LogflumeError as error:
         for answer in response.entries:
             if not answer.error_code:
-                answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+                answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, detail_of(error)
         return
     core.quotas.set_table(table)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
 from .access.scram import MAX_USERS, check_user, load_credentials, make_credential, mechanism_of, store_credentials
 from .core import Core
@@ -54,14 +54,14 @@ def alter_user_scram_credentials(core: Core, context: RequestContext, request: A
             else:
                 _set(new, upsertions[name])
         except KafkaError as error:
-            result.error_code, result.error_message = error.number, str(error)
+            result.error_code, result.error_message = error.number, detail_of(error)
     if new != old:
         try:
             store_credentials(core.cluster, new)
         except LogflumeError as error:
             for result in response.results:
                 if not result.error_code:
-                    result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+                    result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, detail_of(error)
     return response
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 from logflume.log.protocol.classes import ZERO_UUID
 
 from .access import CLUSTER_NAME, Operation, Resource
@@ -213,4 +213,4 @@ def _too_many(core: Core, topics: int) -> KafkaError | None:
 
 def _fail(answer: Any, error: LogflumeError) -> None:
     answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-    answer.error_message = str(error)
+    answer.error_message = detail_of(error)

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from logflume.log.errors import InvalidInput, UnknownName
-from logflume.log.interfaces import GroupDescription, GroupMemberDescription, OffsetAndMetadata, TopicDescription
+from logflume.log.interfaces import GroupDescription, GroupMemberDescription, GroupMetadata, OffsetAndMetadata, TopicDescription
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, Cluster, TopicInfo
 from .loop import IoLoop
-from .offsets import EARLIEST, LATEST, by_topic, fetch_committed, list_offsets
+from .offsets import EARLIEST, LATEST, commit_offsets, fetch_committed, list_offsets
 from .retry import with_retries
 from .subscription import decode_assignment
 
@@ -188,32 +188,15 @@ class Admin:
         state = self.describe_group(group_id).state
         if state not in ("Empty", "Dead"):
             raise InvalidInput(f"group {group_id!r} is {state}: its offsets can be set only while it has no members")
-        topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
-        partition_class = messages.OffsetCommitRequest.OffsetCommitRequestPartition
-        topics = [
-            topic_class(
-                name=topic,
-                partitions=[
-                    partition_class(
-                        partition_index=tp.partition,
-                        committed_offset=offsets[tp].offset,
-                        committed_leader_epoch=offsets[tp].leader_epoch,
-                        committed_metadata=offsets[tp].metadata,
-                    )
-                    for tp in tps
-                ],
-            )
-            for topic, tps in by_topic(offsets).items()
-        ]
+        nobody = GroupMetadata(group_id, generation=-1, member_id="")
+
+        def forget(_: object) -> None:
+            self._cluster.forget_coordinator(GROUP, group_id)
 
         async def commit() -> None:
-            request = messages.OffsetCommitRequest(group_id=group_id, topics=topics)
-            response = await self.to_coordinator(group_id, request, lambda r: _first_error(r.topics))
-            for topic in response.topics:
-                for p in topic.partitions:
-                    _check(p.error_code, f"group {group_id!r}", topic=topic.name, partition=p.partition_index)
+            await commit_offsets(self._cluster, self._cluster.channel, nobody, offsets)
 
-        self._run(commit())
+        self._run(with_retries(commit, timeout_s=TIMEOUT_S, on_failure=forget))
 
     # anything
 
@@ -404,10 +387,6 @@ class Admin:
 
 def _is_internal(topic: TopicInfo) -> bool:
     return topic.is_internal or topic.name.startswith("__")
-
-
-def _first_error(topics: Iterable[Any]) -> int:
-    return next((p.error_code for topic in topics for p in topic.partitions if p.error_code), 0)
 
 
 def _check(error_code: int, message: str | None, *, topic: str | None = None, partition: int | None = None) -> None:

@@ -16,7 +16,7 @@ from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, TRANSACTION, Cluster
 from .errors import ProducerFenced, TransactionMustAbort
-from .offsets import by_topic
+from .offsets import by_topic, offset_entries
 from .retry import with_retries
 from .transport import Channel
 from .versions import TRANSACTION_V2
@@ -170,24 +170,8 @@ class Identity:
         self.is_started_at_coordinator = False
 
     def _offset_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Any:
-        topic_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        partition_class = messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
-        topics = [
-            topic_class(
-                name=topic,
-                partitions=[
-                    partition_class(
-                        partition_index=tp.partition,
-                        committed_offset=offsets[tp].offset,
-                        committed_leader_epoch=offsets[tp].leader_epoch,
-                        committed_metadata=offsets[tp].metadata,
-                    )
-                    for tp in tps
-                ],
-            )
-            for topic, tps in by_topic(offsets).items()
-        ]
-        return messages.TxnOffsetCommitRequest(
+        request_class = messages.TxnOffsetCommitRequest
+        return request_class(
             transactional_id=self.transactional_id,
             group_id=group.group_id,
             producer_id=self.producer_id,
@@ -195,7 +179,9 @@ class Identity:
             generation_id=group.generation,
             member_id=group.member_id,
             group_instance_id=group.instance_id,
-            topics=topics,
+            topics=offset_entries(
+                request_class.TxnOffsetCommitRequestTopic, request_class.TxnOffsetCommitRequestPartition, offsets
+            ),
         )
 
     async def _ask_any(self, request: Any) -> Any:

@@ -150,9 +150,24 @@ async def commit_offsets(
     cluster: Cluster, channel: Channel, member: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
     """Commit offsets of a group as a member (or as nobody: generation -1). Raises KafkaError: the first refusal."""
-    topic_class = messages.OffsetCommitRequest.OffsetCommitRequestTopic
-    partition_class = messages.OffsetCommitRequest.OffsetCommitRequestPartition
-    topics = [
+    request_class = messages.OffsetCommitRequest
+    request = request_class(
+        group_id=member.group_id,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        topics=offset_entries(request_class.OffsetCommitRequestTopic, request_class.OffsetCommitRequestPartition, offsets),
+    )
+    response = await channel.request(request, node=await cluster.coordinator(GROUP, member.group_id))
+    for topic in response.topics:
+        for p in topic.partitions:
+            if p.error_code:
+                raise KafkaError(p.error_code, f"group {member.group_id!r}", topic=topic.name, partition=p.partition_index)
+
+
+def offset_entries(topic_class: Any, partition_class: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Any]:
+    """Return offsets as the topics of a request, whose classes of topics and partitions are given."""
+    return [
         topic_class(
             name=topic,
             partitions=[
@@ -167,18 +182,6 @@ async def commit_offsets(
         )
         for topic, tps in by_topic(offsets).items()
     ]
-    request = messages.OffsetCommitRequest(
-        group_id=member.group_id,
-        generation_id_or_member_epoch=member.generation,
-        member_id=member.member_id,
-        group_instance_id=member.instance_id,
-        topics=topics,
-    )
-    response = await channel.request(request, node=await cluster.coordinator(GROUP, member.group_id))
-    for topic in response.topics:
-        for p in topic.partitions:
-            if p.error_code:
-                raise KafkaError(p.error_code, f"group {member.group_id!r}", topic=topic.name, partition=p.partition_index)
 
 
 def _committed(answer: Any) -> OffsetAndMetadata | None:

@@ -7,6 +7,6 @@ Bounds: every length is checked before anything is allocated. No sockets here.
 """
 
 from . import codec, frames, messages, tables
-from .errors import ErrorCode, KafkaError, error_of
+from .errors import ErrorCode, KafkaError, detail_of, error_of
 
-__all__ = ["ErrorCode", "KafkaError", "codec", "error_of", "frames", "messages", "tables"]
+__all__ = ["ErrorCode", "KafkaError", "codec", "detail_of", "error_of", "frames", "messages", "tables"]

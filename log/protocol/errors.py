@@ -170,7 +170,8 @@ def error_of(code: int) -> ErrorCode:
 
 
 class KafkaError(LogflumeError):
-    """A broker answered with an error code. `code` is its name, `error` the row of the table, `number` the code as sent."""
+    """A broker answered with an error code. `code` is its name, `error` the row of the table, `number` the code as sent,
+    `detail` the message without them."""
 
     def __init__(
         self, number: int, message: str | None = None, *, topic: str | None = None, partition: int | None = None
@@ -178,5 +179,11 @@ class KafkaError(LogflumeError):
         self.number, self.error = number, error_of(number)
         self.code, self.is_retriable = self.error.name, self.error.is_retriable
         self.topic, self.partition = topic, partition
+        self.detail = message or self.error.text
         where = "" if topic is None else f" ({topic})" if partition is None else f" ({topic}-{partition})"
-        super().__init__(f"{self.code} {number}{where}: {message or self.error.text}")
+        super().__init__(f"{self.code} {number}{where}: {self.detail}")
+
+
+def detail_of(error: Exception) -> str:
+    """Return what an error says, without the code that an answer carries beside it."""
+    return error.detail if isinstance(error, KafkaError) else str(error)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -54,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config-file", metavar="FILE", help="broker configs: properties as Kafka's, or .toml")
     options = parser.parse_args(arguments)
     configure_logs(options.log_format)
+    raise_file_limit()
     try:
         configs = gather_configs(options.config_file, options.config, os.environ)
         listen = options.listen or ([] if configs.get("listeners") else [DEFAULT_LISTEN])
@@ -69,6 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as it may: each partition and each connection needs one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

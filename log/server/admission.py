@@ -6,27 +6,19 @@ Pure: time is an argument.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from logflume.log.broker.configs import BrokerConfig
-from logflume.log.errors import InvalidInput
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """Return `max.connections.per.ip.overrides` as address -> number.
+    """Return `max.connections.per.ip.overrides`, which was checked, as address -> number.
 
     >>> parse_overrides("10.0.0.1:5, ::1:100")
     {'10.0.0.1': 5, '::1': 100}
-
-    Raises InvalidInput.
     """
-    found = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        host, colon, number = part.rpartition(":")
-        if not colon or not host or not number.isdecimal():
-            raise InvalidInput(f"max.connections.per.ip.overrides expects ADDRESS:NUMBER, found {part!r}")
-        found[host.strip("[]")] = int(number)
-    return found
+    pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
+    return {host.strip("[]"): int(number) for host, _, number in pairs}
 
 
 class Admission:
@@ -35,9 +27,9 @@ class Admission:
     Invariant: `open_count` and `_by_host` count the same connections; Unix sockets count under the host `unix`.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
-        """Raises InvalidInput: the overrides are malformed."""
-        self._config = config
+    def __init__(self, config: BrokerConfig, *, most_connections: Callable[[], int]) -> None:
+        """`most_connections`: how many the process has descriptors for; files come first."""
+        self._config, self._most_connections = config, most_connections
         self._by_host: Counter[str] = Counter()
         self._overrides_text = config.text("max.connections.per.ip.overrides")
         self._overrides: Mapping[str, int] = parse_overrides(self._overrides_text)
@@ -72,6 +64,8 @@ class Admission:
             del self._by_host[host]
 
     def _reason(self, host: str) -> str | None:
+        if self.open_count >= self._most_connections():
+            return "open files (ulimit -n)"
         if self.open_count >= self._config.number("max.connections"):
             return "max.connections"
         text = self._config.text("max.connections.per.ip.overrides")

@@ -7,6 +7,7 @@ import errno
 import itertools
 import logging
 import os
+import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +24,9 @@ from .connection import Connection
 from .traffic import Traffic
 
 SWEEP_INTERVAL_S = 5.0
+MIN_CONNECTIONS = 32
+RESERVED_FILES, FILES_PER_PARTITION = 64, 2
+"""Descriptors that connections never get."""
 KEPT_IDLE_S = 10.0
 """A connection that was quiet for so long gives its large receive buffer back."""
 SWEEP_SETTINGS = (
@@ -46,7 +50,7 @@ class Listener:
         self._connections: dict[int, Connection] = {}
         config = handlers.core.config
         self._config = config
-        self.admission = Admission(config)
+        self.admission = Admission(config, most_connections=self._most_connections)
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self.traffic = Traffic()
         self._told_refused: Counter[str] = Counter()
@@ -58,6 +62,12 @@ class Listener:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def _most_connections(self) -> int:
+        """Return for how many connections there are descriptors: without any left, no segment could be written."""
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        partitions = len(self._handlers.core.partitions)
+        return max(MIN_CONNECTIONS, open_files - RESERVED_FILES - FILES_PER_PARTITION * partitions)
 
     def listen(self, name: str, address: Address, *, advertised: Address | None = None) -> Address:
         """Bind and listen; return the address with the port that was bound. Raises TransportError."""

@@ -25,7 +25,7 @@ from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
 from .runtime import LoopTimers, SystemClock
 
-DISK_CHECK_INTERVAL_S = 1.0
+DISK_CHECK_INTERVAL_S, LOW_DISK_RETENTION_S = 1.0, 10.0
 CHECKPOINT_PAUSE_S = 0.05
 UNIX_LISTENER = "UNIX"
 _log = logging.getLogger("logflume.server")
@@ -51,6 +51,7 @@ class BrokerShell:
         self._listener: Listener | None = None
         self._health: HealthServer | None = None
         self._is_ready = False
+        self._next_retention_s = 0.0
         self._background: list[asyncio.TimerHandle] = []
         self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
         self._cleaner = Cleaner()
@@ -113,7 +114,7 @@ class BrokerShell:
         if config.text("logflume.flush") != "fsync":
             _log.warning("logflume.flush=os: acknowledged records are with the operating system, a power cut can lose them")
         shell._every(config.number("log.flush.offset.checkpoint.interval.ms") / 1000, shell._checkpoint)
-        shell._every(DISK_CHECK_INTERVAL_S, core.disk_space.check)
+        shell._every(DISK_CHECK_INTERVAL_S, shell._check_disk)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
         if config.is_on("log.cleaner.enable"):
             shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)
@@ -187,6 +188,13 @@ class BrokerShell:
 
         handle = self._loop.call_later(interval_s, run)
         self._background.append(handle)
+
+    def _check_disk(self) -> None:
+        """Look at the free space; while it is low, drop what retention allows, now and every LOW_DISK_RETENTION_S."""
+        self.core.disk_space.check()
+        if self.core.disk_space.is_low and self._loop.time() >= self._next_retention_s:
+            self._next_retention_s = self._loop.time() + LOW_DISK_RETENTION_S
+            self.core.run_retention()
 
     def _compact(self) -> None:
         """Compact the logs that are due, in a process of its own; what goes wrong is logged."""

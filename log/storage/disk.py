@@ -88,6 +88,10 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int:
+        """Size of the file system that holds the path."""
+        ...
+
     def boot_id(self) -> str:
         """What changes when the machine loses power: unsynced writes may then have reached the disk out of order."""
         ...
@@ -270,6 +274,12 @@ class OsDisk:
     def free_bytes(self, path: str) -> int:
         try:
             return shutil.disk_usage(path).free
+        except OSError as error:
+            raise storage_error("stat", path, error) from error
+
+    def total_bytes(self, path: str) -> int:
+        try:
+            return shutil.disk_usage(path).total
         except OSError as error:
             raise storage_error("stat", path, error) from error
 

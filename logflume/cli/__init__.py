@@ -27,6 +27,8 @@ COMMANDS: dict[str, Command] = {
     "group": Command("group", "List, describe, reset and delete consumer groups"),
     "config": Command("config", "Show and change settings, each with its source"),
     "txn": Command("txn", "List, describe and abort transactions"),
+    "acl": Command("acl", "Create, list and delete access rules"),
+    "quota": Command("quota", "Set, list and remove quotas of users, clients and addresses"),
     "log": Command("log", "Dump and verify the files of a log"),
     "sql": Command("sql", "SQL shell; -e and -f run statements; `sql test` runs case files"),
     "connect": Command("connect", "Run, check and list connectors"),

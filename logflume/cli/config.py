@@ -45,7 +45,7 @@ def show(
         admin = log.admin()
         resource, name = chosen(topic, group, broker, client_metrics) or ("broker", str(broker_ids(admin)[0]))
         entries = describe_configs(admin, resource, name, names=names or None)
-    check_found(entries, names or ())
+    check_found(resource, entries, names or ())
     shown = [entry for entry in entries if all_ or names or entry.source != DEFAULT_SOURCE]
     rows = [(entry.name, value_of(entry), entry.source) for entry in shown]
     print_rows(("name", "value", "source"), rows, as_json=as_json)
@@ -70,7 +70,7 @@ def describe(
         admin = log.admin()
         resource, of = chosen(topic, group, broker, client_metrics) or ("broker", str(broker_ids(admin)[0]))
         entries = describe_configs(admin, resource, of, names=[name])
-    check_found(entries, [name])
+    check_found(resource, entries, [name])
     entry = entries[0]
     fields = {
         "name": entry.name,
@@ -157,11 +157,14 @@ def required(topic: str | None, group: str | None, broker: str | None, client_me
     return found
 
 
-def check_found(entries: Sequence[ConfigEntry], names: Sequence[str]) -> None:
+def check_found(resource: str, entries: Sequence[ConfigEntry], names: Sequence[str]) -> None:
     """Refuse names that the broker does not know."""
     missing = [name for name in names if name not in {entry.name for entry in entries}]
     if missing:
-        raise InvalidInput(f"no such setting here: {', '.join(missing)}; `logflume config show --all` lists them")
+        raise InvalidInput(
+            f"{resource} has no setting {', '.join(missing)}; `logflume config show --all` lists what there is, "
+            "with --topic NAME those of a topic"
+        )
 
 
 def value_of(entry: ConfigEntry) -> str | None:

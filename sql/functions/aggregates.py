@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, STRING, Column, DataType, Kind, array, map_of, struct
+from logflume.streams.aggregators import first
 from logflume.streams.graph import Aggregator
 
 from .aggregate_spec import AggregateOverload, Make, aggregate
@@ -21,10 +22,6 @@ from .distinct import distinct_add, distinct_count, distinct_merge, distinct_sta
 State = tuple[Any, ...]
 LIST_MAX_ITEMS = 2**31 - 1
 HISTOGRAM_MAX_KEYS = 1_000
-
-
-def first(state: State) -> Any:
-    return state[0]
 
 
 # ------------------------------------------------------------------------------------------------ count, sum, avg
@@ -111,7 +108,7 @@ def _count_rows(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregat
 
 
 def _count(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    return Aggregator("COUNT", BIGINT, (Column("COUNT", BIGINT),), (0,), count_add, first, add_first, count_undo)
+    return Aggregator("COUNT", BIGINT, (Column("COUNT", BIGINT),), (0,), count_add, first, add_first, count_undo, kernel="count")
 
 
 def _sum(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:

@@ -105,7 +105,7 @@ def _write_fast(
             writer.line(f"{null} = True")
 
 
-def _folded(columns: Sequence[Column], kept: tuple[Column, ...]) -> dict[str, str]:
+def other_spellings(columns: Sequence[Column], kept: tuple[Column, ...]) -> dict[str, str]:
     """Return name -> lower-case spelling of the columns that are also looked up that way (unquoted SQL names)."""
     taken = {column.name for column in columns}
     return {c.name: c.name.lower() for c in kept if c.name == c.name.upper() and c.name.lower() not in taken}
@@ -113,7 +113,7 @@ def _folded(columns: Sequence[Column], kept: tuple[Column, ...]) -> dict[str, st
 
 def _row_class(columns: Sequence[Column], kept: tuple[Column, ...]) -> Any:
     """Return a Struct with the used fields; one that is missing is UNSET where another spelling may be there, else null."""
-    folded = _folded(columns, kept)
+    folded = other_spellings(columns, kept)
     fields: list[Any] = []
     rename: dict[str, str] = {}
     for i, column in enumerate(kept):
@@ -131,7 +131,7 @@ def _row_class(columns: Sequence[Column], kept: tuple[Column, ...]) -> Any:
 def _write_fields(
     writer: Writer, namespace: Namespace, columns: Sequence[Column], kept: tuple[Column, ...], names: list[str], row: str
 ) -> None:
-    folded = _folded(columns, kept)
+    folded = other_spellings(columns, kept)
     for i, (column, name) in enumerate(zip(kept, names, strict=True)):
         writer.line(f"{name} = {row}.f{i}")
         if column.name != column.name.upper():

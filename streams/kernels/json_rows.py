@@ -157,11 +157,11 @@ def _number(at: int, end: int) -> Any:
 
 
 @njit(inline="always")
-def _field(start: int, stop: int, names: int, name_ends: Any) -> int:
+def _field(start: int, stop: int, names: int, name_ends: Any, name_fields: Any) -> int:
     """Return the number of the field with this name, -1 for one that is not used."""
-    for field in range(len(name_ends)):
-        begin = name_ends[field - 1] if field > 0 else np.int64(0)
-        size = name_ends[field] - begin
+    for name in range(len(name_ends)):
+        begin = name_ends[name - 1] if name > 0 else np.int64(0)
+        size = name_ends[name] - begin
         if size != stop - start:
             continue
         same = True
@@ -170,7 +170,7 @@ def _field(start: int, stop: int, names: int, name_ends: Any) -> int:
                 same = False
                 break
         if same:
-            return field
+            return name_fields[name]
     return -1
 
 
@@ -187,7 +187,7 @@ def _is_at(pattern: int, size: int, at: int) -> bool:
 
 
 @njit(
-    types.void(_IN_U8, _IN_I64, _IN_I32, _IN_I64, _IN_U8, _IN_I64, _IN_I64, _IN_I64, _B1, _B2, _I2, _F2, _I2),
+    types.void(_IN_U8, _IN_I64, _IN_I32, _IN_I64, _IN_U8, _IN_I64, _IN_I64, _IN_I64, _IN_I64, _B1, _B2, _I2, _F2, _I2),
     cache=True,
     nogil=True,
     error_model="numpy",
@@ -199,6 +199,7 @@ def extract(
     times: Any,
     names: Any,
     name_ends: Any,
+    name_fields: Any,
     kinds: Any,
     required: Any,
     certain: Any,
@@ -209,7 +210,8 @@ def extract(
 ) -> None:
     """Decode the used fields of N rows; `certain` says of which.
 
-    names: the used names, joined; name_ends: int64[F]. required[F]: 1 for a field that a certain row must have.
+    names: the used names, joined, where each ends, and the field that each names (a field may have two). required[F]: 1 for a
+    field that a certain row must have.
     nulls, ints (numbers, booleans, addresses of strings), floats (may share memory with ints), lengths (of strings): [F, N].
 
     Rows mostly have the same fields in the same places: the text of a name with its quotes and colon is kept per place and
@@ -249,7 +251,7 @@ def extract(
                     name_end = _string_end(at + 1, end, limit)
                     if name_end < 0:
                         break
-                    f = _field(at + 1, name_end, all_names, name_ends)
+                    f = _field(at + 1, name_end, all_names, name_ends, name_fields)
                     at = _skip_space(name_end + 1, end)
                     if at >= end or load_byte(at, 0) != 58:
                         break

@@ -21,7 +21,7 @@ from ..seams import Outputs, Problems, StateStore, StoreSpec, TaskFunction
 from ..state.store import Store
 from .aggregates import AggregatePlan, make_aggregate
 from .flow import Batch, Builder, Lookup, make_filter, make_output, make_project, make_rekey
-from .joins import joined_table, make_join, table_columns
+from .joins import base_columns, joined_table, make_join
 from .source import SourcePlan, plan_source, table_fields
 from .tallies import Surroundings, Tally
 from .tier import compiled_tier
@@ -219,6 +219,6 @@ def _joined_tables(program: CompiledProgram, plans: Mapping[str, SourcePlan]) ->
         assert table.store is not None
         _, names = found.get(table.store, ("", ()))
         held = {column.name for column in table.schema.value}
-        read = [name for name in table_columns(node) if name in held]
+        read = [name for name in base_columns(builder, node) if name in held]
         found[table.store] = (table.name, tuple(dict.fromkeys([*names, *read])))
     return found if plans else {}

@@ -8,7 +8,7 @@ Shapes: C slots of room, A state columns, J aggregations, N rows, G arguments.
 """
 
 # numba gives its functions no types that mypy could follow.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,return-value,var-annotated"
+# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,assignment,return-value"
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def update(
                     elif was_null or (number < old if kind == MIN else number > old):
                         reals[slot, c] = number
                 else:
-                    whole = load_word(arguments[arg, 1], row << 3)
+                    whole: Any = load_word(arguments[arg, 1], row << 3)
                     before = states[slot, c]
                     if kind in (SUM, MEAN):
                         states[slot, c] = whole if was_null else before + whole
@@ -427,7 +427,9 @@ def _put_int(out: Any, at: int, value: int) -> int:
 
 
 @njit(
-    types.int64(_SLOTS, _I2, _IN_I64, _I64, _IN_U8, types.int64, types.int64, _U8, _I64, _I32, _I64, _I32), cache=True, nogil=True
+    types.int64(_SLOTS, _I2, _IN_I64, _I64, _IN_U8, types.int64, types.int64, _U8, _I64, _I32, _I64, _I32, _I64),
+    cache=True,
+    nogil=True,
 )
 def encode(
     slots: Any,
@@ -442,14 +444,29 @@ def encode(
     key_sizes: Any,
     value_starts: Any,
     value_sizes: Any,
+    ranks: Any,
 ) -> int:
     """Encode entries as `codec.EntryCodec` and `Store.disk_key` do; return the bytes written.
 
     segment: length of a segment in ms, 0 for a store without windows. Before each key stand prefix and, with windows, the
-    segment's start; key_starts points behind them. float_bits: slots.floats as int64.
+    segment's start; key_starts points behind them. float_bits: slots.floats as int64. ranks: numbers that sort about as the
+    keys on disk do, of the segment, five bytes behind what all record keys begin with, and the start.
     """
     _, _, slot_starts, slot_sizes, arena, starts, times, ints, _, nulls, _, _, _, _ = slots
-    at, columns = 0, ints.shape[1]
+    at, columns, common, oldest = 0, ints.shape[1], np.int64(0), np.int64(0)
+    if len(which) > 0:
+        model = slot_starts[which[0]]
+        common = np.int64(slot_sizes[which[0]])
+        if segment > 0:
+            oldest = starts[which[0]] // segment
+        for slot in which:
+            begin, k = slot_starts[slot], np.int64(0)
+            common = min(common, np.int64(slot_sizes[slot]))
+            while k < common and arena[begin + k] == arena[model + k]:
+                k += 1
+            common = k
+            if segment > 0:
+                oldest = min(oldest, starts[slot] // segment)
     for i in range(len(which)):
         slot = which[i]
         for k in range(len(prefix)):
@@ -460,8 +477,15 @@ def encode(
             at = _put_big_endian(out, at, start - start % segment, 8)
         key_starts[i] = at
         begin = slot_starts[slot]
+        rank = np.int64(0)
+        if segment > 0:
+            rank = min(np.int64(127), start // segment - oldest) << 56 | start % segment * 65535 // segment
         for k in range(slot_sizes[slot]):
-            out[at + k] = arena[begin + k]
+            byte = arena[begin + k]
+            out[at + k] = byte
+            if common <= k < common + 5:
+                rank |= np.int64(byte) << (48 - 8 * (k - common))
+        ranks[i] = rank
         at += slot_sizes[slot]
         if segment > 0:
             at = _put_big_endian(out, at, start, 8)

@@ -13,6 +13,7 @@ from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column, FormatSpec, Kind
 
 from .. import graph as g
+from ..compiler.codecs import other_spellings
 from ..compiler.usage import Wiring
 from ..expr import WHOLE, Meta, Side, columns_used
 from .flow import Batch, Builder, Flow, Keys, Step, plain_name, prepare_all
@@ -25,29 +26,43 @@ _KEY_WIDTHS = {Kind.INTEGER: 4, Kind.BIGINT: 8}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fields:
-    """The fields of JSON values that are decoded: F names joined, with where each ends, and which ones a row must have."""
+    """The fields of JSON values that are decoded, F.
+
+    Attributes:
+        text, ends, fields: their spellings joined, where each ends, and whose it is: an upper-case name may be in lower case.
+        numbers: of their kinds.
+        required: 1 for those that a row must have, because of how the reference tier looks for other spellings.
+    """
 
     names: tuple[str, ...]
     kinds: tuple[Kind, ...]
     text: npt.NDArray[np.uint8]
     ends: I64
+    fields: I64
     numbers: I64
     required: I64
 
     @classmethod
-    def of(cls, columns: tuple[Column, ...]) -> Fields:
-        """Make it of the columns. Raises Unsupported: too many, or one of a type that is not held."""
+    def of(cls, columns: tuple[Column, ...], declared: tuple[Column, ...]) -> Fields:
+        """Make it of those of the declared columns that are decoded.
+
+        Raises Unsupported: too many, or one of a type that is not held.
+        """
         if len(columns) > _MAX_FIELDS:
             raise Unsupported(f"{len(columns)} fields")
         for column in columns:
             if column.type.kind not in KINDS:
                 raise Unsupported(f"a field of type {column.type}")
-        names = [plain_name(column.name).encode() for column in columns]
+        spellings = [(plain_name(column.name).encode(), f) for f, column in enumerate(columns)]
+        other = other_spellings(declared, columns)
+        spellings += [(other[column.name].encode(), f) for f, column in enumerate(columns) if column.name in other]
+        names = [name for name, _ in spellings]
         return cls(
             tuple(column.name for column in columns),
             tuple(column.type.kind for column in columns),
             np.frombuffer(b"".join(names) or b" ", np.uint8),
             np.cumsum([len(name) for name in names], dtype=np.int64),
+            np.array([field for _, field in spellings], np.int64),
             np.array([KINDS[column.type.kind] for column in columns], np.int64),
             np.array([column.name == column.name.upper() for column in columns], np.int64),
         )
@@ -66,7 +81,8 @@ class Fields:
             np.ascontiguousarray(chunk.value_starts[start:stop]),
             np.ascontiguousarray(chunk.value_sizes[start:stop]),
             np.ascontiguousarray(chunk.timestamps_ms[start:stop]),
-            self.text, self.ends, self.numbers, self.required, certain, nulls, values, values.view(np.float64), sizes,
+            self.text, self.ends, self.fields, self.numbers, self.required,
+            certain, nulls, values, values.view(np.float64), sizes,
         )  # fmt: skip
         return certain, nulls, values, sizes
 
@@ -165,7 +181,7 @@ def plan_source(builder: Builder, name: str) -> SourcePlan:
     reads = set(builder.wiring.needs[name]) | (set() if timestamp is None else columns_used(timestamp))
     if any(column == WHOLE for _, column in reads):
         raise Unsupported("a whole row")
-    fields = Fields.of(tuple(c for c in node.schema.value if (Side.VALUE, c.name) in reads))
+    fields = Fields.of(tuple(c for c in node.schema.value if (Side.VALUE, c.name) in reads), node.schema.value)
     kinds: dict[ColumnId, Kind] = {(Side.VALUE, column): kind for column, kind in zip(fields.names, fields.kinds, strict=True)}
     key = _key_of(node, {column for side, column in reads if side is Side.KEY})
     if key is not None:
@@ -202,6 +218,6 @@ def table_fields(wiring: Wiring, node: g.Source) -> Fields | None:
     if format.name != "JSON" or (not format.is_wrapped and len(node.schema.value) == 1) or node.timestamp is not None:
         return None
     try:
-        return Fields.of(node.schema.value)
+        return Fields.of(node.schema.value, node.schema.value)
     except Unsupported:
         return None

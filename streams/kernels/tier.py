@@ -33,6 +33,10 @@ class CompiledTier:
                 threading.Thread(target=self.load, name="logflume-streams-kernels", daemon=True).start()
         return self._module
 
+    def stay_out(self) -> None:
+        """Leave everything to the reference tier, unless the kernels are loaded already: to compare, or to save memory."""
+        self._is_started = True
+
     def load(self) -> bool:
         """Load the kernels now, blocking; False without numba."""
         with self._lock:

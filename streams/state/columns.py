@@ -27,6 +27,9 @@ from .windows import WINDOW_START_BYTES
 I64 = npt.NDArray[np.int64]
 _FIRST_SLOTS = 1024
 _FIRST_ARENA_BYTES = 16 * _FIRST_SLOTS
+_SPARE_SHARE = 8
+"""After entries have gone, arrays keep room for up to so many times what remains: it soon fills again."""
+_PER_SLOT = ("hashes", "key_sizes", "starts", "times", "ints", "floats", "nulls", "dirty", "used")
 _KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.TIMESTAMP, Kind.DOUBLE)
 _MAX_STATES = 13
 """With version and time, what one byte of MessagePack can say the length of."""
@@ -143,16 +146,18 @@ class EntryColumns:
         out = np.empty(room + 1, np.uint8)
         key_starts, value_starts = np.empty(count, np.int64), np.empty(count, np.int64)
         key_sizes, value_sizes = np.empty(count, np.int32), np.empty(count, np.int32)
+        ranks = np.empty(count, np.int64)
         self.kernels.encode(
             slots, slots.floats.view(np.int64), which, self.is_float, np.frombuffer(prefix or b"\0", np.uint8)[: len(prefix)],
             segment_ms, ENTRY_VERSION, out, key_starts, key_sizes, value_starts, value_sizes,
+            ranks,
         )  # fmt: skip
         none = np.zeros(count, np.int32)
         chunk = Chunk(
             "", -1, out, np.arange(count), slots.times[which], key_starts, key_sizes, value_starts, value_sizes,
             none.astype(np.int64), none, count,
         )  # fmt: skip
-        return DirtyColumns(chunk, head)
+        return DirtyColumns(chunk, head, ranks)
 
     def committed(self) -> None:
         """Nothing differs from the disk any more."""
@@ -170,7 +175,7 @@ class EntryColumns:
             room *= 2
         while arena < counters[self.kernels.ARENA] + key_bytes:
             arena *= 2
-        self._rebuild(np.arange(len(self)), room, arena)
+        self._rebuild(None, room, arena)
 
     def make_room(self, slots: int, key_bytes: int) -> None:
         """Grow unless there is room for so many more slots, with so many bytes of keys."""
@@ -200,22 +205,38 @@ class EntryColumns:
         """Drop the slots whose place in bool[S] is False; return how many."""
         gone = len(self) - int(mask.sum())
         which = np.flatnonzero(mask)
-        room, arena = _FIRST_SLOTS, _FIRST_ARENA_BYTES
-        while room < 2 * len(which):
-            room *= 2
-        while arena < 2 * int(self.slots.key_sizes[which].sum(dtype=np.int64)):
-            arena *= 2
+        room, arena = len(self.slots.hashes), len(self.slots.arena)
+        while room > max(_SPARE_SHARE * len(which), _FIRST_SLOTS):
+            room //= 2
+        while arena > max(_SPARE_SHARE * int(self.slots.key_sizes[which].sum(dtype=np.int64)), _FIRST_ARENA_BYTES):
+            arena //= 2
         self._rebuild(which, room, arena)
         return gone
 
-    def _rebuild(self, which: I64, room: int, arena: int) -> None:
-        """Copy the slots `which` into new arrays, in that order."""
-        old, kernels, count = self.slots, self.kernels, len(which)
+    def _rebuild(self, which: I64 | None, room: int, arena: int) -> None:
+        """Copy the slots `which` (None: all, keeping their numbers) into new arrays, in that order."""
+        old, kernels = self.slots, self.kernels
+        count = len(self) if which is None else len(which)
         new = self._empty(room, arena)
         new.counters[:] = old.counters
+        if which is None:
+            for name in _PER_SLOT:
+                getattr(new, name)[:count] = getattr(old, name)[:count]
+            used = int(old.counters[kernels.ARENA])
+            new.arena[:used] = old.arena[:used]
+            new.key_starts[:count] = old.key_starts[:count]
+            new.changed[: len(self.changed)] = self.changed
+        else:
+            self._copy(new, which)
+        kernels.rebuild(new)
+        self.slots = new
+
+    def _copy(self, new: Any, which: I64) -> None:
+        """Copy some slots, which get new numbers."""
+        old, kernels, count = self.slots, self.kernels, len(which)
         new.counters[kernels.SLOTS] = count
         new.counters[kernels.ARENA] = kernels.gather(old.arena, old.key_starts, old.key_sizes, which, new.arena, new.key_starts)
-        for name in ("hashes", "key_sizes", "starts", "times", "ints", "floats", "nulls", "dirty", "used"):
+        for name in _PER_SLOT:
             getattr(new, name)[:count] = getattr(old, name)[which]
         place = np.full(len(self), -1, np.int64)
         place[which] = np.arange(count)
@@ -223,8 +244,6 @@ class EntryColumns:
         changed = changed[changed >= 0]
         new.changed[: len(changed)] = changed
         new.counters[kernels.CHANGED] = len(changed)
-        kernels.rebuild(new)
-        self.slots = new
 
     def _empty(self, room: int, arena: int) -> Any:
         states = len(self.is_float)
@@ -237,11 +256,11 @@ class EntryColumns:
             arena=np.empty(arena, np.uint8),
             starts=np.empty(room, np.int64),
             times=np.empty(room, np.int64),
-            ints=np.zeros((room, states), np.int64),
-            floats=np.zeros((room, states), np.float64),
-            nulls=np.zeros((room, states), np.bool_),
-            dirty=np.zeros(room, np.bool_),
-            used=np.zeros(room, np.bool_),
+            ints=np.empty((room, states), np.int64),
+            floats=np.empty((room, states), np.float64),
+            nulls=np.empty((room, states), np.bool_),
+            dirty=np.empty(room, np.bool_),
+            used=np.empty(room, np.bool_),
             changed=np.empty(room, np.int64),
             counters=counters,
         )

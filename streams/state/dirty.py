@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from logflume.log.records import Chunk
+import numpy as np
+
+from logflume.log.records import I64, Chunk
 
 
 class Dirty(Protocol):
@@ -54,12 +56,13 @@ class DirtyEntries:
 class DirtyColumns:
     """Implements `Dirty` with spans of one buffer; none of them is deleted."""
 
-    __slots__ = ("_chunk", "_head")
+    __slots__ = ("_chunk", "_head", "_ranks")
 
-    def __init__(self, chunk: Chunk, head: int) -> None:
-        """`head`: bytes in front of each key that make it the key on disk."""
+    def __init__(self, chunk: Chunk, head: int, ranks: I64) -> None:
+        """`head`: bytes in front of each key that make it the key on disk. `ranks`: first bytes of the keys as numbers."""
         self._chunk = chunk
         self._head = head
+        self._ranks = ranks
 
     def __len__(self) -> int:
         return len(self._chunk)
@@ -86,8 +89,8 @@ class DirtyColumns:
         chunk.topic = topic
         return chunk
 
-    def disk_keys(self) -> list[bytes]:
-        """Return the keys as they are on disk, aligned with `values`."""
-        chunk = self._chunk.slice(0, len(self._chunk))
+    def on_disk(self) -> tuple[list[bytes], list[bytes]]:
+        """Return aligned keys as they are on disk and values, about in order of keys: RocksDB takes those in half the time."""
+        chunk = self._chunk.take(np.argsort(self._ranks))
         chunk.key_starts, chunk.key_sizes = chunk.key_starts - self._head, chunk.key_sizes + self._head
-        return cast(list[bytes], chunk.keys())
+        return cast(list[bytes], chunk.keys()), cast(list[bytes], chunk.values())

@@ -205,7 +205,7 @@ class Store:
     def put_into(self, batch: Any, entries: Dirty) -> None:
         """Add changed entries to a write batch, and the range delete of segments that have expired."""
         if isinstance(entries, DirtyColumns):
-            deque(map(batch.put, entries.disk_keys(), entries.values), maxlen=0)
+            deque(map(batch.put, *entries.on_disk()), maxlen=0)
         else:
             self._put_objects(batch, entries)
         if self.layout is not None:
@@ -297,8 +297,8 @@ class Store:
         """Drop window entries of expired segments from memory (the disk follows with the next commit); return how many.
 
         It looks at entries only when stream time has entered a new segment, and then, because a dict keeps the order
-        of insertion, only at the oldest; at all of them when many have gathered behind one that lives long. What has
-        expired and is still there is left out by every read.
+        of insertion, only at the oldest; at all of them when many have gathered behind one that lives long. From columns
+        they go once they are half of all. What has expired and is still there is left out by every read.
         """
         if self.layout is None or self.stream_time_ms < 0:
             return 0
@@ -308,7 +308,8 @@ class Store:
         self._expired_in_memory = oldest
         if self.columns is not None:
             self.settle()
-            return self.columns.keep(self.columns.window_starts() >= oldest)
+            is_alive = self.columns.window_starts() >= oldest
+            return self.columns.keep(is_alive) if 2 * int(is_alive.sum()) <= len(is_alive) else 0
         first = oldest.to_bytes(WINDOW_START_BYTES, "big")
         resident = self.resident
         gone = list(takewhile(lambda key: key[-WINDOW_START_BYTES:] < first, resident))

@@ -87,7 +87,7 @@ def test_settings_are_shown_with_their_source_set_and_unset(server: str) -> None
         (("config", "set", "retention.ms=1"), "say whose settings"),
         (("config", "set", "retention.ms", "--topic", "tuned"), "expected NAME=VALUE"),
         (("config", "set", "num.partitions=1", "--broker", "1"), "set it at the next start"),
-        (("config", "show", "nothing.like.it"), "no such setting"),
+        (("config", "show", "nothing.like.it"), "broker has no setting"),
         (("config", "show", "--topic", "a", "--group", "b"), "give one of"),
         (("txn", "describe", "nobody"), "nobody"),
         (("txn", "abort"), "give either"),

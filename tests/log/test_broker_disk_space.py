@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def test_a_full_disk_refuses_records_before_it_is_full_and_recovers(small_disk: 
         call(delete(topics=[delete.DeleteRecordsTopic(name="t", partitions=[cut])], timeout_ms=1000), 2)
         (again,) = call.produce("t", batch(bytes(500_000)))
         assert again.error_code == 0
+
+
+def test_a_low_disk_runs_retention_at_once(small_disk: Path) -> None:
+    configs = {"logflume.disk.min.free.bytes": str(8 * MEGABYTE), "log.segment.bytes": str(MEGABYTE)}
+    with start_embedded(str(small_disk / "data"), configs=configs) as broker:
+        call = Calls(broker)
+        call.create("old", retention_ms="1000")
+        while call.produce("old", batch(bytes(500_000)))[0].error_code == 0:
+            assert shutil.disk_usage(small_disk).free > 3 * MEGABYTE
+        end_s = time.monotonic() + 60
+        while call.produce("old", batch(bytes(500_000)))[0].error_code != 0:
+            assert time.monotonic() < end_s, "retention made no room"
+            time.sleep(0.05)
 
 
 def test_free_space_is_asked_for_often_enough() -> None:

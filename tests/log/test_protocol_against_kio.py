@@ -29,6 +29,9 @@ def plain(value: Any) -> Any:
     return value.bytes if isinstance(value, uuid.UUID) else value
 
 
+SHARE_FETCH = 78
+
+
 def same(ours: Any, theirs: Any) -> bool:
     """Whether two decoded values say the same; structures field by field in order of the declaration."""
     if isinstance(ours, list):
@@ -39,6 +42,13 @@ def same(ours: Any, theirs: Any) -> bool:
     return bool(ours == plain(theirs)) or (ours == bytes(16) and theirs is None) or (ours == -1 and theirs is None)
 
 
+def fill_records(response: Any) -> None:
+    """Put empty records in place of null: kio takes those of a share fetch for never null, which Kafka does not."""
+    for topic in response.responses:
+        for partition in topic.partitions:
+            partition.records = partition.records or b""
+
+
 @pytest.mark.parametrize(("key", "kind"), CASES)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
@@ -46,6 +56,8 @@ def test_bytes_are_read_and_written_the_same_by_kio(key: int, kind: str, data: s
     table = getattr(tables.api(key), kind)
     version = data.draw(st.integers(table.versions.first, table.versions.last), label="version")
     ours = data.draw(message(table, version, is_modest=True), label="message")
+    if key == SHARE_FETCH and kind == "response":
+        fill_records(ours)
     encoded = b"".join(codec.encode(ours, version, bytearray()))
     schema = (load_request_schema if kind == "request" else load_response_schema)(key, version)
 

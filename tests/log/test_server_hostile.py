@@ -4,6 +4,8 @@ import contextlib
 import resource
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from logflume.log.broker.configs import BrokerConfig
-from logflume.log.errors import InvalidInput
-from logflume.log.protocol import ErrorCode, frames, messages
+from logflume.log.protocol import ErrorCode, KafkaError, frames, messages
 from logflume.log.server import start_embedded
 from logflume.log.server.admission import Admission, parse_overrides
 from logflume.log.server.budget import MemoryBudget
@@ -34,7 +35,7 @@ def serving(path: Path, *configs: str) -> Iterator[ServerProcess]:
     try:
         yield server
         with Wire(server.port) as wire:
-            assert wire.call(messages.ApiVersionsRequest(), 3).error_code == 0
+            assert wire.call(messages.ApiVersionsRequest(), 2).error_code == 0
     finally:
         code = server.stop()
     assert code == 0
@@ -58,7 +59,7 @@ def wait_until(condition: Callable[[], bool], *, timeout_s: float = 60) -> None:
 
 def test_who_sends_a_request_too_slowly_is_cut_off_and_who_is_quiet_between_requests_is_not(tmp_path: Path) -> None:
     with serving(tmp_path, "logflume.request.receive.timeout.ms=400") as server, Wire(server.port) as quiet:
-        assert quiet.call(messages.ApiVersionsRequest(), 3).error_code == 0
+        assert quiet.call(messages.ApiVersionsRequest(), 2).error_code == 0
         with Wire(server.port) as slow:
             slow.sock.sendall(struct.pack(">i", 1_000_000))
 
@@ -73,7 +74,7 @@ def test_who_sends_a_request_too_slowly_is_cut_off_and_who_is_quiet_between_requ
                     return True
 
             wait_until(trickle)
-        assert quiet.call(messages.ApiVersionsRequest(), 3).error_code == 0
+        assert quiet.call(messages.ApiVersionsRequest(), 2).error_code == 0
 
 
 def test_who_never_reads_is_cut_off_although_it_goes_on_sending(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_a_thousand_connections_that_announce_two_gigabytes_cost_little(tmp_path
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
             sock.sendall(struct.pack(">i", 2**31 - 1) + bytes(1000))
         with Wire(server.port) as wire:
-            assert wire.call(messages.ApiVersionsRequest(), 3).error_code == 0
+            assert wire.call(messages.ApiVersionsRequest(), 2).error_code == 0
         assert rss_of(server) - before < 60 * MEGABYTE
 
 
@@ -179,7 +180,7 @@ def test_connections_of_one_address_are_bounded(tmp_path: Path) -> None:
 
         def is_served(sock: socket.socket) -> bool:
             try:
-                sock.sendall(frame_of(messages.ApiVersionsRequest(), 3))
+                sock.sendall(frame_of(messages.ApiVersionsRequest(), 2))
                 return sock.recv(1) != b""
             except OSError:
                 return False
@@ -208,7 +209,7 @@ def test_topics_and_partitions_are_bounded(tmp_path: Path) -> None:
 
 
 def test_new_connections_wait_for_the_next_second() -> None:
-    admission = Admission(BrokerConfig({"max.connection.creation.rate": "2"}))
+    admission = Admission(BrokerConfig({"max.connection.creation.rate": "2"}), most_connections=lambda: 10)
     assert admission.pause_s(10.25) == 0
     assert admission.admit("a")
     assert admission.admit("a")
@@ -218,10 +219,30 @@ def test_new_connections_wait_for_the_next_second() -> None:
     assert admission.open_count == 1
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-5", "10.0.0.1:x"])
+@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-5", "10.0.0.1:x", "a:1,b"])
 def test_overrides_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="expects ADDRESS:NUMBER"):
-        parse_overrides(text)
+    with pytest.raises(KafkaError, match="expected ADDRESS:NUMBER"):
+        BrokerConfig({"max.connections.per.ip.overrides": text})
+    assert parse_overrides("10.0.0.1:5,[::1]:7") == {"10.0.0.1": 5, "::1": 7}
+
+
+def test_connections_leave_descriptors_for_files(tmp_path: Path) -> None:
+    command = ["bash", "-c", 'ulimit -n 160; exec "$@"', "bash", sys.executable, "-m", "logflume.log.server"]
+    command += ["--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    port = int(process.stdout.readline().split("127.0.0.1:")[1].split(",")[0])
+    with contextlib.ExitStack() as stack:
+        wire = stack.enter_context(Wire(port))
+        assert wire.call(create_topic_request("t", segment_bytes="2000"), 7).topics[0].error_code == 0
+        for _ in range(300):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        for _ in range(30):
+            response = wire.call(produce_request("t", batch(bytes(900))), 9)
+            assert response.responses[0].partition_responses[0].error_code == 0
+    process.terminate()
+    assert process.wait(30) == 0
+    process.stdout.close()
 
 
 class Client:

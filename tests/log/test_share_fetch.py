@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from logflume.log.broker.seams import Reply
 from logflume.log.broker.share.in_flight import AckType
@@ -190,6 +193,37 @@ def test_requests_without_names_or_for_unknown_partitions(broker: ShareBroker) -
     assert response.responses[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+I64 = st.one_of(st.integers(-2, 30), st.sampled_from([-(2**63), 2**63 - 1, 2**31]))
+I32 = st.one_of(st.integers(-2, 30), st.sampled_from([-(2**31), 2**31 - 1]))
+ANY_ACKS = st.dictionaries(st.tuples(I64, I64), st.lists(st.integers(-128, 127), max_size=8), max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_numbers_in_a_session_are_answered(data: st.DataObject) -> None:
+    """Nothing that a member of a group may say closes its connection, and it can go on with what it holds."""
+    with tempfile.TemporaryDirectory() as path:
+        broker = ShareBroker(Path(path))
+        broker.inner.create("t", 2)
+        broker.set_group("g", share_auto_offset_reset="earliest")
+        produce(broker, 5, batches=4)
+        member = Member(broker, "m", "t")
+        assert member.take(T0, max_records=10) == [(0, 9, 1)]
+        for _ in range(data.draw(st.integers(1, 5))):
+            acks = {("t", data.draw(st.integers(0, 1))): data.draw(ANY_ACKS)}
+            if data.draw(st.booleans()):
+                answer = member.acknowledge(acks, is_renew_ack=data.draw(st.booleans()))
+            else:
+                names = ("max_records", "max_bytes", "min_bytes", "batch_size", "max_wait_ms")
+                fields = {name: data.draw(I32, label=name) for name in names}
+                answer = member.fetch(acks=acks, share_acquire_mode=data.draw(st.integers(-128, 127)), **fields)
+            assert isinstance(answer, Reply) or answer.error_code == 0
+        broker.heartbeat("m", topics=["t"])
+        broker.time.advance(40_000)
+        assert member.fetch(epoch=-1).error_code == 0
+        broker.close()
+
+
 def test_limits_of_records_bytes_and_locks(broker: ShareBroker) -> None:
     broker.set_group("g", share_auto_offset_reset="earliest", share_partition_max_record_locks="100")
     produce(broker, 10, batches=12)
@@ -312,6 +346,19 @@ def test_a_deleted_topic_is_forgotten_and_one_of_its_name_begins_anew(broker: Sh
     again = Member(broker, "m2", "t", connection=2)
     assert again.take(T0) == [(0, 1, 1)]
     assert set(broker.share.groups.get("g").initialized) == {broker.topic_id("t")}  # type: ignore[union-attr]
+
+
+def test_there_is_an_end_to_the_partitions_of_a_session(broker: ShareBroker) -> None:
+    produce(broker, 1)
+    member = Member(broker, "m", "t")
+    assert member.take(T0) == [(0, 0, 1)]
+    request = messages.ShareFetchRequest
+    many = [request.FetchPartition(partition_index=index) for index in range(1, 20_001)]
+    fields = {"group_id": "g", "member_id": "m", "max_records": 1, "max_bytes": 1, "batch_size": 1}
+    topics = [request.FetchTopic(topic_id=broker.topic_id("t"), partitions=many)]
+    refused = broker.send("ShareFetch", share_session_epoch=member.session_epoch, topics=topics, **fields)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert member.take() == []
 
 
 def test_there_is_an_end_to_share_sessions(broker: ShareBroker) -> None:

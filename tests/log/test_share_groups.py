@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -416,6 +417,19 @@ def test_share_groups_are_listed_described_and_deleted_with_their_state(broker: 
     assert broker.share.partitions.of_group("g") == []
 
 
+def test_a_deletion_that_fails_can_be_asked_for_again(broker: ShareBroker) -> None:
+    broker.inner.produce("t", batch(b"v"))
+    Member(broker, "m", "t").take(("t", 0))
+    broker.heartbeat("m", -1)
+    broker.inner.disk.fail("write", errno.ENOSPC)
+    (failed,) = broker.send("DeleteGroups", groups_names=["g"]).results
+    assert failed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (deleted,) = broker.send("DeleteGroups", groups_names=["g"]).results
+    assert deleted.error_code == 0
+    broker.power_cut()
+    assert (broker.send("ListGroups").groups, broker.share.partitions.keys()) == ([], [])
+
+
 def test_a_group_id_belongs_to_one_kind_of_group(broker: ShareBroker) -> None:
     Member(broker, "m", "t")
     assert broker.send("JoinGroup", group_id="g", protocol_type="consumer").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -432,6 +446,11 @@ def test_a_group_id_belongs_to_one_kind_of_group(broker: ShareBroker) -> None:
     partition = request.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     topics = [request.OffsetCommitRequestTopic(name="t", topic_id=broker.topic_id("t"), partitions=[partition])]
     commit = broker.send("OffsetCommit", group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+    assert commit.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    request = messages.TxnOffsetCommitRequest
+    partition = request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    in_txn = [request.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])]
+    commit = broker.send("TxnOffsetCommit", group_id="g", transactional_id="x", producer_id=1, topics=in_txn)
     assert commit.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     broker.send("OffsetCommit", group_id="simple", generation_id_or_member_epoch=-1, topics=topics)
     assert broker.heartbeat("m", group="simple", topics=["t"]).error_code == ErrorCode.GROUP_ID_NOT_FOUND

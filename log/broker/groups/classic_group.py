@@ -64,6 +64,7 @@ class ClassicGroup:
     `pending`: member ids that were given out and not yet used (MEMBER_ID_REQUIRED), with their deadlines.
     `initial_delay_left_ms`: while a formerly empty group collects its first members, how much longer it may; else None.
     `awaited_syncs`: members of this generation that have not asked for their assignment yet.
+    `is_stored`: whether it came from the journal.
     `last_write`: the latest journal write of this group, which later ones are ordered after.
     """
 
@@ -82,6 +83,7 @@ class ClassicGroup:
     awaited_syncs: set[str] = field(default_factory=set)
     initial_delay_left_ms: int | None = None
     has_new_members: bool = False
+    is_stored: bool = False
     last_write: Reply | None = None
 
     kind = "Classic"
@@ -184,6 +186,7 @@ class ClassicGroup:
 
     def restore(self, value: GroupValue, give_session: Callable[[Member], None]) -> None:
         """Take over what the journal kept: a group with members is stable, and their sessions begin anew."""
+        self.is_stored = True
         self.state = GroupState.STABLE if value.members else GroupState.EMPTY
         self.state_since_ms = value.state_since_ms
         self.protocol_type = value.protocol_type or None

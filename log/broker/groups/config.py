@@ -16,6 +16,7 @@ class GroupConfig:
             within a few ms of each other) and is not felt by a person.
         min_session_timeout_ms, max_session_timeout_ms: `group.min.session.timeout.ms`, `group.max.session.timeout.ms`.
         max_size: `group.max.size`, members of one group.
+        max_groups: `logflume.max.groups`, groups of all kinds but share groups.
         offset_metadata_max_bytes: `offset.metadata.max.bytes`, UTF-8 bytes of the text beside an offset.
         offsets_retention_ms: `offsets.retention.minutes`, after the group became empty.
         offsets_retention_check_interval_ms: `offsets.retention.check.interval.ms`.
@@ -29,6 +30,7 @@ class GroupConfig:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2_147_483_647
+    max_groups: int = 50_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000

@@ -71,7 +71,7 @@ class GroupCoordinator:
         self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id, self._downgrade)
         self._classic_members = ClassicMembers(config, self._consumers, topics, new_id, self._downgrade_in_place)
         self._streams = StreamsGroups(config, settings, clock, timers, journal, topics, internal)
-        self._membership = Membership(config, clock, timers, new_id, self._store_group)
+        self._membership = Membership(config, clock, timers, new_id, self._store_group, self._forget_if_nothing)
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)
         self._expiry = Deadline(clock, timers, self._on_expiry)
@@ -144,6 +144,7 @@ class GroupCoordinator:
         """
         try:
             check_streams_request(beat)
+            self._check_room(beat.group_id)
         except Refused as refused:
             return _now(StreamsResult(refused.error, str(refused), beat.member_id))
         group = self._groups.get(beat.group_id)
@@ -197,6 +198,7 @@ class GroupCoordinator:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {beat.group_id} is not a consumer group.")
         check_request(beat)
         if group is None or not group.members:
+            self._check_room(beat.group_id)
             return ConsumerGroup(beat.group_id, owed=self._tombstones(group) if group else [])
         if not isinstance(group, ClassicGroup):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {beat.group_id} is not a consumer group.")
@@ -276,6 +278,8 @@ class GroupCoordinator:
         if group is None:
             if request.member_id:
                 return _now(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            if len(self._groups) >= self.config.max_groups:
+                return _now(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             group = self._membership.new_group(group_id)
         reply = self._membership.join(group, request)
         if group.members or group.pending:
@@ -367,6 +371,8 @@ class GroupCoordinator:
         if group is None:
             if committer.generation >= 0:
                 return _now(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
+            if len(self._groups) >= self.config.max_groups:
+                return _now(dict.fromkeys(offsets, ErrorCode.GROUP_MAX_SIZE_REACHED))
             group = self._membership.new_group(group_id)
             group.state_since_ms = self._clock.wall_ms()
             self._groups[group_id] = group
@@ -442,6 +448,25 @@ class GroupCoordinator:
         reply = Reply()
         group.last_write.then(lambda offset: reply.set(ErrorCode.COORDINATOR_NOT_AVAILABLE if offset < 0 else ErrorCode.NONE))
         return reply
+
+    def _forget_if_nothing(self, group: ClassicGroup) -> bool:
+        """Drop a group whose joins were all abandoned: without members, offsets and any record."""
+        group_id = group.group_id
+        has_offsets = self._offsets.committed(group_id) or self._offsets.pending_partitions(group_id)
+        is_in_use = group.members or group.pending or group.last_write is not None or has_offsets
+        if is_in_use or group.state is not GroupState.EMPTY or group.is_stored:
+            return False
+        if self._groups.get(group_id) is group:
+            del self._groups[group_id]
+        return True
+
+    def _check_room(self, group_id: str) -> None:
+        """Raise Refused GROUP_MAX_SIZE_REACHED if there may be no new group."""
+        if group_id not in self._groups and len(self._groups) >= self.config.max_groups:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"There are {self.config.max_groups} groups (logflume.max.groups); delete those that are not used.",
+            )
 
     def _on_expiry(self) -> None:
         """Remove offsets past their retention and groups that nothing is left of."""

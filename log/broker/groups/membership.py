@@ -21,6 +21,9 @@ from .subscription import subscribed_topics
 EMPTY, PREPARING, COMPLETING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
 STABLE, DEAD = GroupState.STABLE, GroupState.DEAD
 
+PENDING_MAX = 10_000
+"""Most member ids of one group that were given out and not yet used."""
+
 StoreGroup = Callable[[ClassicGroup, Mapping[str, bytes]], Reply]
 """Writes the group with these assignments to the journal; the reply is an ErrorCode, NONE once it is on disk."""
 
@@ -87,9 +90,18 @@ class SyncResult:
 class Membership:
     """The rules of joining and leaving, over groups that the coordinator keeps. Holds no state of its own."""
 
-    def __init__(self, config: GroupConfig, clock: Clock, timers: Timers, new_id: Callable[[], str], store: StoreGroup) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        timers: Timers,
+        new_id: Callable[[], str],
+        store: StoreGroup,
+        forget: Callable[[ClassicGroup], bool],
+    ) -> None:
+        """`forget`: drops a group without members of which nothing was ever stored; says whether it did."""
         self._config, self._clock, self._timers = config, clock, timers
-        self._new_id, self._store = new_id, store
+        self._new_id, self._store, self._forget = new_id, store, forget
 
     def new_group(self, group_id: str) -> ClassicGroup:
         """Make an empty group."""
@@ -133,6 +145,8 @@ class Membership:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         is_known = request.member_id in group.members or request.instance_id in group.static
         if not is_known and _taken_places(group, request.member_id) >= self._config.max_size:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not request.member_id and request.instance_id is None and len(group.pending) >= PENDING_MAX:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not group.supports(request.protocol_type, request.protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -295,7 +309,8 @@ class Membership:
     def _become_empty(self, group: ClassicGroup) -> None:
         group.protocol_name = group.leader_id = None
         group.move_to(EMPTY, self._clock.wall_ms())
-        self._store(group, {})
+        if not self._forget(group):
+            self._store(group, {})
 
     # -- sync
 
@@ -388,6 +403,7 @@ class Membership:
         pending = group.pending.pop(member_id, None)
         if pending is not None:
             pending.cancel()
+            self._forget(group)
             return ErrorCode.NONE
         if instance_id is not None and not member_id:
             member_id = group.static.get(instance_id, "")
@@ -412,8 +428,12 @@ class Membership:
             self.rebalance(group)
 
     def _on_pending_end(self, group: ClassicGroup, member_id: str) -> None:
-        if group.pending.pop(member_id, None) is not None and group.state is PREPARING:
+        if group.pending.pop(member_id, None) is None:
+            return
+        if group.state is PREPARING:
             self.rebalance(group)
+        else:
+            self._forget(group)
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:

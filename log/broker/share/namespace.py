@@ -5,7 +5,9 @@ A wrapper around the handlers of the group coordinator: what names a share group
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ...protocol import messages
@@ -16,7 +18,56 @@ from .membership import ShareGroups
 from .partitions import SharePartitions
 
 SHARE_TYPE, SHARE_PROTOCOL = "Share", "share"
-INCONSISTENT, NOT_FOUND = ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def _refuse_join(request: Any) -> Any:
+    return messages.JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id)
+
+
+def _refuse_consumer(request: Any) -> Any:
+    text = f"Group {request.group_id} is not a consumer group."
+    return messages.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=text)
+
+
+def _refuse_streams(request: Any) -> Any:
+    text = f"Group {request.group_id} is not a streams group."
+    return messages.StreamsGroupHeartbeatResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=text)
+
+
+def _refuse_offsets(request: Any) -> Any:
+    response = messages.OffsetCommitResponse
+    topic_class, partition_class = response.OffsetCommitResponseTopic, response.OffsetCommitResponsePartition
+    return response(
+        topics=[
+            topic_class(name=topic.name, topic_id=topic.topic_id, partitions=_not_found(topic, partition_class))
+            for topic in request.topics
+        ]
+    )
+
+
+def _refuse_txn_offsets(request: Any) -> Any:
+    response = messages.TxnOffsetCommitResponse
+    topic_class, partition_class = response.TxnOffsetCommitResponseTopic, response.TxnOffsetCommitResponsePartition
+    return response(
+        topics=[topic_class(name=topic.name, partitions=_not_found(topic, partition_class)) for topic in request.topics]
+    )
+
+
+def _not_found(topic: Any, partition_class: Any) -> list[Any]:
+    error = ErrorCode.GROUP_ID_NOT_FOUND
+    return [partition_class(partition_index=each.partition_index, error_code=error) for each in topic.partitions]
+
+
+REFUSALS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "JoinGroup": _refuse_join,
+        "ConsumerGroupHeartbeat": _refuse_consumer,
+        "StreamsGroupHeartbeat": _refuse_streams,
+        "OffsetCommit": _refuse_offsets,
+        "TxnOffsetCommit": _refuse_txn_offsets,
+    }
+)
+"""What an API answers that is not for share groups."""
 
 
 class GroupNamespace:
@@ -27,43 +78,15 @@ class GroupNamespace:
 
     def handlers(self) -> dict[str, Handler]:
         """Return the inner handlers with those that know of share groups in place of some."""
-        own: dict[str, Handler] = {
-            "JoinGroup": self._join_group,
-            "ConsumerGroupHeartbeat": self._consumer_heartbeat,
-            "OffsetCommit": self._offset_commit,
-            "ListGroups": self._list_groups,
-            "DeleteGroups": self._delete_groups,
-        }
-        return {**self._inner, **own}
+        refusing = {name: partial(self._refuse, name) for name in REFUSALS if name in self._inner}
+        return {**self._inner, **refusing, "ListGroups": self._list_groups, "DeleteGroups": self._delete_groups}
 
-    def _join_group(self, context: RequestContext, request: Any) -> Any:
-        if self._groups.get(request.group_id) is None or not _may_read(context, request.group_id):
-            return self._inner["JoinGroup"](context, request)
-        return messages.JoinGroupResponse(error_code=INCONSISTENT, member_id=request.member_id)
-
-    def _consumer_heartbeat(self, context: RequestContext, request: Any) -> Any:
-        if self._groups.get(request.group_id) is None or not _may_read(context, request.group_id):
-            return self._inner["ConsumerGroupHeartbeat"](context, request)
-        text = f"Group {request.group_id} is not a consumer group."
-        return messages.ConsumerGroupHeartbeatResponse(error_code=NOT_FOUND, error_message=text)
-
-    def _offset_commit(self, context: RequestContext, request: Any) -> Any:
-        if self._groups.get(request.group_id) is None or not _may_read(context, request.group_id):
-            return self._inner["OffsetCommit"](context, request)
-        response = messages.OffsetCommitResponse
-        return response(
-            topics=[
-                response.OffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        response.OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=NOT_FOUND)
-                        for each in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+    def _refuse(self, api: str, context: RequestContext, request: Any) -> Any:
+        """Refuse what names a share group; whoever may not read it learns nothing from that."""
+        is_share = self._groups.get(request.group_id) is not None
+        if is_share and context.may(Operation.READ, Resource.GROUP, request.group_id):
+            return REFUSALS[api](request)
+        return self._inner[api](context, request)
 
     def _list_groups(self, context: RequestContext, request: Any) -> Any:
         response = self._inner["ListGroups"](context, request)
@@ -118,9 +141,9 @@ class GroupNamespace:
         reply = Reply()
         group = self._groups.get(group_id)
         if group is None or group.members:
-            reply.set(ErrorCode.NON_EMPTY_GROUP if group else NOT_FOUND)
+            reply.set(ErrorCode.NON_EMPTY_GROUP if group else ErrorCode.GROUP_ID_NOT_FOUND)
             return reply
-        keys = [partition.key for partition in self._partitions.of_group(group_id)]
+        keys = self._partitions.keys(group_id=group_id)
 
         def on_deleted(error: ErrorCode) -> None:
             if error:
@@ -130,8 +153,3 @@ class GroupNamespace:
 
         self._partitions.delete(keys).then(on_deleted)
         return reply
-
-
-def _may_read(context: RequestContext, group_id: str) -> bool:
-    """Whether who asks may know what kind of group this is; the inner handler refuses whoever may not."""
-    return context.may(Operation.READ, Resource.GROUP, group_id)

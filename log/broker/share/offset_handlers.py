@@ -173,7 +173,7 @@ class ShareOffsetHandlers:
             else:
                 self._groups.forget_topics(group.group_id, wanted).then(finish)
 
-        keys = [share.key for share in self._partitions.of_group(group.group_id) if share.key.topic_id in wanted]
+        keys = self._partitions.keys(group_id=group.group_id, topic_ids=wanted)
         self._partitions.delete(keys).then(on_deleted)
         return reply
 

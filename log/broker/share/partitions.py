@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -96,22 +96,37 @@ class SharePartitions:
         return replies
 
     def delete(self, keys: Iterable[ShareKey]) -> Reply:
-        """Forget share partitions; the reply is an ErrorCode once that is on disk."""
-        now_ms = self._clock.wall_ms()
-        by_partition: dict[int, list[JournalRecord]] = {}
-        for key in list(keys):
+        """Forget share partitions; the reply is an ErrorCode once that is on disk. After a failure it can be asked again."""
+        by_partition: dict[int, list[ShareKey]] = {}
+        for key in keys:
             partition = self._take(key)
             if partition is not None:
                 partition.wake()
-            if self._heads.pop(key, None) is not None:
-                by_partition.setdefault(self._journal_partition(key), []).append(
-                    JournalRecord(encode_state_key(key), None, now_ms)
-                )
-        return _all_of([_as_error(self._journal.append(index, records)) for index, records in by_partition.items()])
+            by_partition.setdefault(self._journal_partition(key), []).append(key)
+        return _all_of([self._write_tombstones(index, gone) for index, gone in by_partition.items()])
 
-    def delete_topics(self, topic_ids: frozenset[bytes]) -> Reply:
-        """Forget the share partitions of topics that are gone; the reply is an ErrorCode."""
-        return self.delete([key for key in self._heads if key.topic_id in topic_ids])
+    def _write_tombstones(self, index: int, keys: list[ShareKey]) -> Reply:
+        now_ms = self._clock.wall_ms()
+        heads = {key: head for key in keys if (head := self._heads.pop(key, None)) is not None}
+        records = [JournalRecord(encode_state_key(key), None, now_ms) for key in heads]
+        if not records:
+            return _all_of([])
+        written = self._journal.append(index, records)
+
+        def on_written(offset: int) -> None:
+            if offset < 0:
+                self._heads = heads | self._heads
+
+        written.then(on_written)
+        return _as_error(written)
+
+    def keys(self, *, group_id: str | None = None, topic_ids: Collection[bytes] | None = None) -> list[ShareKey]:
+        """Return the share partitions that the journal holds, of a group, of topics, or all."""
+        return [
+            key
+            for key in self._heads
+            if (group_id is None or key.group_id == group_id) and (topic_ids is None or key.topic_id in topic_ids)
+        ]
 
     def topic_ids(self) -> set[bytes]:
         """Return the topics that have share partitions."""

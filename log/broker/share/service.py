@@ -79,5 +79,5 @@ class ShareService:
         """Forget what there is of topics that are gone; also those that a crash kept from being forgotten."""
         gone = frozenset(topic_id for topic_id in self.partitions.topic_ids() if self._topics.name_of(topic_id) is None)
         if gone:
-            self.partitions.delete_topics(gone)
+            self.partitions.delete(self.partitions.keys(topic_ids=gone))
         self.groups.on_topics_deleted()

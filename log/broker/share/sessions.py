@@ -6,7 +6,7 @@ on and ends with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 from ...protocol.errors import ErrorCode
 
@@ -56,12 +56,12 @@ class ShareSessions:
 
     def open(self, key: SessionKey, connection_id: int, partitions: list[TopicPartitionId]) -> ShareSession:
         """Open a session in place of one that the member may have. Raises SessionRefused."""
+        session = ShareSession(key, connection_id, partitions)
+        _check_size(session.partitions)
         self.close(key)
         if len(self._sessions) >= self._max_sessions:
             text = f"There are {self._max_sessions} share sessions (group.share.max.share.sessions); try again later."
             raise SessionRefused(ErrorCode.SHARE_SESSION_LIMIT_REACHED, text)
-        session = ShareSession(key, connection_id, partitions)
-        _check_size(session)
         self._sessions[key] = self._by_connection.setdefault(connection_id, {})[key] = session
         return session
 
@@ -73,10 +73,11 @@ class ShareSessions:
         if epoch != session.epoch:
             text = f"Expected epoch {session.epoch} of the share session, found {epoch}."
             raise SessionRefused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, text)
-        session.partitions.update(dict.fromkeys(added))
-        for partition in forgotten:
-            session.partitions.pop(partition, None)
-        _check_size(session)
+        more, less = dict.fromkeys(added), frozenset(forgotten)
+        if more or less:
+            partitions = {each: None for each in session.partitions | more if each not in less}
+            _check_size(partitions)
+            session.partitions = partitions
         session.epoch = INITIAL_EPOCH + 1 if session.epoch == LAST_EPOCH else session.epoch + 1
         return session
 
@@ -96,7 +97,7 @@ class ShareSessions:
         return list(self._by_connection.get(connection_id, ()))
 
 
-def _check_size(session: ShareSession) -> None:
-    if len(session.partitions) > MAX_SESSION_PARTITIONS:
-        text = f"A share session has at most {MAX_SESSION_PARTITIONS} partitions, this would have {len(session.partitions)}."
+def _check_size(partitions: Sized) -> None:
+    if len(partitions) > MAX_SESSION_PARTITIONS:
+        text = f"A share session has at most {MAX_SESSION_PARTITIONS} partitions, this would have {len(partitions)}."
         raise SessionRefused(ErrorCode.INVALID_REQUEST, text)

@@ -17,9 +17,6 @@ from .state_records import ShareKey
 AckResult = tuple[ErrorCode, str | None]
 ACKNOWLEDGED: AckResult = (ErrorCode.NONE, None)
 
-Write = Callable[[], Reply]
-"""Writes the state as it is now; the reply is the offset in the journal, negative for a failure."""
-
 
 class Waiter(Protocol):
     """Someone who waits for records to become available."""
@@ -39,6 +36,7 @@ class SharePartition:
         limits: Callable[[], Limits],
         write: Callable[[SharePartition], Reply],
     ) -> None:
+        """`write` appends the state as it is now; its reply is the offset in the journal, negative for a failure."""
         self.key, self.state, self.is_ready, self.is_gone = key, state, True, False
         self.waiters: dict[Waiter, None] = {}
         self._clock, self._limits, self._write = clock, limits, write

@@ -289,3 +289,6 @@ class SimulatedDisk:
 
     def free_bytes(self, path: str) -> int:
         return self.capacity_bytes - self.used_bytes()
+
+    def total_bytes(self, path: str) -> int:
+        return self.capacity_bytes
