@@ -108,7 +108,7 @@ def _count_rows(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregat
 
 
 def _count(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    return Aggregator("COUNT", BIGINT, (Column("COUNT", BIGINT),), (0,), count_add, first, add_first, count_undo)
+    return Aggregator("COUNT", BIGINT, (Column("COUNT", BIGINT),), (0,), count_add, first, add_first, count_undo, kernel="count")
 
 
 def _sum(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:

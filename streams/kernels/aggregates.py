@@ -17,7 +17,7 @@ from logflume.log.records import I64
 from logflume.log.schemas import Kind
 
 from .. import graph as g
-from ..aggregators import State, first, results_of
+from ..aggregators import State, results_of
 from ..compiler.codecs import encode_fragment
 from ..compiler.expressions import Fragment, Namespace
 from ..expr import Meta, Side
@@ -196,7 +196,8 @@ def _result(aggregation: g.Aggregation, at: int, state: Kind) -> VectorOf:
     """Return the function from the state columns to a result."""
     aggregator = aggregation.aggregator
     if aggregator.kernel != "mean":
-        if aggregator.result is not first:
+        probe = object()
+        if aggregator.result((probe,)) is not probe:
             raise Unsupported("a result of its own")
         return lambda rows: rows.columns[state_column(at)]
     empty = aggregator.result(aggregator.initial)

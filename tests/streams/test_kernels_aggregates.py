@@ -44,7 +44,7 @@ class Recorder:
         headers: Sequence[Any] | None = None, causes: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         each = headers or [()] * len(keys)
-        self.outputs += zip(keys, values, timestamps_ms, causes or [None] * len(keys), each, strict=True)
+        self.outputs += zip([node] * len(keys), keys, values, timestamps_ms, causes or [None] * len(keys), each, strict=True)
 
     def send_columns(self, node: str, records: Chunk, *, causes: Any = None) -> None:
         self.send(
@@ -54,6 +54,14 @@ class Recorder:
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         self.problems.append((reason, node, topic, partition, offset, str(cause)))
+
+
+def _node(output: Any) -> str:
+    return str(output[0])
+
+
+def _offset(problem: Any) -> Any:
+    return problem[1:5]
 
 
 class Task:
@@ -84,9 +92,9 @@ class Task:
         changelog = {name: (each.keys, each.values, each.timestamps_ms, each.deleted()) for name, each in dirty.items()}
         sent = {name: list(each.chunk("changelog").records()) for name, each in dirty.items()}
         self.state.commit(dirty, Checkpoint({TopicPartition("in", 0): self.offset}))
-        (store,) = self.state.stores.values()
-        found = (self.recorder.outputs, self.recorder.problems, changelog, sent, store.stream_time_ms)
-        on_disk = list(self.state.db.scan(b"", b"\xff")), list(map(repr, store.range(b"", None)))
+        found = (sorted(self.recorder.outputs, key=_node), sorted(self.recorder.problems, key=_offset), changelog, sent)
+        stores = {name: (s.stream_time_ms, list(map(repr, s.range(b"", None)))) for name, s in self.state.stores.items()}
+        on_disk = list(self.state.db.scan(b"", b"\xff")), stores
         self.recorder.outputs, self.recorder.problems = [], []
         return (*found, *on_disk)
 
@@ -141,20 +149,41 @@ def programs(draw: st.DrawFn) -> dict[str, g.Node]:
             emit=emit,
         )
     )
+    table = nodes[-1]
+    if draw(st.integers(0, 3)) == 0:
+        nodes += other_branches(nodes[-2], draw(st.booleans()))
     if emit is g.Emit.COMMIT and draw(st.booleans()):
-        nodes += draw(having(nodes[-1]))
+        nodes += draw(having(table))
+        table = nodes[-1]
     nodes.append(
         g.Sink(
             name="out",
-            inputs=(nodes[-1].name,),
-            schema=nodes[-1].schema,
-            kind=nodes[-1].kind,
+            inputs=(table.name,),
+            schema=table.schema,
+            kind=table.kind,
             topic="out",
             key_format=KAFKA,
             value_format=JSON,
         )
     )  # fmt: skip
     return {node.name: node for node in nodes}
+
+
+def other_branches(source: g.Node, is_windowed: bool) -> list[g.Node]:
+    """What else may follow the source: an aggregate of its own, and a stream of its records."""
+    window = g.TimeWindow(7_000, 7_000, 1_000) if is_windowed else None
+    schema = g.Schema(KEY, (Column("n", BIGINT),), window=window)
+    counts = (g.Aggregation("n", a.count()),)
+    table = g.Aggregate(
+        name="more", inputs=(source.name,), schema=schema, kind=TABLE, store="more", aggregations=counts, window=window
+    )
+    sink = g.Sink(name="more-out", inputs=("more",), schema=schema, kind=TABLE, topic="more", key_format=KAFKA, value_format=JSON)
+    columns = tuple((c.name, e.ColumnRef(e.Side.VALUE, c.name, c.type)) for c in FIELDS[:2])
+    kept = g.Project(name="kept", inputs=(source.name,), schema=g.Schema(KEY, FIELDS[:2]), kind=STREAM, columns=columns)
+    every = g.Sink(
+        name="all", inputs=("kept",), schema=kept.schema, kind=STREAM, topic="all", key_format=KAFKA, value_format=JSON
+    )
+    return [table, sink, kept, every]
 
 
 @st.composite
@@ -168,10 +197,11 @@ def having(draw: st.DrawFn, table: g.Node) -> list[g.Node]:
     stream = g.ToStream(name="changes", inputs=(table.name,), schema=table.schema, kind=STREAM)
     some = g.Filter(name="some", inputs=("changes",), schema=table.schema, kind=STREAM, predicate=above)
     share = e.Binary(e.BinaryOp.DIV, e.Literal(1.0, DOUBLE), result, DOUBLE)
-    schema = g.Schema(KEY, (Column("share", DOUBLE), first), window=table.schema.window)
-    select = g.Project(
-        name="select", inputs=("some",), schema=schema, kind=STREAM, columns=(("share", share), (first.name, result))
-    )
+    beside = ["ROWTIME", *(["WINDOWSTART", "WINDOWEND"] if table.schema.window else [])]
+    outer = (Column("share", DOUBLE), first, *(Column(name, BIGINT) for name in beside))
+    times = ((name, e.ColumnRef(e.Side.META, name, BIGINT)) for name in beside)
+    schema, columns = g.Schema(KEY, outer, window=table.schema.window), (("share", share), (first.name, result), *times)
+    select = g.Project(name="select", inputs=("some",), schema=schema, kind=STREAM, columns=columns)
     return [stream, some, select]
 
 
@@ -219,7 +249,7 @@ def test_both_tiers_keep_and_put_out_the_same(
     nodes: dict[str, g.Node], found: list[bytes | None], seed: int, first_ms: int, memory_bytes: int, keys: int
 ) -> None:
     assert compiled_tier().load()
-    program = compile_program(nodes, ["in"], ["out"])
+    program = compile_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])
     with tempfile.TemporaryDirectory() as directory:
         expected, got = (
             Task(each, Path(directory) / name, memory_bytes=memory_bytes)
@@ -293,10 +323,10 @@ def test_an_application_of_the_dsl_is_held_and_only_rows_in_doubt_go_to_the_refe
     assert [(reason, offset, cause) for reason, _, _, _, offset, cause in recorder.problems] == [("late", 300, "(0, 15950)")]
     function.flush()
     assert counting.flushes == 0
-    assert [key for key, *_ in recorder.outputs] == [
+    assert [key for _, key, *_ in recorder.outputs] == [
         b"k%d" % i + (10_000 * window).to_bytes(8, "big") for window in (0, 1, 2) for i in range(5)
     ]
-    assert recorder.outputs[0][1:3] == (b'{"n":36,"total":315.0}', 9_750)
+    assert recorder.outputs[0][2:4] == (b'{"n":36,"total":315.0}', 9_750)
     state.close()
 
 
@@ -325,7 +355,7 @@ def test_a_store_is_taken_over_with_its_changes(tmp_path: Path) -> None:
     assert store.resident_count == 3
     recorder.outputs.clear()
     function.flush()
-    assert [value for _, value, *_ in recorder.outputs] == [b'{"count":68}', b'{"count":66}', b'{"count":66}']
+    assert [value for _, _, value, *_ in recorder.outputs] == [b'{"count":68}', b'{"count":66}', b'{"count":66}']
     state.close()
 
 
