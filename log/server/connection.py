@@ -20,6 +20,7 @@ from logflume.log.broker.handlers import API_VERSIONS, Handlers
 from logflume.log.broker.seams import ANONYMOUS, CLOSE_CONNECTION, Reply, RequestContext
 from logflume.log.errors import DecodeError, LogflumeError
 from logflume.log.protocol import codec, frames, messages
+from logflume.log.storage import LogSlice
 
 from .budget import MemoryBudget
 from .outbox import Outbox
@@ -44,10 +45,17 @@ _log = logging.getLogger("logflume.server")
 class _Slot:
     """The place of a response in the queue; `parts` is None until it is there, [] for no response."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("parts", "size_bytes")
 
     def __init__(self) -> None:
         self.parts: list[Any] | None = None
+        self.size_bytes = 0
+
+    def fill(self, parts: list[Any]) -> int:
+        """Take the response; return the bytes of memory that it holds (file ranges hold none)."""
+        self.parts = parts
+        self.size_bytes = sum(len(part) for part in parts if not isinstance(part, LogSlice))
+        return self.size_bytes
 
 
 class Connection:
@@ -86,6 +94,7 @@ class Connection:
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
         self._queue: deque[_Slot] = deque()
+        self._queued_bytes = 0
         self._outbox = Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
         self._is_starved = False
@@ -220,7 +229,12 @@ class Connection:
             self._count_held()
 
     def _count_held(self) -> None:
-        self._budget.set_held(self, len(self._buffer) - INITIAL_BUFFER_BYTES + self._outbox.pending_bytes)
+        self._budget.set_held(self, len(self._buffer) - INITIAL_BUFFER_BYTES + self._unsent_bytes)
+
+    @property
+    def _unsent_bytes(self) -> int:
+        """Bytes in memory of responses, those that wait for earlier ones too."""
+        return self._outbox.pending_bytes + self._queued_bytes
 
     def _replace_buffer(self, size_bytes: int) -> None:
         unhandled = self._view[self._start : self._end]
@@ -257,8 +271,8 @@ class Connection:
         else:
             outcome = self._handlers.handle(context, request)
         if outcome is None:
-            return
-        if outcome is CLOSE_CONNECTION:
+            self._traffic.observe(key, perf_counter() - began_s)
+        elif outcome is CLOSE_CONNECTION:
             self._traffic.failed += 1
             self._close_after_queue(f"API key {key} failed")
         elif isinstance(outcome, Reply):
@@ -314,7 +328,7 @@ class Connection:
     def _answer(self, parts: list[Any]) -> None:
         if self._queue:
             slot = _Slot()
-            slot.parts = parts
+            self._queued_bytes += slot.fill(parts)
             self._queue.append(slot)
         else:
             self._outbox.add(parts)
@@ -332,12 +346,14 @@ class Connection:
             return
         else:
             try:
-                slot.parts = frames.response_frame(response, header.api_version, header.correlation_id)
+                self._queued_bytes += slot.fill(frames.response_frame(response, header.api_version, header.correlation_id))
             except LogflumeError as error:
                 self.close(str(error), level=logging.ERROR)
                 return
         if self._queue and self._queue[0] is slot:
             self._flush_soon()
+        else:
+            self._count_held()
 
     def _close_after_queue(self, reason: str) -> None:
         self._flush()
@@ -357,7 +373,9 @@ class Connection:
         queue = self._queue
         try:
             while queue and queue[0].parts is not None:
-                self._outbox.add(queue.popleft().parts or [])
+                slot = queue.popleft()
+                self._queued_bytes -= slot.size_bytes
+                self._outbox.add(slot.parts or [])
         except LogflumeError as error:
             self.close(str(error), level=logging.ERROR)
             return
@@ -417,10 +435,10 @@ class Connection:
 
     def _is_full(self) -> bool:
         """Whether too many requests wait for their answers, or too many bytes to be sent, or the client must be quiet."""
-        pending_bytes = self._outbox.pending_bytes
+        unsent_bytes = self._unsent_bytes
         return (
             self._unmute_handle is not None
             or len(self._queue) >= MAX_IN_FLIGHT
-            or pending_bytes >= MAX_PENDING_BYTES
-            or (pending_bytes > 0 and self._budget.is_used_up)
+            or unsent_bytes >= MAX_PENDING_BYTES
+            or (unsent_bytes > 0 and self._budget.is_used_up)
         )

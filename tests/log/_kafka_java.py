@@ -14,13 +14,17 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
 TOOLS = "org.apache.kafka.tools"
 _NEEDED = (f"kafka-tools-{KAFKA_VERSION}.jar", f"kafka_2.13-{KAFKA_VERSION}.jar", f"kafka-clients-{KAFKA_VERSION}.jar")
 _LEFT_OUT = re.compile(r"(-sources|-javadoc|-tests?)\.jar$")
-_JAVA_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", QUIET)
+"""Java options for something short: quick to start, and slower than Java can be."""
+
 _VERSION = re.compile(r"-(\d[\w.]*)\.jar$")
 
 
@@ -61,15 +65,14 @@ def missing() -> str:
     return ""
 
 
-def command(main: str, *args: str, heap: str = "384m") -> list[str]:
+def command(main: str, *args: str, options: Sequence[str] = QUICK) -> list[str]:
     """Return the command that runs a main class."""
-    options = [f"-Xmx{heap}", *_JAVA_OPTIONS[1:]]
     return ["java", *options, "-cp", class_path(), main, *args]
 
 
-def run(main: str, *args: str) -> str:
+def run(main: str, *args: str, options: Sequence[str] = QUICK, timeout_s: float = 100) -> str:
     """Run a main class to its end; return what it printed. It must succeed."""
-    done = subprocess.run(command(main, *args), capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command(main, *args, options=options), capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
 
@@ -77,7 +80,7 @@ def run(main: str, *args: str) -> str:
 class KafkaBroker:
     """Apache Kafka on this machine: one node, broker and controller, on loopback. Stop it when done."""
 
-    def __init__(self, folder: Path, *configs: str, heap: str = "512m") -> None:
+    def __init__(self, folder: Path, *configs: str, options: Sequence[str] = QUICK) -> None:
         self.port, controller = _free_port(), _free_port()
         self.data = folder / "data"
         self._log = (folder / "kafka.log").open("w")
@@ -104,7 +107,7 @@ class KafkaBroker:
         file.write_text("\n".join(settings) + "\n")
         run("kafka.tools.StorageTool", "format", "-t", "bG9nZmx1bWUtdGVzdHMtMA", "-c", str(file))
         self.process = subprocess.Popen(
-            command("kafka.Kafka", str(file), heap=heap), stdout=self._log, stderr=subprocess.STDOUT, cwd=folder
+            command("kafka.Kafka", str(file), options=options), stdout=self._log, stderr=subprocess.STDOUT, cwd=folder
         )
         self._wait(folder)
 

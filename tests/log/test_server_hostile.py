@@ -24,7 +24,7 @@ from logflume.log.server.budget import MemoryBudget
 
 from ._embedded import Calls
 from ._server_process import ServerProcess
-from ._wire import Wire, batch, create_topic_request, produce_request
+from ._wire import Wire, batch, create_topic_request, fetch_request, produce_request
 
 MEGABYTE = 1_000_000
 
@@ -99,6 +99,7 @@ def test_who_never_reads_is_cut_off_although_it_goes_on_sending(tmp_path: Path) 
             wait_until(is_cut_off)
 
 
+@pytest.mark.slow
 def test_a_flood_of_requests_in_one_buffer_is_answered_in_bounded_memory(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         with Wire(server.port) as wire:
@@ -119,6 +120,26 @@ def test_a_flood_of_requests_in_one_buffer_is_answered_in_bounded_memory(tmp_pat
             received = 0
             while received < 20 * MEGABYTE:
                 received += len(flood.recv(1 << 20))
+
+
+@pytest.mark.slow
+def test_answers_that_wait_for_an_earlier_one_are_bounded(tmp_path: Path) -> None:
+    request = messages.DescribeConfigsRequest
+    broker = request.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+    long_answer = request(resources=[broker] * 10, include_synonyms=True, include_documentation=True)
+    with serving(tmp_path) as server, Wire(server.port) as wire:
+        wire.call(create_topic_request("t"), 7)
+        wire.send(long_answer, 4)
+        size_bytes = len(wire.receive_frame())
+        assert size_bytes > 400_000
+        before = rss_of(server)
+        wire.send(fetch_request("t", {0: 0}, max_wait_ms=2_000), 12)
+        for _ in range(90):
+            wire.send(long_answer, 4)
+        wire.receive(messages.FetchRequest, 12)
+        assert rss_of(server) - before < 36 * MEGABYTE
+        for _ in range(90):
+            assert len(wire.receive_frame()) == size_bytes
 
 
 def test_requests_share_a_small_budget_and_all_are_answered(tmp_path: Path) -> None:
