@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logflume.log.broker.seams import JournalRecord
 from logflume.log.broker.share.assignor import assign_simple
 from logflume.log.broker.share.config import ShareConfig
 from logflume.log.broker.share.group_records import (
@@ -199,6 +200,14 @@ def test_a_failed_write_is_told_and_the_next_one_holds_the_whole_group() -> None
     made.journal.is_failing = False
     assert made.beat("a", 1).error is ErrorCode.NONE
     assert Groups(made.journal.crashed()).snapshot() == made.snapshot()
+
+
+def test_a_record_that_cannot_be_read_is_named_with_its_place() -> None:
+    made = Groups()
+    key = encode_share_group_key(ShareGroupKey(ShareKeyKind.CURRENT, "g", "m"))
+    made.journal.append(2, [JournalRecord(key, b"\x00\x00\x00")])
+    with pytest.raises(DecodeError, match="__consumer_offsets-2, offset 0"):
+        Groups(made.journal.crashed())
 
 
 STEPS = st.lists(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from ...errors import DecodeError
 from ...protocol.errors import ErrorCode
+from ..cluster import OFFSETS_TOPIC
 from ..deadline import Deadline
 from ..groups.consumer_group import hash_topics
 from ..groups.partitioner import partition_of
@@ -99,7 +101,6 @@ class ShareGroup:
     refreshed_ms: int = -1
     assigned_ms: int = -1
     is_dirty: bool = False
-    last_write: Reply | None = None
 
     @property
     def state(self) -> str:
@@ -144,14 +145,13 @@ class ShareGroups:
     def _replayed(self) -> dict[ShareGroupKey, ShareGroupValue]:
         """Return the last value of each key; keys of other kinds of groups are left out."""
         values: dict[ShareGroupKey, ShareGroupValue] = {}
-        journal = self._journal
-        batches = (batch for partition in range(journal.partition_count) for batch in journal.replay(partition))
-        for record in (record for batch in batches for record in batch.records):
-            key = decode_share_group_key(record.key)
-            if key is not None and record.value is None:
-                values.pop(key, None)
-            elif key is not None and record.value is not None:
-                values[key] = decode_share_group_value(key.kind, record.value)
+        for partition in range(self._journal.partition_count):
+            for batch in self._journal.replay(partition):
+                try:
+                    for record in batch.records:
+                        _take(record, values)
+                except DecodeError as error:
+                    raise DecodeError(f"{OFFSETS_TOPIC}-{partition}, offset {batch.base_offset}: {error}") from error
         return values
 
     def close(self) -> None:
@@ -482,6 +482,14 @@ def _everything(group: ShareGroup) -> Records:
     records[ShareGroupKey(ShareKeyKind.INITIALIZED, group_id)] = InitializedValue(dict(group.initialized))
     records[ShareGroupKey(ShareKeyKind.GROUP, group_id)] = ShareEpochValue(group.epoch, group.metadata_hash)
     return records
+
+
+def _take(record: JournalRecord, values: dict[ShareGroupKey, ShareGroupValue]) -> None:
+    key = decode_share_group_key(record.key)
+    if key is not None and record.value is None:
+        values.pop(key, None)
+    elif key is not None and record.value is not None:
+        values[key] = decode_share_group_value(key.kind, record.value)
 
 
 def _restore(group: ShareGroup, member_id: str, value: ShareGroupValue) -> None:
