@@ -8,6 +8,7 @@ from typing import Any
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
+from . import loggers
 from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .config_spec import ConfigSpec, ConfigType
@@ -72,8 +73,9 @@ def _values(core: Core, asked: Any) -> list[ConfigValue]:
         own = core.client_metrics.configs.get(asked.resource_name, {})
         return [core.config.lookup_client_metrics(name, own) for name in CLIENT_METRICS_CONFIGS]
     if asked.resource_type == BROKER_LOGGER:
-        return []
-    expected = "expected 2 (topic), 4 (broker), 16 (client metrics) or 32 (group)"
+        _check_broker(core, asked.resource_name)
+        return loggers.levels()
+    expected = "expected 2 (topic), 4 (broker), 8 (broker logger), 16 (client metrics) or 32 (group)"
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: {expected}")
 
 
@@ -147,6 +149,8 @@ def _alter_all(
                 _alter_group(core, asked, change, is_dry=request.validate_only)
             elif asked.resource_type == CLIENT_METRICS:
                 _alter_client_metrics(core, asked, change, is_dry=request.validate_only)
+            elif asked.resource_type == BROKER_LOGGER and change is _changed:
+                _alter_loggers(core, asked, is_dry=request.validate_only)
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configs to alter")
         except LogflumeError as error:
@@ -158,6 +162,15 @@ def _alter_topic(core: Core, topic: Topic, asked: Any, change: Callable[..., dic
     core.check_topic_configs(configs)
     if not is_dry and configs != topic.configs:
         core.set_topic_configs(topic, configs)
+
+
+def _alter_loggers(core: Core, asked: Any, *, is_dry: bool) -> None:
+    _check_broker(core, asked.resource_name)
+    wanted = _changed(asked, loggers.logger_spec, loggers.own_levels())
+    for name, level in wanted.items():
+        loggers.logger_spec(name).check(level)
+    if not is_dry:
+        loggers.set_levels(wanted)
 
 
 def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:

@@ -50,7 +50,7 @@ def dump_file(path: str | os.PathLike[str], *, has_records: bool = False, decode
 
     Args:
         has_records: of a segment also the records, not the batches only.
-        decode: how keys and values are shown: text, offsets, transactions, or auto (by the topic that the directory names).
+        decode: how keys and values are shown: text, offsets, transactions, share, or auto (by the name of the topic).
 
     Raises InvalidInput: not a file of a log, or one that cannot be read.
     """

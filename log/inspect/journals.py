@@ -8,6 +8,9 @@ from enum import Enum
 
 from logflume.log.broker.groups.consumer_records import decode_consumer_key, decode_consumer_value
 from logflume.log.broker.groups.journal_records import OffsetKey, decode_group_value, decode_key, decode_offset_value
+from logflume.log.broker.groups.streams.records import decode_streams_key, decode_streams_value
+from logflume.log.broker.share.group_records import decode_share_group_key, decode_share_group_value
+from logflume.log.broker.share.state_records import decode_state_key, decode_state_value
 from logflume.log.broker.transactions import journal_records as transactions
 from logflume.log.errors import LogflumeError
 
@@ -31,6 +34,12 @@ def offsets(key: bytes | None, value: bytes | None) -> tuple[object, object]:
         consumer = decode_consumer_key(key)
         if consumer is not None:
             return _fields(consumer), None if value is None else _fields(decode_consumer_value(consumer.kind, value))
+        share = decode_share_group_key(key)
+        if share is not None:
+            return _fields(share), None if value is None else _fields(decode_share_group_value(share.kind, value))
+        streams = decode_streams_key(key)
+        if streams is not None:
+            return _fields(streams), None if value is None else _fields(decode_streams_value(streams.kind, value))
     except (LogflumeError, ValueError):
         return text(key, value)
     return text(key, value)
@@ -48,8 +57,20 @@ def transaction_state(key: bytes | None, value: bytes | None) -> tuple[object, o
     return {"transactional_id": transactional_id}, shown
 
 
-DECODERS: dict[str, Shown] = {"text": text, "offsets": offsets, "transactions": transaction_state}
-BY_TOPIC = {"__consumer_offsets": "offsets", "__transaction_state": "transactions"}
+def share_state(key: bytes | None, value: bytes | None) -> tuple[object, object]:
+    """Show a record of `__share_group_state`."""
+    if key is None:
+        return text(key, value)
+    try:
+        share, version = decode_state_key(key)
+        shown = {"group_id": share.group_id, "topic_id": share.topic_id.hex(), "partition": share.partition}
+        return shown, None if value is None else _fields(decode_state_value(version, value))
+    except (LogflumeError, ValueError):
+        return text(key, value)
+
+
+DECODERS: dict[str, Shown] = {"text": text, "offsets": offsets, "transactions": transaction_state, "share": share_state}
+BY_TOPIC = {"__consumer_offsets": "offsets", "__transaction_state": "transactions", "__share_group_state": "share"}
 
 
 def _text(data: bytes | None) -> str | None:

@@ -24,7 +24,7 @@ def dump(
     path: Annotated[Path, typer.Argument(help="A .log, .index, .timeindex, .txnindex, .snapshot or checkpoint file.")],
     records: Annotated[bool, typer.Option("--records", help="Of a .log file the records too.")] = False,
     decode: Annotated[
-        str, typer.Option(help="How records are shown: text, offsets, transactions, or auto (by the topic's name).")
+        str, typer.Option(help="How records are shown: text, offsets, transactions, share, or auto (by the topic).")
     ] = "auto",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many entries.")] = None,
     as_json: Json = False,

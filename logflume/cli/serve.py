@@ -17,7 +17,7 @@ import typer
 from logflume.cli.common import make_app
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.server import JsonFormatter, LogFormat, client_address, configured_data_dir, gather_configs
+from logflume.log.server import JsonFormatter, LogFormat, client_address, configured_data_dir, gather_configs, unix_socket_path
 
 app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
@@ -62,7 +62,7 @@ def serve(
     own_listen = [] if listen is None and configs.get("listeners") else ["--listen", listen or DEFAULT_LISTEN]
     address = None if own_listen else client_address(configs)
     host, port = address or host_and_port(listen or DEFAULT_LISTEN)
-    bootstrap = f"{host}:{port}"
+    own_way = f"unix:{unix_socket_path(str(data))}"  # our own processes come as the data's owner, whatever ACLs say
     check_free(host, port)
     for path in connector or []:
         if not path.is_file():
@@ -89,12 +89,12 @@ def serve(
         workers = 0
     for number in range(workers):
         state = data.resolve() / "engine" / f"worker-{number}"
-        argv = [*python, "logflume.cli.worker", "--bootstrap", bootstrap, "--state-dir", str(state)]
+        argv = [*python, "logflume.cli.worker", "--bootstrap", own_way, "--state-dir", str(state)]
         supervisor.add(Child(f"engine-{number}", argv))
     if workers:
         print(f"sql       logflume sql --bootstrap {host}:{port}")
     for path in connector or []:
-        supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", bootstrap]))
+        supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", own_way]))
         print(f"connector {path}")
     print("ready; Ctrl-C stops", flush=True)
     supervisor.run()

@@ -1,6 +1,6 @@
 """An engine worker of `logflume serve`: runs the persistent queries of the log's SQL catalog and answers pull queries from state.
 
-python -m logflume.cli.worker --bootstrap HOST:PORT --state-dir DIR
+python -m logflume.cli.worker --bootstrap WHERE --state-dir DIR
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from logflume.sql.worker import run_worker
 def main() -> int:
     """Run until SIGTERM or SIGINT; returns 1 with the cause on stderr when the worker cannot go on."""
     parser = argparse.ArgumentParser(prog="python -m logflume.cli.worker", description=__doc__)
-    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the broker")
+    parser.add_argument("--bootstrap", required=True, metavar="WHERE", help="the broker: HOST:PORT or unix:PATH")
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="where the state of the queries is kept")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")

@@ -53,6 +53,7 @@ class AggregatePlan:
         then: what follows, None where only the reference tier holds it.
         encode: state of an entry -> JSON, for results of single updates that the kernels are not certain to write.
         output: the sink of single updates.
+        keeps_before: whether a consumer compares results with those at the last commit; then that is the reference tier.
     """
 
     node: g.Aggregate
@@ -64,6 +65,7 @@ class AggregatePlan:
     then: tuple[Step, ...] | None
     encode: Callable[[State], bytes] | None
     output: str
+    keeps_before: bool
 
     @property
     def most_windows(self) -> int:
@@ -140,8 +142,6 @@ def make_aggregate(builder: Builder, node: g.Node, source: str, kinds: Kinds) ->
         raise Unsupported("the emission, the state or the key of an aggregate")
     if (window is None and node.schema.window is not None) or (window and window.size_ms > _MAX_WINDOWS * window.advance_ms):
         raise Unsupported("a key that is windowed already, or that many windows")
-    if node.name in wiring.wants_old:
-        raise Unsupported("a consumer that compares with the row before")
     states = [column for a in node.aggregations for column in a.aggregator.state_columns]
     if not holds(states):
         raise Unsupported("the state of an aggregate")
@@ -156,7 +156,10 @@ def make_aggregate(builder: Builder, node: g.Node, source: str, kinds: Kinds) ->
             raise
     is_float = tuple(column.type.kind is Kind.DOUBLE for column in states)
     arg_kinds = tuple(kind for kind, _ in args)
-    builder.aggregates[node.store] = AggregatePlan(node, parts, arg_kinds, first_state, is_float, meta, then, encode, output)
+    keeps_before = node.name in wiring.wants_old
+    builder.aggregates[node.store] = AggregatePlan(
+        node, parts, arg_kinds, first_state, is_float, meta, None if keeps_before else then, encode, output, keeps_before
+    )
     return AggregateStep(node.store, tuple(compute for _, compute in args), arg_kinds)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,25 @@ def test_a_client_without_rights_may_not_change_them(server: str) -> None:
     assert "CLUSTER_AUTHORIZATION_FAILED" in err
     _, err = run("quota", "set", "producer_byte_rate=1", "--user", "a", "--bootstrap", server, code=1)
     assert "CLUSTER_AUTHORIZATION_FAILED" in err
+
+
+@pytest.mark.slow
+def test_queries_run_whatever_acls_say_and_clients_without_rights_do_not_see_them(tmp_path: Path) -> None:
+    """The processes of `serve` come as the owner of the data."""
+    data = tmp_path / "data"
+    create = (
+        "CREATE STREAM s (k STRING KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
+        "CREATE TABLE n AS SELECT k, COUNT(*) AS n FROM s GROUP BY k;"
+    )
+    with serving(data, "--config", AUTHORIZER) as (address, _):
+        run_process("sql", "-e", create, "--data", str(data))
+        run_process("produce", "s", "-K", ":", "--data", str(data), stdin='a:{"V": 1}\na:{"V": 2}\n')
+        end_s, found = time.monotonic() + 60, ""
+        while '"N": 2' not in found and time.monotonic() < end_s:
+            found = run_process("sql", "-e", "SELECT * FROM n;", "--json", "--data", str(data)).stdout
+        assert '"N": 2' in found
+        out, _ = run("topic", "list", "--bootstrap", address)
+        assert out.splitlines()[1:] == []
 
 
 def test_without_an_authorizer_acl_says_how_to_get_one(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Settings: the table of them, where a value comes from, what can be changed while the broker runs."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
+from logflume.log.broker import config_specs
 from logflume.log.broker.config_spec import ConfigType
 from logflume.log.broker.config_specs import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from logflume.log.broker.configs import BrokerConfig
@@ -16,7 +18,7 @@ from logflume.log.server import EmbeddedBroker, start_embedded
 from ._embedded import Calls
 from ._server_process import ServerProcess
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE = 0, 1
 
 
@@ -41,7 +43,29 @@ def alter(call: Calls, name: str, *operations: tuple[str, int, str | None], reso
     return call(request(resources=[resource]), 1).responses[0]
 
 
+def test_levels_of_loggers_are_settings_too(broker: EmbeddedBroker) -> None:
+    call = Calls(broker)
+    logger = logging.getLogger("logflume.broker")
+    try:
+        assert alter(call, "1", ("logflume.broker", SET, "ERROR"), resource_type=BROKER_LOGGER).error_code == 0
+        assert logger.getEffectiveLevel() == logging.ERROR
+        levels = described(call, BROKER_LOGGER, "1")
+        assert (levels["logflume.broker"].value, levels["logflume.broker"].config_source) == ("ERROR", 6)
+        assert levels["root"].config_source == 5
+        loud = alter(call, "1", ("logflume.broker", SET, "LOUD"), resource_type=BROKER_LOGGER)
+        assert (loud.error_code, "WARN" in loud.error_message) == (ErrorCode.INVALID_CONFIG, True)
+        unknown = alter(call, "1", ("logflume.brokr", SET, "WARN"), resource_type=BROKER_LOGGER)
+        assert "did you mean 'logflume.broker'" in unknown.error_message
+        assert logger.getEffectiveLevel() == logging.ERROR
+        assert alter(call, "1", ("logflume.broker", DELETE, None), resource_type=BROKER_LOGGER).error_code == 0
+        assert logger.level == logging.NOTSET
+    finally:
+        logger.setLevel(logging.NOTSET)
+
+
 def test_the_table_is_sound() -> None:
+    lines = Path(config_specs.__file__).with_name("settings.tsv").read_text().splitlines()[1:]
+    assert {line.split("\t")[7] for line in lines} == {"yes", *config_specs.NO_EFFECT}
     assert (len(TOPIC_CONFIGS), len(GROUP_CONFIGS), len(CLIENT_METRICS_CONFIGS)) >= (34, 17, 3)
     assert len(BROKER_CONFIGS) > 340
     for specs in (TOPIC_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS, BROKER_CONFIGS):

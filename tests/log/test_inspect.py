@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from logflume.log import GroupMetadata, OffsetAndMetadata, TopicPartition, connect
 from logflume.log.batch import encode_batch
+from logflume.log.broker.share.group_records import ShareGroupKey, ShareKeyKind, encode_share_group_key
+from logflume.log.broker.share.state_records import ShareKey, encode_state_key
 from logflume.log.errors import InvalidInput
 from logflume.log.inspect import dump_file, file_kind, verify_path
+from logflume.log.inspect.journals import DECODERS
 
 FIRST = "0" * 20
 
@@ -90,6 +93,18 @@ def test_the_coordinators_records_are_told_in_words(data: Path) -> None:
     ]
     assert "PREPARE_ABORT" in states
     assert states[-1] == "COMPLETE_COMMIT"
+
+
+def test_records_of_every_kind_of_group_are_told_in_words() -> None:
+    share = encode_share_group_key(ShareGroupKey(ShareKeyKind.MEMBER, "queue", "m1"))
+    key, value = DECODERS["offsets"](share, None)
+    assert (key["group_id"], key["member_id"], value) == ("queue", "m1", None)  # type: ignore[index]
+    state = encode_state_key(ShareKey("queue", bytes(range(16)), 3))
+    key, _ = DECODERS["share"](state, None)
+    assert key == {"group_id": "queue", "topic_id": bytes(range(16)).hex(), "partition": 3}
+    for decoder in DECODERS.values():
+        assert decoder(b"\x7f\xffnonsense", b"\xff") == ("\x7f\\xffnonsense", "\\xff")
+        assert decoder(None, None) == (None, None)
 
 
 def test_a_good_directory_is_good(data: Path) -> None:

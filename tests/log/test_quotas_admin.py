@@ -247,6 +247,15 @@ def test_a_fetch_over_the_limit_is_held_back_unless_it_never_would_be_less() -> 
     assert quotas.charge_fetch(context(1), 100) == (False, 0)
 
 
+def test_a_share_fetch_is_paid_for_by_waiting() -> None:
+    quotas, _ = quotas_of(consumer_byte_rate=100.0)
+    response = messages.ShareFetchResponse
+    data = response.PartitionData(records=b"x" * 2000)
+    given = response(responses=[response.ShareFetchableTopicResponse(partitions=[data])])
+    assert quotas.settle(context(78), 10, 0, given) == (given, 10_000)
+    assert given.throttle_time_ms == 10_000
+
+
 def test_principals_that_are_no_users_have_no_quotas() -> None:
     quotas, _ = quotas_of(**dict.fromkeys(CLIENT_KEYS, 1.0))
     owner = context(0)._replace(principal="Owner:local")

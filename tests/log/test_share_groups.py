@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logflume.log.broker.seams import JournalRecord
 from logflume.log.broker.share.assignor import assign_simple
 from logflume.log.broker.share.config import ShareConfig
 from logflume.log.broker.share.group_records import (
@@ -28,6 +29,7 @@ from logflume.log.broker.share.group_records import (
     encode_share_group_key,
     encode_share_group_value,
 )
+from logflume.log.broker.share.group_replay import GroupReplay
 from logflume.log.broker.share.membership import ShareGroups, ShareHeartbeat, ShareHeartbeatResult
 from logflume.log.broker.share.runs import DeliveryState, Run
 from logflume.log.broker.share.state_records import (
@@ -82,7 +84,11 @@ class Groups:
             is_taken=lambda group_id: group_id == "classic",
             on_member_expired=lambda group_id, member_id: self.expired.append((group_id, member_id)),
         )
-        self.groups.load()
+        replay = GroupReplay()
+        for partition in range(self.journal.partition_count):
+            for each in self.journal.replay(partition):
+                replay.take(partition, each)
+        self.groups.restore(replay.values)
 
     def beat(
         self, member: str, epoch: int = 0, topics: tuple[str, ...] | None = None, *, group: str = "g"
@@ -199,6 +205,14 @@ def test_a_failed_write_is_told_and_the_next_one_holds_the_whole_group() -> None
     made.journal.is_failing = False
     assert made.beat("a", 1).error is ErrorCode.NONE
     assert Groups(made.journal.crashed()).snapshot() == made.snapshot()
+
+
+def test_a_record_that_cannot_be_read_is_named_with_its_place() -> None:
+    made = Groups()
+    key = encode_share_group_key(ShareGroupKey(ShareKeyKind.CURRENT, "g", "m"))
+    made.journal.append(2, [JournalRecord(key, b"\x00\x00\x00")])
+    with pytest.raises(DecodeError, match="__consumer_offsets-2, offset 0"):
+        Groups(made.journal.crashed())
 
 
 STEPS = st.lists(

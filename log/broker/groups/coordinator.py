@@ -333,7 +333,7 @@ class GroupCoordinator:
             # Offsets on their way to disk must be there before they are removed.
             group.last_write.then(lambda _: self.delete_group(group_id).then(reply.set))
             return reply
-        committed = self._offsets.committed(group_id)
+        committed = [*self._offsets.committed(group_id).keys() | self._offsets.pending_partitions(group_id)]
         tombstones = self._tombstones(group)
         group.die()
 
@@ -342,8 +342,7 @@ class GroupCoordinator:
                 group.revive()
                 reply.set(write_error(base_offset))
                 return
-            self._offsets.forget(group_id, list(committed))
-            self._offsets.forget_pending(group_id)
+            self._offsets.forget(group_id, committed)
             self._forget(group)
             reply.set(ErrorCode.NONE)
 

@@ -140,15 +140,15 @@ class OffsetCommits:
         """
         reply = Reply()
         errors: Errors = {}
+        there = self._store.committed(group.group_id).keys() | self._store.pending_partitions(group.group_id)
         for partition in partitions:
             if topics is None or partition[0] in topics:
                 errors[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif not self._topics.exists(*partition) and partition not in self._store.committed(group.group_id):
+            elif not self._topics.exists(*partition) and partition not in there:
                 errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 errors[partition] = ErrorCode.NONE
-        committed = self._store.committed(group.group_id)
-        gone = [partition for partition, error in errors.items() if not error and partition in committed]
+        gone = [partition for partition, error in errors.items() if not error and partition in there]
         if not gone:
             reply.set(errors)
             return reply

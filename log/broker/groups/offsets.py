@@ -87,17 +87,19 @@ class OffsetStore:
         return tuple(self._pending.get(producer_id, ()))
 
     def forget(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Remove committed offsets."""
+        """Remove offsets, also those that open transactions hold: what a tombstone in the journal means."""
+        gone = set(partitions)
         committed = self._committed.get(group_id, {})
-        for partition in partitions:
+        for partition in gone:
             committed.pop(partition, None)
         if not committed:
             self._committed.pop(group_id, None)
-
-    def forget_pending(self, group_id: str) -> None:
-        """Drop what open transactions hold, as when the group is deleted."""
-        for producer_id in list(self._pending):
-            self.end_transaction(producer_id, [group_id], is_commit=False)
+        for producer_id, by_group in list(self._pending.items()):
+            held = by_group.get(group_id, {})
+            for partition in gone & held.keys():
+                del held[partition]
+            if group_id in by_group and not held:
+                self.end_transaction(producer_id, [group_id], is_commit=False)
 
     def older_than(self, group_id: str, limit_ms: int) -> list[TopicPartition]:
         """Return partitions committed before a moment and not part of an open transaction."""

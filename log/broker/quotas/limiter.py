@@ -15,7 +15,7 @@ from ..seams import Clock, RequestContext
 from .entities import FETCH, MUTATION, PRODUCE, REQUEST, Limit, QuotaTable
 from .rates import Rate, TokenBucket
 
-PRODUCE_API, API_VERSIONS_API = 0, 18
+PRODUCE_API, API_VERSIONS_API, SHARE_FETCH_API = 0, 18, 78
 MAX_THROTTLE_MS = 2**31 - 1
 MAX_BUCKETS = 10_000
 """Clients whose use is remembered, of each quota; beyond that, those that used nothing lately are forgotten, then the oldest."""
@@ -68,6 +68,8 @@ class Quotas:
         wait_ms = self._charge(REQUEST, context, busy_ns * PERCENT_PER_NS, now_ms, most_ms=self._window_ms)
         if context.api_key == PRODUCE_API:
             wait_ms = max(wait_ms, self._charge(PRODUCE, context, request_bytes, now_ms))
+        elif context.api_key == SHARE_FETCH_API and response is not None:
+            wait_ms = max(wait_ms, self._charge(FETCH, context, _record_bytes(response), now_ms))
         own_ms = getattr(response, "throttle_time_ms", None)
         if own_ms is not None:
             wait_ms = max(wait_ms, own_ms)
@@ -150,6 +152,11 @@ class Quotas:
                 self._limits.clear()
             found = self._limits[where] = self.table.client_limit(key, principal[len(_USER) :], context.client_id)
             return found
+
+
+def _record_bytes(response: Any) -> int:
+    """Return the bytes of records that a share fetch gives: acquired already, so they are paid for and not held back."""
+    return sum(len(partition.records or b"") for topic in response.responses for partition in topic.partitions)
 
 
 class MutationQuota:

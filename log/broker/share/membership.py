@@ -6,7 +6,7 @@ hears is on disk when it hears it. Memory goes ahead of the disk; after a failed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...protocol.errors import ErrorCode
@@ -28,8 +28,6 @@ from .group_records import (
     TargetEpochValue,
     TargetValue,
     TopicState,
-    decode_share_group_key,
-    decode_share_group_value,
     encode_share_group_key,
     encode_share_group_value,
 )
@@ -99,7 +97,6 @@ class ShareGroup:
     refreshed_ms: int = -1
     assigned_ms: int = -1
     is_dirty: bool = False
-    last_write: Reply | None = None
 
     @property
     def state(self) -> str:
@@ -130,9 +127,8 @@ class ShareGroups:
 
     # -- life
 
-    def load(self) -> None:
-        """Rebuild the groups from the journal; sessions begin anew. Raises DecodeError when a record cannot be read."""
-        values = self._replayed()
+    def restore(self, values: Mapping[ShareGroupKey, ShareGroupValue]) -> None:
+        """Rebuild the groups from the last value of each key of the journal; sessions begin anew."""
         for key in values:
             self._groups.setdefault(key.group_id, ShareGroup(key.group_id))
         for key, value in values.items():
@@ -140,19 +136,6 @@ class ShareGroups:
                 self._add(self._groups[key.group_id], key.member_id, value)
         for key, value in values.items():
             _restore(self._groups[key.group_id], key.member_id, value)
-
-    def _replayed(self) -> dict[ShareGroupKey, ShareGroupValue]:
-        """Return the last value of each key; keys of other kinds of groups are left out."""
-        values: dict[ShareGroupKey, ShareGroupValue] = {}
-        journal = self._journal
-        batches = (batch for partition in range(journal.partition_count) for batch in journal.replay(partition))
-        for record in (record for batch in batches for record in batch.records):
-            key = decode_share_group_key(record.key)
-            if key is not None and record.value is None:
-                values.pop(key, None)
-            elif key is not None and record.value is not None:
-                values[key] = decode_share_group_value(key.kind, record.value)
-        return values
 
     def close(self) -> None:
         """Stop all timers."""
