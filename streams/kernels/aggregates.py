@@ -26,7 +26,10 @@ from .flow import Batch, Builder, Flow, Keys, Step, make_output, make_project, p
 from .vectors import KINDS, ColumnId, Kinds, Mask, Rows, Unsupported, Vector, VectorOf, compile_vector, full
 
 _KERNELS = ("count", "sum", "mean", "min", "max")
-_MAX_WINDOWS = 1000
+_MAX_WINDOWS = 60
+"""In how many windows a record may count; room is made for that many of each record in a run."""
+_MAX_TIME_MS = 1 << 60
+"""Later records are left to the reference tier: no sum of a time and a window overflows."""
 _EXACT = 2**53
 _RESULT_META = {Meta.ROWTIME: Kind.BIGINT, "WINDOWSTART": Kind.BIGINT, "WINDOWEND": Kind.BIGINT}
 
@@ -88,6 +91,7 @@ class AggregateStep:
         tally, keys = batch.tallies[self.store], flow.key
         assert keys is not None
         batch.mark(keys.sizes < 0, flow.alive)
+        batch.mark(flow.times > _MAX_TIME_MS, flow.alive)
         addresses, kept = np.zeros((len(self.args), 2), np.int64), []
         for i, (kind, compute) in enumerate(zip(self.arg_kinds, self.args, strict=True)):
             vector = compute(flow.rows)

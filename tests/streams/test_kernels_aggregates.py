@@ -301,6 +301,33 @@ def test_a_filter_of_results_compares_with_those_of_the_last_commit(seed: int) -
     assert gone
 
 
+@pytest.mark.parametrize("window", [g.TimeWindow(10_000, 10_000, 0), g.TimeWindow(10_000, 4_000, 5_000)])
+def test_the_largest_times_are_no_trap(window: g.TimeWindow, tmp_path: Path) -> None:
+    source = g.Source(name="in", schema=g.Schema(KEY, FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON)
+    counts = (g.Aggregation("n", a.count()),)
+    schema = g.Schema(KEY, (Column("n", BIGINT),), window=window)
+    table = g.Aggregate(
+        name="counted", inputs=("in",), schema=schema, kind=TABLE, store="counts", aggregations=counts, window=window
+    )
+    sink = g.Sink(name="out", inputs=("counted",), schema=schema, kind=TABLE, topic="out", key_format=KAFKA, value_format=JSON)
+    program = compile_program({node.name: node for node in (source, table, sink)}, ["in"], ["out"])
+    assert compiled_tier().load()
+    times = [START_MS + i for i in range(200)]
+    times[150], times[199] = 2**62, 2**63 - 1
+    chunk = Chunk.from_columns("in", [b"k"] * 200, [PLAIN[0]] * 200, times)
+    done = []
+    for name, each in (("reference", program), ("compiled", tiered(program))):
+        task = Task(each, tmp_path / name, memory_bytes=1 << 20)
+        task.process(chunk, 0, 200)
+        assert task.is_columnar is (name == "compiled")
+        done.append(task.commit())
+        task.state.close()
+    assert done[0] == done[1]
+    problems = done[0][1]
+    assert {reason for reason, *_ in problems} == {"late"}
+    assert {offset for *_, offset, _ in problems} == set(range(151, 199))
+
+
 class Counting:
     """Stands before the reference tier and keeps what it is given."""
 
