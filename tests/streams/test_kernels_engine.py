@@ -1,7 +1,9 @@
-"""The compiled tier inside the engine: re-keying, a repartition topic and a join over an embedded log, exactly once."""
+"""Aggregates of the compiled tier in an engine on a real log: results, changelogs and stores, also after the disk was lost."""
 
 from __future__ import annotations
 
+import random
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,93 +15,105 @@ import pytest
 import logflume.streams as lf
 from logflume.log import connect
 from logflume.log.interfaces import Log
-from logflume.log.records import I64, Chunk, TopicPartition
+from logflume.log.records import Chunk, TopicPartition
+from logflume.log.schemas import BIGINT, DOUBLE, Column
 from logflume.streams import col
+from logflume.streams.graph import WINDOW_START
 from logflume.streams.kernels import compiled_tier
 from logflume.streams.runtime import Engine, EngineOptions
-from logflume.streams.runtime.outputs import TaskOutputs
+from logflume.streams.state import EntryCodec, Store
 
 numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
 
-ORDERS, ITEMS, PARTITIONS = 4000, 40, 3
+PARTITIONS, BLOCK = 2, 3_000
+Model = dict[bytes, tuple[int, float]]
 
 
-class Order(msgspec.Struct):
-    n: int
-    item: str
+class Event(msgspec.Struct):
+    user: str
     price: float
-
-
-class Item(msgspec.Struct):
-    name: str
-    weight: float
-
-
-def item_of(n: int) -> str:
-    """Return the item of an order; some items are not in the table."""
-    return f"i{n * 7 % (ITEMS + 5)}"
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """A log with items and orders; every 50th order names its item with an escape, which only the reference tier reads."""
     with connect(str(tmp_path / "data")) as opened:
-        for topic in ("orders", "items"):
-            opened.admin().ensure_topic(topic, partitions=PARTITIONS)
-        producer = opened.producer()
-        for n in range(ITEMS):
-            value = b'{"name":"item %d","weight":%d.5}' % (n, n)
-            producer.send("items", value, key=b"i%d" % n, timestamp_ms=0)
-        for n in range(ORDERS):
-            name = item_of(n).replace("i", "\\u0069") if n % 50 == 0 else item_of(n)
-            value = f'{{"n":{n},"item":"{name}","price":{n}.25}}'.encode()
-            producer.send("orders", value, key=b"o%d" % n, timestamp_ms=1_000 + n)
-        producer.flush()
+        opened.admin().ensure_topic("events", partitions=PARTITIONS)
         yield opened
 
 
-def test_orders_find_their_items_through_a_repartition_topic(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiled_tier().load()
-    as_columns: dict[str, int] = {}
-    plain = TaskOutputs.send_columns
+def send(log: Log, first: int, model: Model) -> None:
+    """Send a block of events, some of which only the reference tier can read, and count them into the model."""
+    rng, producer = random.Random(first), log.producer()
+    users = [f"u{rng.randrange(40)}" for _ in range(BLOCK)]
+    prices = [rng.randrange(100) / 4 for _ in range(BLOCK)]
+    texts = [f'"{user}"' if i % 97 else '"\\u0041"' for i, user in enumerate(users)]
+    values: list[bytes | None] = [
+        f'{{"user":{text},"price":{price}}}'.encode() for text, price in zip(texts, prices, strict=True)
+    ]
+    times = [20 * (first + i) for i in range(BLOCK)]
+    keys = [user.encode() for user in users]
+    producer.send_chunk("events", Chunk.from_columns("events", keys, values, times))
+    producer.flush()
+    producer.close()
+    for key, price, at in zip(keys, prices, times, strict=True):
+        window = key + WINDOW_START.pack(at - at % 10_000)
+        n, total = model.get(window, (0, 0.0))
+        model[window] = (n + 1, total + price)
 
-    def counting(self: TaskOutputs, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
-        as_columns[node] = as_columns.get(node, 0) + len(records)
-        plain(self, node, records, causes=causes)
 
-    monkeypatch.setattr(TaskOutputs, "send_columns", counting)
-    app = lf.App("columns", log=log)
-    orders, items = app.stream("orders", Order, key=str), app.table("items", Item, key=str)
-    joined = orders.filter(col.price > 10).join(items, on=col.item)
-    joined.select(n=col.n, name=col.name, total=col.price * 2.0 + col.weight).to("out")
-    expected = {}
-    for n in range(10, ORDERS):
-        item = int(item_of(n)[1:])
-        if item < ITEMS:
-            expected[n] = (item_of(n).encode(), {"n": n, "name": f"item {item}", "total": (n + 0.25) * 2.0 + item + 0.5})
-    engine = Engine(app.plan(), log, EngineOptions(state_dir=tmp_path / "state", commit_interval_ms=50))
+def run(log: Log, state_dir: Path, wanted: Model) -> Model:
+    """Run until the store answers what is wanted, at most 60 s; return what it answers then."""
+    app = lf.App("kernels", log=log)
+    grouped = app.stream("events", Event, key=str).filter(col.user != "nobody").group_by_key()
+    windows = grouped.window(lf.tumbling(seconds=10, grace=lf.hours(1)))
+    windows.aggregate(n=lf.count(), total=lf.sum(col.price), name="sums").to("out")
+    engine = Engine(app.plan(), log, EngineOptions(state_dir=state_dir, commit_interval_ms=30))
+    found: Model = {}
     engine.start()
     try:
-        found = read(log, "out", len(expected))
+        deadline = time.monotonic() + 60
+        while found != wanted and time.monotonic() < deadline:
+            assert not engine.has_ended
+            found = {key: entry.state for key, entry in engine.store("sums").range() if entry.state is not None}
+            time.sleep(0.05)
     finally:
         engine.stop()
-    assert found == list(expected.items())
-    assert sum(as_columns.values()) > 1.5 * len(expected), "both sub-topologies put out columns"
+    return found
 
 
-def read(log: Log, topic: str, wanted: int) -> list[Any]:
-    """Return (n, (key, value)) of all committed records once there are as many as wanted, in order of n."""
-    deadline = time.monotonic() + 60
-    while topic not in log.admin().list_topics():
-        assert time.monotonic() < deadline, "the output topic was not created"
+def last_values(log: Log, topic: str) -> dict[bytes, bytes]:
+    """Return the last committed value of each key."""
     consumer = log.consumer(read_committed=True)
-    consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
-    found: list[Any] = []
-    while len(found) < wanted:
-        assert time.monotonic() < deadline, f"{len(found)} of {wanted} records after 60 s"
-        for chunk in consumer.poll(timeout_s=0.5):
-            for record in chunk.records():
-                value = msgspec.json.decode(record.value or b"")
-                found.append((value["n"], (record.key, value)))
+    partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+    ends = log.admin().end_offsets(partitions, read_committed=True)
+    consumer.assign(partitions)
+    rows: dict[bytes, bytes] = {}
+    while any(consumer.position(tp) < ends[tp] for tp in partitions):
+        for chunk in consumer.poll(timeout_s=0.2):
+            rows |= {k: v for k, v in zip(chunk.keys(), chunk.values(), strict=True) if k is not None and v is not None}
     consumer.close()
-    return sorted(found, key=lambda item: item[0])
+    return rows
+
+
+def test_results_and_changelogs_are_right_and_survive_the_loss_of_the_disk(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compiled_tier().load()
+    taken_over: list[Store] = []
+    take_over = Store.use_columns
+
+    def note(store: Store, *args: Any, **more: Any) -> Any:
+        taken_over.append(store)
+        return take_over(store, *args, **more)
+
+    monkeypatch.setattr(Store, "use_columns", note)
+    model: Model = {}
+    for first in (0, BLOCK, 2 * BLOCK):
+        send(log, first, model)
+        assert run(log, tmp_path / "state", model) == model
+        assert last_values(log, "out") == {k: msgspec.json.encode({"n": n, "total": total}) for k, (n, total) in model.items()}
+        if first == BLOCK:
+            shutil.rmtree(tmp_path / "state")
+    assert len(taken_over) == 3 * PARTITIONS
+    decode = EntryCodec((Column("n", BIGINT), Column("total", DOUBLE))).decode
+    assert {key: decode(value).state for key, value in last_values(log, "kernels-sums-changelog").items()} == model
