@@ -12,10 +12,10 @@ from . import groups, transactions
 from .cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from .core import Core
 from .groups import GroupConfig, GroupCoordinator
-from .journal import DataPartitions, TopicJournal
+from .journal import DataPartitions, OverheardJournal, TopicJournal
 from .metadata import address
 from .seams import Handler, RequestContext
-from .share import ShareService
+from .share import GroupReplay, ShareService
 from .transactions import TransactionConfig, TransactionCoordinator
 
 MAX_REMEMBERED_SETTINGS = 100_000
@@ -32,11 +32,12 @@ class Coordinators:
             core, TRANSACTIONS_TOPIC, partition_count=numbers("transaction.state.log.num.partitions")
         )
         self._partitions = DataPartitions(core)
+        share_groups = GroupReplay()
         self.groups = GroupCoordinator(
             _group_config(core),
             core.clock,
             core.timers,
-            self._offsets,
+            OverheardJournal(self._offsets, share_groups.take),
             _Topics(core),
             GroupSettingsOf(core),
             _Topics(core),
@@ -60,6 +61,7 @@ class Coordinators:
             _Topics(core),
             GroupSettingsOf(core),
             offsets=self._offsets,
+            replayed=share_groups,
             states=TopicJournal(core, SHARE_STATE_TOPIC, partition_count=numbers("share.coordinator.state.topic.num.partitions")),
             is_taken=self._is_taken,
         )

@@ -11,6 +11,7 @@ from logflume.log.protocol.classes import ZERO_UUID
 from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .core import LEADER_EPOCH, Core, check_topic_name
+from .quotas import MutationQuota
 from .seams import RequestContext
 
 NOT_ASKED = -(2**31)
@@ -33,9 +34,10 @@ def metadata(core: Core, context: RequestContext, request: Any) -> Any:
         return response
     is_small = len(request.topics) <= core.config.number("logflume.request.max.topics")
     may_create = is_small and request.allow_auto_topic_creation and core.config.is_on("auto.create.topics.enable")
+    quota = core.quotas.mutations(context, is_strict=False)
     for asked in request.topics:
         try:
-            topic = _find_or_create(core, context, asked, may_create=may_create)
+            topic = _find_or_create(core, context, asked, quota, may_create=may_create)
         except LogflumeError as error:
             name = asked.name or "" if context.api_version < NULL_NAME_FROM_VERSION else asked.name
             answer = response.MetadataResponseTopic(name=name, topic_id=asked.topic_id)
@@ -43,6 +45,7 @@ def metadata(core: Core, context: RequestContext, request: Any) -> Any:
             response.topics.append(answer)
             continue
         response.topics.append(_describe(core, response, topic, _topic_operations(context, topic.name, is_asked)))
+    response.throttle_time_ms = 0 if quota is None else quota.wait_ms
     return response
 
 
@@ -67,7 +70,7 @@ def rack(core: Core) -> str | None:
     return core.config.text("broker.rack") or None
 
 
-def _find_or_create(core: Core, context: RequestContext, asked: Any, *, may_create: bool) -> Topic:
+def _find_or_create(core: Core, context: RequestContext, asked: Any, quota: MutationQuota | None, *, may_create: bool) -> Topic:
     """Return the topic; whether it exists is told only to those who may describe it. Raises LogflumeError."""
     if asked.topic_id != ZERO_UUID:
         topic = core.cluster.by_id.get(asked.topic_id)
@@ -87,7 +90,10 @@ def _find_or_create(core: Core, context: RequestContext, asked: Any, *, may_crea
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=asked.name)
     if not context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
         context.require(Operation.CREATE, Resource.TOPIC, asked.name)
-    return core.create_topic(asked.name, core.config.number("num.partitions"))
+    partition_count = core.config.number("num.partitions")
+    if quota is not None:
+        quota.take(partition_count)
+    return core.create_topic(asked.name, partition_count)
 
 
 def _describe(core: Core, response: Any, topic: Topic, operations: int) -> Any:

@@ -34,6 +34,8 @@ SWEEP_SETTINGS = (
     "logflume.request.receive.timeout.ms",
     "logflume.response.send.timeout.ms",
 )
+MAPPED_PREFIX = "::ffff:"
+"""Before the addresses of IPv4 clients on a listener of both families; limits, quotas and ACLs name them without it."""
 _log = logging.getLogger("logflume.server")
 
 
@@ -96,7 +98,7 @@ class Listener:
                     _log.error("cannot accept a connection: %s; raise the limit of open files (ulimit -n)", error.strerror)
                     self._pause(listening, name, is_per_interface, 1.0)
                 return
-            host = peer[0] if sock.family != socket.AF_UNIX else "unix"
+            host = peer[0].removeprefix(MAPPED_PREFIX) if sock.family != socket.AF_UNIX else "unix"
             if not self.admission.admit(host):
                 sock.close()
                 continue

@@ -26,7 +26,10 @@ from .flow import Batch, Builder, Flow, Keys, Step, make_output, make_project, p
 from .vectors import KINDS, ColumnId, Kinds, Mask, Rows, Unsupported, Vector, VectorOf, compile_vector, full
 
 _KERNELS = ("count", "sum", "mean", "min", "max")
-_MAX_WINDOWS = 1000
+_MAX_WINDOWS = 60
+"""In how many windows a record may count; room is made for that many of each record in a run."""
+_MAX_TIME_MS = 1 << 60
+"""Later records are left to the reference tier: no sum of a time and a window overflows."""
 _EXACT = 2**53
 _RESULT_META = {Meta.ROWTIME: Kind.BIGINT, "WINDOWSTART": Kind.BIGINT, "WINDOWEND": Kind.BIGINT}
 
@@ -53,6 +56,7 @@ class AggregatePlan:
         then: what follows, None where only the reference tier holds it.
         encode: state of an entry -> JSON, for results of single updates that the kernels are not certain to write.
         output: the sink of single updates.
+        keeps_before: whether a consumer compares results with those at the last commit; then that is the reference tier.
     """
 
     node: g.Aggregate
@@ -64,6 +68,7 @@ class AggregatePlan:
     then: tuple[Step, ...] | None
     encode: Callable[[State], bytes] | None
     output: str
+    keeps_before: bool
 
     @property
     def most_windows(self) -> int:
@@ -86,6 +91,7 @@ class AggregateStep:
         tally, keys = batch.tallies[self.store], flow.key
         assert keys is not None
         batch.mark(keys.sizes < 0, flow.alive)
+        batch.mark(flow.times > _MAX_TIME_MS, flow.alive)
         addresses, kept = np.zeros((len(self.args), 2), np.int64), []
         for i, (kind, compute) in enumerate(zip(self.arg_kinds, self.args, strict=True)):
             vector = compute(flow.rows)
@@ -140,8 +146,6 @@ def make_aggregate(builder: Builder, node: g.Node, source: str, kinds: Kinds) ->
         raise Unsupported("the emission, the state or the key of an aggregate")
     if (window is None and node.schema.window is not None) or (window and window.size_ms > _MAX_WINDOWS * window.advance_ms):
         raise Unsupported("a key that is windowed already, or that many windows")
-    if node.name in wiring.wants_old:
-        raise Unsupported("a consumer that compares with the row before")
     states = [column for a in node.aggregations for column in a.aggregator.state_columns]
     if not holds(states):
         raise Unsupported("the state of an aggregate")
@@ -156,7 +160,10 @@ def make_aggregate(builder: Builder, node: g.Node, source: str, kinds: Kinds) ->
             raise
     is_float = tuple(column.type.kind is Kind.DOUBLE for column in states)
     arg_kinds = tuple(kind for kind, _ in args)
-    builder.aggregates[node.store] = AggregatePlan(node, parts, arg_kinds, first_state, is_float, meta, then, encode, output)
+    keeps_before = node.name in wiring.wants_old
+    builder.aggregates[node.store] = AggregatePlan(
+        node, parts, arg_kinds, first_state, is_float, meta, None if keeps_before else then, encode, output, keeps_before
+    )
     return AggregateStep(node.store, tuple(compute for _, compute in args), arg_kinds)
 
 

@@ -46,10 +46,23 @@ class Slots(NamedTuple):
     counters: Any
 
 
+class Before(NamedTuple):
+    """The states of changed entries before their first change since the last commit, aligned with `changed`; or nothing.
+
+    had: whether there was an entry.
+    """
+
+    had: Any
+    ints: Any
+    floats: Any
+    nulls: Any
+
+
 class Spec(NamedTuple):
     """What `update` does: per aggregation its kind, first state column and argument (-1: none); per state column its start.
 
-    numbers: size, advance, size + grace of the windows in ms, most windows of a record, 1 to trace; size 0: no windows.
+    numbers: size, advance, size + grace of the windows in ms, most windows of a record, 1 to trace, 1 to keep
+    the state before; size 0: no windows.
     """
 
     kinds: Any
@@ -83,6 +96,7 @@ _IN_B1, _IN_I2 = types.Array(types.boolean, 1, "C", readonly=True), types.Array(
 _F1, _B1 = types.Array(types.float64, 1, "C"), types.Array(types.boolean, 1, "C")
 _I2, _F2, _B2 = (types.Array(t, 2, "C") for t in (types.int64, types.float64, types.boolean))
 _SLOTS = types.NamedTuple((_I32, _I64, _I64, _I32, _U8, _I64, _I64, _I2, _F2, _B2, _B1, _B1, _I64, _I64), Slots)
+_BEFORE = types.NamedTuple((_B1, _I2, _F2, _B2), Before)
 _SPEC = types.NamedTuple((_I64, _I64, _I64, _I64, _I64, _I64, _F1, _B1, _I64), Spec)
 _TRACE = types.NamedTuple((_I2, _I64, _I64, _I64, _I2, _F2, _B2), Trace)
 
@@ -157,13 +171,14 @@ def _new(
 
 
 @njit(
-    types.int64(_SLOTS, _SPEC, _TRACE, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, types.int64, _IN_I2),
+    types.int64(_SLOTS, _BEFORE, _SPEC, _TRACE, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, types.int64, _IN_I2),
     cache=True,
     nogil=True,
     error_model="numpy",
 )
 def update(
     slots: Any,
+    before: Any,
     spec: Any,
     trace: Any,
     keys: Any,
@@ -181,6 +196,8 @@ def update(
     """
     table, hashes, slot_starts, slot_sizes, arena, starts, slot_times, states, reals, gaps, dirty, used, changed, counters = slots
     steps, columns, args, is_float, arg_is_float, first_ints, first_floats, first_nulls, numbers = spec
+    had, before_ints, before_floats, before_nulls = before
+    keeps = numbers[5] == 1
     late, rows, traced, traced_times, traced_ints, traced_floats, traced_nulls = trace
     size, advance, span, most, is_traced = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4] == 1
     room, arena_room, late_room, trace_room = len(hashes), len(arena), len(late), len(rows)
@@ -208,7 +225,8 @@ def update(
                 continue
             hashed = _hash(key, key_size, start)
             slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
-            if slot < 0:
+            is_new = slot < 0
+            if is_new:
                 slot = _new(
                     table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, key, key_size, start, hashed, place
                 )
@@ -222,8 +240,15 @@ def update(
             used[slot] = True
             if not dirty[slot]:
                 dirty[slot] = True
-                changed[counters[CHANGED]] = slot
-                counters[CHANGED] += 1
+                k = counters[CHANGED]
+                changed[k] = slot
+                counters[CHANGED] = k + 1
+                if keeps:
+                    had[k] = not is_new
+                    for c in range(len(is_float)):
+                        before_ints[k, c] = states[slot, c]
+                        before_floats[k, c] = reals[slot, c]
+                        before_nulls[k, c] = gaps[slot, c]
             for j in range(count):
                 arg = args[j]
                 if arg >= 0 and arguments[arg, 0] != 0 and load_byte(arguments[arg, 0], row) != 0:

@@ -49,12 +49,13 @@ class TableColumns:
     def clear(self) -> None:
         """Forget all rows."""
         self._late.clear()
-        shape = (len(self._columns), _FIRST_SLOTS)
+        width = k.FIRST_COLUMN + 2 * len(self._columns)
         self._slots = k.Slots(
-            np.full(2 * _FIRST_SLOTS, -1, np.int32), np.empty(_FIRST_SLOTS, np.int64), np.empty(_FIRST_SLOTS, np.int64),
-            np.empty(_FIRST_SLOTS, np.int64), np.empty(_FIRST_SLOTS, np.int8), np.empty(_FIRST_BYTES, np.uint8),
-            np.empty(shape, np.bool_), np.empty(shape, np.int64), np.empty(shape, np.int64), np.zeros(2, np.int64),
-        )  # fmt: skip
+            np.full(2 * _FIRST_SLOTS, -1, np.int32),
+            np.empty((_FIRST_SLOTS, width), np.int64),
+            np.empty(_FIRST_BYTES, np.uint8),
+            np.zeros(2, np.int64),
+        )
 
     def changed(self, chunk: Chunk, start: int, stop: int) -> None:
         """Take records of the table that the store has taken; short runs together when rows are asked for."""
@@ -72,19 +73,18 @@ class TableColumns:
         asked = k.find(self._slots, starts, sizes, wanted, found, unknown)
         if asked:
             self._fill(unknown[:asked])
-        states = np.where(found >= 0, self._slots.states[found], np.int8(k.MISSING))
+        shape = (len(self._columns), count)
+        states, data = np.empty(count, np.int8), np.empty(shape, np.int64)
+        lengths, nulls = np.empty(shape, np.int64), np.empty(shape, np.bool_)
+        k.gather(self._slots, found, np.array(self._is_text, np.bool_), states, data, lengths, nulls)
         unsure = states == k.UNSURE
-        columns = {c.name: self._gather(found, i) for i, c in enumerate(self._columns)}
+        columns = {c.name: self._vector(i, data[i], lengths[i], nulls[i]) for i, c in enumerate(self._columns)}
         return Found(states == k.PRESENT, unsure if unsure.any() else None, columns, self._slots.arena)
 
-    def _gather(self, found: I64, column: int) -> Vector:
-        count, is_text = len(found), self._is_text[column]
-        data, nulls = np.empty(count, np.int64), np.empty(count, np.bool_)
-        sizes = np.empty(count if is_text else 0, np.int64)
-        k.gather(self._slots, found, column, int(is_text), data, sizes, nulls)
+    def _vector(self, column: int, data: I64, sizes: I64, nulls: Mask) -> Vector:
         kind = self._columns[column].type.kind
         values: Any = data.view(np.float64) if kind is Kind.DOUBLE else data == 1 if kind is Kind.BOOLEAN else data
-        return Vector(values, sizes if is_text else None, nulls if nulls.any() else None)
+        return Vector(values, sizes if self._is_text[column] else None, nulls if nulls.any() else None)
 
     # -- filling ---------------------------------------------------------------------------------------------------------
 
@@ -112,17 +112,21 @@ class TableColumns:
 
     def _fill(self, slots: I64) -> None:
         """Ask the store for the rows of slots of which nothing is known."""
-        columns = self._slots
-        arena, begins, sizes = columns.arena, columns.key_starts[slots], columns.key_sizes[slots]
-        keys = [arena[a : a + n].tobytes() for a, n in zip(begins.tolist(), sizes.tolist(), strict=True)]
+        records, arena = self._slots.records, self._slots.arena
+        found = zip(records[slots, k.KEY].tolist(), records[slots, k.KEY_SIZE].tolist(), strict=True)
+        short = k.SHORT_KEY_BYTES
+        keys = [
+            (key & (1 << 64) - 1).to_bytes(short, "big")[short - size :] if size <= short else arena[key : key + size].tobytes()
+            for key, size in found
+        ]
         self._store.load(keys)
         entries = list(map(self._store.resident.get, keys))
         states = [None if entry is None else entry.state for entry in entries]
         known = [(slot, state) for slot, state in zip(slots.tolist(), states, strict=True) if state is not None]
-        columns.states[slots] = k.MISSING
+        records[slots, k.STATE] = k.MISSING
         if known and not self._put_all([slot for slot, _ in known], [state for _, state in known]):
             for slot, state in known:
-                self._slots.states[slot] = self._put(slot, state)
+                self._slots.records[slot, k.STATE] = self._put(slot, state)
 
     def _put_all(self, slots: list[int], states: list[State]) -> bool:
         """Write the columns of many rows at once; False, and nothing is written, if one of them does not fit."""
@@ -136,16 +140,17 @@ class TableColumns:
         self._make_room(0, sum(len(text) for _, text, _ in parts))
         kept, at = self._slots, np.array(slots, np.int64)
         for c, (data, text, nulls) in enumerate(parts):
-            kept.nulls[c, at] = nulls
+            place = k.FIRST_COLUMN + 2 * c
             if not self._is_text[c]:
-                kept.values[c, at] = data
+                kept.records[at, place] = data
+                kept.records[at, place + 1] = np.where(nulls, -1, 0)
                 continue
             begin = int(kept.counters[k.BYTES])
             kept.arena[begin : begin + len(text)] = np.frombuffer(text, np.uint8)
             kept.counters[k.BYTES] = begin + len(text)
-            kept.values[c, at] = begin + np.cumsum(data) - data
-            kept.sizes[c, at] = data
-        kept.states[at] = k.PRESENT
+            kept.records[at, place] = begin + np.cumsum(data) - data
+            kept.records[at, place + 1] = np.where(nulls, -1, data)
+        kept.records[at, k.STATE] = k.PRESENT
         return True
 
     def _put(self, slot: int, state: State) -> int:
@@ -157,18 +162,18 @@ class TableColumns:
         self._make_room(0, sum(map(len, texts)))
         slots = self._slots
         for c, (value, text) in enumerate(zip(row, texts, strict=True)):
-            slots.nulls[c, slot] = value is None
+            place = k.FIRST_COLUMN + 2 * c
+            slots.records[slot, place + 1] = -1 if value is None else len(text)
             if value is None:
                 continue
             if self._is_text[c]:
                 begin = int(slots.counters[k.BYTES])
                 slots.arena[begin : begin + len(text)] = np.frombuffer(text, np.uint8)
                 slots.counters[k.BYTES] = begin + len(text)
-                slots.values[c, slot], slots.sizes[c, slot] = begin, len(text)
+                value = begin
             elif self._columns[c].type.kind is Kind.DOUBLE:
-                slots.values[c].view(np.float64)[slot] = value
-            else:
-                slots.values[c, slot] = value
+                value = int(np.float64(value).view(np.int64))
+            slots.records[slot, place] = value
         return k.PRESENT
 
     def _make_room(self, slots: int, size_bytes: int) -> None:
@@ -179,21 +184,17 @@ class TableColumns:
             self.clear()
             self._late = late
             used = filled = 0
-        if used + slots > len(self._slots.hashes):
-            self._grow(max(2 * len(self._slots.hashes), used + slots))
+        if used + slots > len(self._slots.records):
+            self._grow(max(2 * len(self._slots.records), used + slots))
         if filled + size_bytes > len(self._slots.arena):
             arena = np.empty(max(2 * len(self._slots.arena), filled + size_bytes), np.uint8)
             arena[:filled] = self._slots.arena[:filled]
             self._slots = self._slots._replace(arena=arena)
 
     def _grow(self, room: int) -> None:
-        def grown(old: Any) -> Any:
-            new = np.empty((*old.shape[:-1], room), old.dtype)
-            new[..., : old.shape[-1]] = old
-            return new
-
-        names = ("hashes", "key_starts", "key_sizes", "states", "nulls", "values", "sizes")
-        self._slots = self._slots._replace(**{name: grown(getattr(self._slots, name)) for name in names})
+        records = np.empty((room, self._slots.records.shape[1]), np.int64)
+        records[: len(self._slots.records)] = self._slots.records
+        self._slots = self._slots._replace(records=records)
         if 2 * room > len(self._slots.table):
             table = np.empty(1 << (2 * room - 1).bit_length(), np.int32)
             k.rehash(self._slots, table)

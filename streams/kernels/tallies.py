@@ -50,7 +50,7 @@ class Tally:
         self._store = store
         self._around = around
         self._kernels = kernels
-        self._columns: EntryColumns = store.use_columns(kernels)
+        self._columns: EntryColumns = store.use_columns(kernels, keeps_before=plan.keeps_before)
         self._is_update = plan.node.emit is g.Emit.UPDATE
         self._spec = _spec(plan, kernels)
         self._trace = _trace(plan, kernels)
@@ -89,8 +89,8 @@ class Tally:
         at = first
         while at < last:
             at = kernels.update(
-                self._columns.slots, self._spec, self._trace, rows.keys.starts, rows.keys.sizes, rows.times, rows.alive, at, last,
-                rows.arguments,
+                self._columns.slots, self._columns.before, self._spec, self._trace, rows.keys.starts, rows.keys.sizes, rows.times,
+                rows.alive, at, last, rows.arguments,
             )  # fmt: skip
             self._store.stream_time_ms = int(self._columns.slots.counters[kernels.STREAM_TIME])
             self._report(rows.batch)
@@ -152,8 +152,9 @@ class Tally:
     def _flush_objects(self, slots: I64) -> None:
         """Let the reference tier put out the results of some changed slots."""
         store, keys = self._store, self._columns.keys(slots)
+        before = self._columns.states_before() if self._plan.keeps_before else [None] * len(keys)
         store.resident.update(zip(keys, self._columns.entries(slots), strict=True))
-        store.dirty.update(dict.fromkeys(keys))
+        store.dirty.update(zip(keys, before, strict=True))
         self._around.reference.flush()
         store.resident.clear()
         store.dirty.clear()
@@ -245,7 +246,7 @@ def _spec(plan: AggregatePlan, kernels: ModuleType) -> Any:
         np.array(wholes, np.int64),
         np.array([0.0 if value is None else value for value in first], np.float64),
         np.array([value is None for value in first], np.bool_),
-        np.array([*spans, plan.most_windows, plan.node.emit is g.Emit.UPDATE], np.int64),
+        np.array([*spans, plan.most_windows, plan.node.emit is g.Emit.UPDATE, plan.keeps_before], np.int64),
     )
 
 

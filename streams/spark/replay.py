@@ -21,6 +21,7 @@ from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Checkpoint, TaskState
+from logflume.streams.state.windows import window_start
 
 FLUSH_RECORDS = 500_000
 
@@ -211,17 +212,22 @@ def output_rows(node: str, columns: Columns) -> OutputRows:
 
 
 def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:
-    """Yield the changelog records of these keys of a store: what is stored now, or a tombstone; nothing for expired windows."""
+    """Yield the changelog records of these keys of a store as of its last commit; nothing for expired windows.
+
+    They are what is on disk, byte for byte, or a tombstone.
+    """
     found = state.stores[store]
+    layout, decode = found.layout, found.codec.decode
+    if layout is not None:
+        alive = layout.oldest_alive(found.stream_time_ms)
+        keys = [key for key in keys if window_start(key) >= alive]
     for at in range(0, len(keys), batch_records):
         part = keys[at : at + batch_records]
-        found.load(part)
-        entries = [found.get(key) for key in part]
-        if found.spec.window is not None:
-            part = [key for key, entry in zip(part, entries, strict=True) if entry is not None]
-            entries = [entry for entry in entries if entry is not None]
-        values = [None if entry is None else found.codec.encode(entry) for entry in entries]
-        times = [0 if entry is None else max(entry.timestamp_ms, 0) for entry in entries]
+        values = state.db.get_many([found.disk_key(key) for key in part])
+        if layout is not None:
+            part = [key for key, value in zip(part, values, strict=True) if value is not None]
+            values = [value for value in values if value is not None]
+        times = [0 if value is None else max(decode(value).timestamp_ms, 0) for value in values]
         yield ChangelogRows(store, part, values, times)
 
 

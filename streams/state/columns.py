@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from logflume.log.records import Chunk
 from logflume.log.schemas import Column, Kind
-from logflume.streams.seams import Entry
+from logflume.streams.seams import Entry, State
 
 from .codec import ENTRY_VERSION
 from .dirty import DirtyColumns
@@ -47,11 +47,14 @@ class EntryColumns:
     since the last commit.
     """
 
-    def __init__(self, kernels: ModuleType, columns: Sequence[Column], *, is_windowed: bool) -> None:
+    def __init__(self, kernels: ModuleType, columns: Sequence[Column], *, is_windowed: bool, keeps_before: bool = False) -> None:
+        """`keeps_before`: keep the states of dirty slots as they were at the last commit."""
         self.kernels = kernels
+        self._keeps_before = keeps_before
         self.is_windowed = is_windowed
         self.is_float = np.array([column.type.kind is Kind.DOUBLE for column in columns], np.int64)
         self.slots: Any = self._empty(_FIRST_SLOTS, _FIRST_ARENA_BYTES)
+        self.before: Any = self._empty_before(_FIRST_SLOTS)
 
     def __len__(self) -> int:
         return int(self.slots.counters[self.kernels.SLOTS])
@@ -95,6 +98,17 @@ class EntryColumns:
             parts.append(values)
         return list(map(Entry, zip(*parts, strict=True), self.slots.times[slots].tolist()))
 
+    def states_before(self) -> list[State | None]:
+        """Return the state of each dirty slot at the last commit, None where there was none; in the order of `changed`."""
+        assert self._keeps_before
+        count, parts = len(self.changed), []
+        for c, is_float in enumerate(self.is_float.tolist()):
+            values = (self.before.floats if is_float else self.before.ints)[:count, c].tolist()
+            nulls = self.before.nulls[:count, c].tolist()
+            parts.append([None if null else value for value, null in zip(values, nulls, strict=True)])
+        had = self.before.had[:count].tolist()
+        return [state if there else None for state, there in zip(zip(*parts, strict=True), had, strict=True)]
+
     def keys(self, slots: I64) -> list[bytes]:
         """Return the keys of slots, with the window start."""
         arena, starts, sizes = self.slots.arena.tobytes(), self.slots.key_starts[slots], self.slots.key_sizes[slots]
@@ -105,8 +119,13 @@ class EntryColumns:
         size = WINDOW_START_BYTES
         return [key + tails[at : at + size] for key, at in zip(keys, range(0, len(tails), size), strict=True)]
 
-    def put(self, keys: Sequence[bytes], entries: Sequence[Entry], *, is_changed: bool) -> None:
-        """Take entries given as objects, each with a state; `is_changed`: they differ from what is on disk."""
+    def put(
+        self, keys: Sequence[bytes], entries: Sequence[Entry], *, is_changed: bool, before: Sequence[State | None] = ()
+    ) -> None:
+        """Take entries given as objects, each with a state.
+
+        `is_changed`: they differ from what is on disk; `before`: then their states before, used for those not dirty yet.
+        """
         if not keys:
             return
         _kept, starts, sizes, windows = self._spans(keys)
@@ -120,8 +139,22 @@ class EntryColumns:
             slots.nulls[found, c] = is_null
             target = slots.floats if self.is_float[c] else slots.ints
             target[found, c] = [0 if value is None else value for value in values] if any(is_null) else values
-        if is_changed:
-            self.kernels.mark_changed(slots, found)
+        if not is_changed:
+            return
+        if self._keeps_before:
+            fresh = np.flatnonzero(~slots.dirty[found]).tolist()
+            self._note_before([before[i] for i in fresh])
+        self.kernels.mark_changed(slots, found)
+
+    def _note_before(self, states: Sequence[State | None]) -> None:
+        """Keep the states before of slots that are about to become dirty, in this order."""
+        at = len(self.changed)
+        for k, state in enumerate(states, at):
+            self.before.had[k] = state is not None
+            for c, value in enumerate(state or ()):
+                self.before.nulls[k, c] = value is None
+                if value is not None:
+                    (self.before.floats if self.is_float[c] else self.before.ints)[k, c] = value
 
     def _spans(self, keys: Sequence[bytes]) -> tuple[Any, I64, npt.NDArray[np.int32], I64]:
         """Return one buffer of all keys; addresses in it and sizes of the record keys, and the window starts."""
@@ -217,7 +250,13 @@ class EntryColumns:
         """Copy the slots `which` (None: all, keeping their numbers) into new arrays, in that order."""
         old, kernels = self.slots, self.kernels
         count = len(self) if which is None else len(which)
-        new = self._empty(room, arena)
+        new, before = self._empty(room, arena), self._empty_before(room)
+        kept = slice(0, len(self.changed)) if which is None else np.isin(self.changed, which)
+        for ours, theirs in zip(self.before, before, strict=True):
+            if self._keeps_before:
+                part = ours[: len(self.changed)][kept]
+                theirs[: len(part)] = part
+        self.before = before
         new.counters[:] = old.counters
         if which is None:
             for name in _PER_SLOT:
@@ -244,6 +283,15 @@ class EntryColumns:
         changed = changed[changed >= 0]
         new.changed[: len(changed)] = changed
         new.counters[kernels.CHANGED] = len(changed)
+
+    def _empty_before(self, room: int) -> Any:
+        room, states = room if self._keeps_before else 0, len(self.is_float)
+        return self.kernels.Before(
+            had=np.empty(room, np.bool_),
+            ints=np.empty((room, states), np.int64),
+            floats=np.empty((room, states), np.float64),
+            nulls=np.empty((room, states), np.bool_),
+        )
 
     def _empty(self, room: int, arena: int) -> Any:
         states = len(self.is_float)

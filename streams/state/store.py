@@ -84,7 +84,7 @@ class Store:
 
     # -- columns ---------------------------------------------------------------------------------------------------------
 
-    def use_columns(self, kernels: ModuleType) -> EntryColumns:
+    def use_columns(self, kernels: ModuleType, *, keeps_before: bool = False) -> EntryColumns:
         """Keep the entries in memory as columns from now on (`kernels`: `streams.kernels.slots`); return them.
 
         Objects are lent by `load` as before, and `settle` takes back what has become of them.
@@ -92,7 +92,8 @@ class Store:
         if self.columns is None:
             from .columns import EntryColumns
 
-            self.columns = EntryColumns(kernels, self._spec.columns, is_windowed=self.layout is not None)
+            is_windowed = self.layout is not None
+            self.columns = EntryColumns(kernels, self._spec.columns, is_windowed=is_windowed, keeps_before=keeps_before)
         self.settle()
         return self.columns
 
@@ -101,7 +102,8 @@ class Store:
         if self.columns is None or not self.resident:
             return
         resident, lent, dirty = self.resident, self._lent, self.dirty
-        self.columns.put(list(dirty), [resident[key] for key in dirty], is_changed=True)
+        before = list(dirty.values())
+        self.columns.put(list(dirty), [resident[key] for key in dirty], is_changed=True, before=before)
         fresh = [key for key in resident if key not in lent and key not in dirty]
         self.columns.put(fresh, [resident[key] for key in fresh], is_changed=False)
         resident.clear()

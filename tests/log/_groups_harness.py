@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logflume.log.broker import groups
+from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
 from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.groups import GroupConfig, GroupCoordinator
 from logflume.log.broker.seams import Reply, RequestContext
@@ -26,6 +27,19 @@ class Settings:
 
     def number(self, name: str, group_id: str) -> int:
         return self.config.group_number(name, self.own.get(group_id, {}))
+
+
+class Denied:
+    """Rights to everything but what is listed."""
+
+    def __init__(self, *denied: tuple[Operation, Resource, str]) -> None:
+        self._denied = denied
+
+    def allows(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return (operation, resource, name) not in self._denied
+
+    def allows_some(self, operation: Operation, resource: Resource) -> bool:
+        return True
 
 
 class AdmitAll:
@@ -54,6 +68,7 @@ class Broker:
         self.time = SimulatedTime()
         self.topics = SimulatedTopics(dict(TOPICS))
         self.admission = AdmitAll()
+        self.rights: Rights = UNRESTRICTED
         self.settings = settings or Settings()
         self._ids = itertools.count(1)
         self.journal = journal or SimulatedJournal()
@@ -87,7 +102,7 @@ class Broker:
         request = getattr(messages, f"{api}Request")(**fields)
         wire = b"".join(codec.encode(request, version, bytearray()))
         decoded = codec.decode_request(table.key, version, memoryview(wire))
-        answer = self.handlers[api](RequestContext(table.key, version, 1, client_id, "127.0.0.1", 1), decoded)
+        answer = self.handlers[api](RequestContext(table.key, version, 1, client_id, "127.0.0.1", 1, rights=self.rights), decoded)
         if not isinstance(answer, Reply):
             return _through_wire(answer, table.key, version)
         mapped = Reply()

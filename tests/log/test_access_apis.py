@@ -16,7 +16,7 @@ from logflume.log.broker.access.words import SUPPORTED
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.seams import Reply, RequestContext
-from logflume.log.protocol import ErrorCode, messages, tables
+from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 from logflume.log.protocol.tables import Field, Message, Struct
 
 from ._simulated_broker import SimulatedBroker
@@ -487,3 +487,9 @@ def test_without_an_authorizer_acls_are_answered_with_security_disabled(tmp_path
     assert broker.call(create, 3).results[0].error_code == ErrorCode.SECURITY_DISABLED
     assert broker.call(delete, 3).filter_results[0].error_code == ErrorCode.SECURITY_DISABLED
     broker.close()
+
+
+@pytest.mark.parametrize("wrong", ["admin", "User:", ":admin", "User:admin,User:other"])
+def test_a_super_user_that_is_no_principal_stops_the_start(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(KafkaError, match="separated by semicolons"):
+        SimulatedBroker(tmp_path, configs=AUTHORIZER | {"super.users": f"User:root;{wrong}"})

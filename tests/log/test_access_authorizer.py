@@ -172,3 +172,15 @@ def test_match_selects_what_has_a_say(acl: Acl, name: str) -> None:
 def test_literal_and_prefixed_select_by_the_written_name(acl: Acl, name: str) -> None:
     for pattern in (Pattern.LITERAL, Pattern.PREFIXED):
         assert select(pattern=pattern, name=name).selects(acl) is (acl.pattern is pattern and acl.name == name)
+
+
+@pytest.mark.parametrize(
+    ("written", "comes_from"),
+    [("FD00:0::1", "fd00::1"), ("10.0.0.1", "::ffff:10.0.0.1"), ("10.0.0.0/8", "::ffff:10.0.0.1"), ("fe80::1", "fe80::1%eth0")],
+)
+def test_a_denied_address_is_denied_in_whatever_form_it_is_written(written: str, comes_from: str) -> None:
+    allow = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
+    deny = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:a", written, Operation.READ, Permission.DENY)
+    authorizer = AclAuthorizer([allow, deny])
+    assert not authorizer.rights("User:a", comes_from).allows(Operation.READ, Resource.TOPIC, "t")
+    assert authorizer.rights("User:a", "192.168.0.1").allows(Operation.READ, Resource.TOPIC, "t")

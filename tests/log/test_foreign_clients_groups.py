@@ -367,3 +367,42 @@ def test_members_of_the_consumer_protocol_come_and_go(own_server: ServerProcess,
     found = first.committed([TopicPartition(topic, index) for index in sorted(before)], timeout=TIMEOUT_S)
     assert [partition.offset for partition in found] == [3, 3]
     first.close()
+
+
+def test_a_group_changes_its_protocol_while_it_is_in_use(own_server: ServerProcess, topic: str) -> None:
+    """Rolling from classic to consumer members and back, with librdkafka: somebody always has each partition, and nobody two."""
+    create(own_server, topic)
+    admin = AdminClient({"bootstrap.servers": own_server.address})
+
+    def member(protocol: str) -> Consumer:
+        config = {"bootstrap.servers": own_server.address, "group.id": topic, "log_level": 0, "group.protocol": protocol}
+        if protocol == "classic":
+            config |= {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 200}
+        client = Consumer(config)
+        client.subscribe([topic])
+        return client
+
+    def are_settled(*members: Consumer) -> bool:
+        held = [index for client in members for index in owned(client)]
+        return sorted(held) == [0, 1, 2, 3] and all(owned(client) for client in members)
+
+    def protocol() -> str:
+        (listed,) = (g for g in admin.list_consumer_groups().result(TIMEOUT_S).valid if g.group_id == topic)
+        return str(listed.type.name)
+
+    first, second = member("classic"), member("classic")
+    poll_until([first, second], lambda: are_settled(first, second))
+    assert protocol() == "CLASSIC"
+    third = member("consumer")
+    poll_until([first, second, third], lambda: are_settled(first, second, third))
+    assert protocol() == "CONSUMER"
+    first.close()
+    second.close()
+    poll_until([third], lambda: are_settled(third))
+    fourth = member("classic")
+    poll_until([third, fourth], lambda: are_settled(third, fourth))
+    assert protocol() == "CONSUMER"
+    third.close()
+    poll_until([fourth], lambda: are_settled(fourth))
+    assert protocol() == "CLASSIC"
+    fourth.close()

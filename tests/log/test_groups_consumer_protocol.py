@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.groups import GroupConfig
 from logflume.log.broker.groups import consumer_records as records
 from logflume.log.broker.groups.assignors import ASSIGNORS, assign_uniform
@@ -21,7 +22,7 @@ from logflume.log.broker.simulated import SimulatedJournal
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
-from ._groups_harness import Broker
+from ._groups_harness import Broker, Denied
 
 OK = ErrorCode.NONE
 TOPIC_T = b"t".ljust(16, b"\0")
@@ -234,6 +235,16 @@ def test_a_regular_expression_finds_its_topics(broker: Broker) -> None:
     response = join(broker, "a", subscribed_topic_regex="[tu]")
     assert decoded(response) == ALL_T | {("u", 0), ("u", 1)}
     assert describe(broker).members[0].subscribed_topic_regex == "[tu]"
+
+
+def test_an_expression_does_not_find_what_the_member_may_not_know_of(broker: Broker) -> None:
+    broker.rights = Denied((Operation.DESCRIBE, Resource.TOPIC, "u"))
+    assert decoded(join(broker, "a", subscribed_topic_regex="[tu]")) == ALL_T
+    assert join(broker, "b", topics=["t", "u"]).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    broker.rights = Denied()
+    broker.time.advance(1_000)
+    beat(broker, "a", 1)
+    assert decoded(beat(broker, "a", 2, owned=ALL_T)) == ALL_T | {("u", 0), ("u", 1)}
 
 
 def test_a_changed_subscription(broker: Broker) -> None:

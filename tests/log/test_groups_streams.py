@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.groups import GroupConfig
 from logflume.log.broker.groups.streams import records
 from logflume.log.broker.groups.streams.assignor import NO_TASKS, Tasks, assign_sticky
@@ -19,7 +20,7 @@ from logflume.log.broker.simulated import SimulatedJournal
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
-from ._groups_harness import Broker
+from ._groups_harness import Broker, Denied
 
 OK = ErrorCode.NONE
 Request = messages.StreamsGroupHeartbeatRequest
@@ -237,6 +238,21 @@ def test_internal_topics_that_cannot_be_made(broker: Broker) -> None:
     assert "the disk is full" in response.status[0].status_detail
     broker.topics.refused = None
     assert active(beat(broker, "a", 1)) == ALL
+
+
+def test_what_a_member_may_not_do(broker: Broker) -> None:
+    broker.rights = Denied((Operation.READ, Resource.GROUP, "g"))
+    assert join(broker, "a").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    broker.rights = Denied((Operation.DESCRIBE, Resource.TOPIC, "app-changelog"))
+    assert join(broker, "a").error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    cluster, topic = (Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME), (Operation.CREATE, Resource.TOPIC, "app-changelog")
+    broker.rights = Denied(cluster, topic)
+    response = join(broker, "a")
+    assert (active(response), told(response)) == (set(), [Status.MISSING_INTERNAL_TOPICS])
+    assert "Unauthorized to CREATE on topic app-changelog" in response.status[0].status_detail
+    assert "app-repartition" in broker.topics.partitions
+    broker.rights = Denied((Operation.DESCRIBE, Resource.GROUP, "g"))
+    assert describe(broker).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def test_numbers_of_partitions_follow_from_each_other(broker: Broker) -> None:

@@ -184,6 +184,15 @@ def test_older_clients_are_only_slowed_down(broker: SimulatedBroker) -> None:
     assert slowed.throttle_time_ms == 5000
 
 
+def test_topics_made_by_asking_for_them_count_too(broker: SimulatedBroker) -> None:
+    alter(broker, ANONYMOUS, controller_mutation_rate=1.0)
+    broker.create("first", 12)
+    topics = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in ("auto-1", "auto-2")]
+    answer = broker.call(messages.MetadataRequest(topics=topics, allow_auto_topic_creation=True), 9)
+    assert [topic.error_code for topic in answer.topics] == [0, 0]
+    assert answer.throttle_time_ms == 3000
+
+
 def test_deleting_and_growing_count_partitions_too(broker: SimulatedBroker) -> None:
     alter(broker, ANONYMOUS, controller_mutation_rate=1.0)
     broker.create("t", 9)

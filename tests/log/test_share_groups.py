@@ -29,6 +29,7 @@ from logflume.log.broker.share.group_records import (
     encode_share_group_key,
     encode_share_group_value,
 )
+from logflume.log.broker.share.group_replay import GroupReplay
 from logflume.log.broker.share.membership import ShareGroups, ShareHeartbeat, ShareHeartbeatResult
 from logflume.log.broker.share.runs import DeliveryState, Run
 from logflume.log.broker.share.state_records import (
@@ -83,7 +84,11 @@ class Groups:
             is_taken=lambda group_id: group_id == "classic",
             on_member_expired=lambda group_id, member_id: self.expired.append((group_id, member_id)),
         )
-        self.groups.load()
+        replay = GroupReplay()
+        for partition in range(self.journal.partition_count):
+            for each in self.journal.replay(partition):
+                replay.take(partition, each)
+        self.groups.restore(replay.values)
 
     def beat(
         self, member: str, epoch: int = 0, topics: tuple[str, ...] | None = None, *, group: str = "g"

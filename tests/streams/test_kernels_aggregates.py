@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import logflume.streams as lf
 from logflume.log.records import Chunk, TopicPartition
-from logflume.log.schemas import BIGINT, DOUBLE, INTEGER, STRING, Column
+from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, Column
 from logflume.streams import aggregators as a
 from logflume.streams import expr as e
 from logflume.streams import graph as g
@@ -248,6 +248,14 @@ def script(rng: random.Random) -> list[tuple[int, float, int, str]]:
 def test_both_tiers_keep_and_put_out_the_same(
     nodes: dict[str, g.Node], found: list[bytes | None], seed: int, first_ms: int, memory_bytes: int, keys: int
 ) -> None:
+    compare(nodes, found, seed, first_ms, memory_bytes, keys)
+
+
+def compare(
+    nodes: dict[str, g.Node], found: list[bytes | None], seed: int, first_ms: int, memory_bytes: int, keys: int
+) -> list[Any]:
+    """Run a script on both tiers; return all outputs."""
+    outputs: list[Any] = []
     assert compiled_tier().load()
     program = compile_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])
     with tempfile.TemporaryDirectory() as directory:
@@ -264,13 +272,60 @@ def test_both_tiers_keep_and_put_out_the_same(
                 task.process(chunk, 0, size // 3)
                 task.process(chunk, size // 3, size)
             if then != "run":
-                assert got.commit() == expected.commit()
+                committed = got.commit()
+                assert committed == expected.commit()
+                outputs += committed[0]
             if then == "restart":
                 got.restart()
                 expected.restart()
         assert got.commit() == expected.commit()
         for task in (expected, got):
             task.state.close()
+    return outputs
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_a_filter_of_results_compares_with_those_of_the_last_commit(seed: int) -> None:
+    source = g.Source(name="in", schema=g.Schema(KEY, FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON)
+    counts = (g.Aggregation("n", a.count()),)
+    schema = g.Schema(KEY, (Column("n", BIGINT),))
+    table = g.Aggregate(name="counted", inputs=("in",), schema=schema, kind=TABLE, store="counts", aggregations=counts)
+    few = e.Binary(e.BinaryOp.LT, e.ColumnRef(e.Side.VALUE, "n", BIGINT), e.Literal(6, BIGINT), BOOLEAN)
+    some = g.Filter(name="some", inputs=("counted",), schema=schema, kind=TABLE, predicate=few)
+    sink = g.Sink(name="out", inputs=("some",), schema=schema, kind=TABLE, topic="out", key_format=KAFKA, value_format=JSON)
+    nodes: dict[str, g.Node] = {node.name: node for node in (source, table, some, sink)}
+    program = tiered(compile_program(nodes, ["in"], ["out"]))
+    assert isinstance(program, TieredProgram)
+    assert program.aggregates["counts"].keeps_before
+    gone = [value for _, _, value, *_ in compare(nodes, [None], seed, START_MS, 1 << 20, 60) if value is None]
+    assert gone
+
+
+@pytest.mark.parametrize("window", [g.TimeWindow(10_000, 10_000, 0), g.TimeWindow(10_000, 4_000, 5_000)])
+def test_the_largest_times_are_no_trap(window: g.TimeWindow, tmp_path: Path) -> None:
+    source = g.Source(name="in", schema=g.Schema(KEY, FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON)
+    counts = (g.Aggregation("n", a.count()),)
+    schema = g.Schema(KEY, (Column("n", BIGINT),), window=window)
+    table = g.Aggregate(
+        name="counted", inputs=("in",), schema=schema, kind=TABLE, store="counts", aggregations=counts, window=window
+    )
+    sink = g.Sink(name="out", inputs=("counted",), schema=schema, kind=TABLE, topic="out", key_format=KAFKA, value_format=JSON)
+    program = compile_program({node.name: node for node in (source, table, sink)}, ["in"], ["out"])
+    assert compiled_tier().load()
+    times = [START_MS + i for i in range(200)]
+    times[150], times[199] = 2**62, 2**63 - 1
+    chunk = Chunk.from_columns("in", [b"k"] * 200, [PLAIN[0]] * 200, times)
+    done = []
+    for name, each in (("reference", program), ("compiled", tiered(program))):
+        task = Task(each, tmp_path / name, memory_bytes=1 << 20)
+        task.process(chunk, 0, 200)
+        assert task.is_columnar is (name == "compiled")
+        done.append(task.commit())
+        task.state.close()
+    assert done[0] == done[1]
+    problems = done[0][1]
+    assert {reason for reason, *_ in problems} == {"late"}
+    assert {offset for *_, offset, _ in problems} == set(range(151, 199))
 
 
 class Counting:

@@ -96,7 +96,7 @@ def without_problems(end: TaskEnd) -> tuple[Any, ...]:
 _numbers = count()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(kind=st.sampled_from(KINDS), records=records_of, size=st.integers(1, 20))
 def test_a_step_by_ranges_equals_one_pass(log: Log, kind: str, records: list[Sent], size: int) -> None:
     name = f"app{next(_numbers)}"
@@ -163,7 +163,7 @@ def expired(plan: Plan, keys: set[bytes], end: TaskEnd) -> bool:
 
 
 @pytest.mark.parametrize("kind", EXACT)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(records=records_of, cuts=st.sets(st.integers(0, 80), max_size=8))
 def test_ranges_merged_equal_one_pass(kind: str, records: list[Sent], cuts: set[int]) -> None:
     plan, form = compiled(kind)

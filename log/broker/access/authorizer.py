@@ -94,6 +94,7 @@ class _AclRights:
             self._address = ip_address(host.partition("%")[0])
         except ValueError:
             self._address = None
+        self._address = getattr(self._address, "ipv4_mapped", None) or self._address
         self._decided: dict[tuple[Operation, Resource, str], bool] = {}
 
     def allows(self, operation: Operation, resource: Resource, name: str) -> bool:
@@ -135,14 +136,16 @@ class _AclRights:
         return principal == "User:*" and self._principal.startswith("User:")
 
     def _is_host(self, host: str) -> bool:
+        """Whether a host of an ACL is this one: by text, or as an address in whatever form, or as a range that holds it."""
         if host in (WILDCARD, self._host):
             return True
-        if "/" not in host or self._address is None:
+        if self._address is None:
             return False
-        network: IPv4Network | IPv6Network = ip_network(host, strict=False)
-        address = self._address
-        mapped = getattr(address, "ipv4_mapped", None)
-        return address in network or (mapped is not None and mapped in network)
+        try:
+            network: IPv4Network | IPv6Network = ip_network(host, strict=False)
+        except ValueError:
+            return False
+        return self._address in network
 
 
 def _permits(acl: Acl, operation: Operation) -> bool:

@@ -34,16 +34,25 @@ class MemberState(IntEnum):
     UNRELEASED_PARTITIONS = 2
 
 
+def may_see_all(topic: str) -> bool:
+    """What holds for a member that has not been heard of since the start."""
+    return True
+
+
 NEW = CurrentValue(0, -1, int(MemberState.STABLE), frozenset(), frozenset())
 
 
 @dataclass(slots=True, eq=False)
 class ConsumerMember:
-    """A member: what it wants (`metadata`) and what it holds (`current`)."""
+    """A member: what it wants (`metadata`) and what it holds (`current`).
+
+    `may_see`: whether it may know of a topic, as of its last heartbeat; not kept over a restart.
+    """
 
     member_id: str
     metadata: MemberValue
     current: CurrentValue = NEW
+    may_see: Callable[[str], bool] = may_see_all
     session: Deadline = field(init=False)
     revocation: Deadline = field(init=False)
     rejoin: Deadline = field(init=False)
@@ -152,15 +161,16 @@ class ConsumerGroup:
         return max(sorted(asked), key=lambda name: asked[name]) if asked else DEFAULT_ASSIGNOR
 
     def topics_in_use(self, topics: Topics) -> frozenset[str]:
-        return frozenset(name for m in self.members.values() for name in topics_of(m.metadata, topics))
+        return frozenset(name for m in self.members.values() for name in topics_of(m, topics))
 
 
-def topics_of(metadata: MemberValue, topics: Topics) -> set[str]:
-    """Return the topics that exist and that a member wants, by name and by expression."""
+def topics_of(member: ConsumerMember, topics: Topics) -> set[str]:
+    """Return the topics that exist and that a member wants: by name, and by expression those that it may know of."""
+    metadata = member.metadata
     wanted = {name for name in metadata.topics if topics.partition_count(name)}
     if metadata.regex:
         pattern = compile_pattern(metadata.regex)
-        wanted.update(name for name in topics.names() if pattern.fullmatch(name))
+        wanted.update(name for name in topics.names() if pattern.fullmatch(name) and member.may_see(name))
     return wanted
 
 

@@ -24,6 +24,7 @@ from .consumer_group import (
     ConsumerMember,
     MemberState,
     hash_topics,
+    may_see_all,
     reconcile,
     topics_of,
 )
@@ -52,7 +53,8 @@ None if the group stays what it is."""
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """A heartbeat: None and -1 mean unchanged. `owned`: partitions the member has, by topic id."""
+    """A heartbeat: None and -1 mean unchanged. `owned`: partitions the member has, by topic id. `may_see`: whether it may know of
+    a topic, asked for those that an expression matches."""
 
     group_id: str
     member_id: str
@@ -66,6 +68,7 @@ class ConsumerHeartbeat:
     owned: frozenset[Partition] | None
     client_id: str
     client_host: str
+    may_see: Callable[[str], bool] = may_see_all
 
     @property
     def is_full(self) -> bool:
@@ -113,6 +116,7 @@ class ConsumerGroups:
         except Refused as refused:
             return _done(HeartbeatResult(refused.error, str(refused), beat.member_id))
         current_before = member.current
+        member.may_see = beat.may_see
         self.update(group, member, _updated(member.metadata, beat), beat.owned, records, is_joining=beat.member_epoch == 0)
         self.restart_timers(group, member)
         has_news = beat.is_full or member.current.assigned != current_before.assigned or _has_missed(beat, current_before)
@@ -144,7 +148,7 @@ class ConsumerGroups:
         target = group.target.get(member.member_id, frozenset())
         if group.epoch > group.assignment_epoch:
             # The target is from before: what the member does not want any more is not in it.
-            wanted = {self._topics.id_of(name) for name in topics_of(metadata, self._topics)}
+            wanted = {self._topics.id_of(name) for name in topics_of(member, self._topics)}
             target = frozenset(partition for partition in target if partition[0] in wanted)
         member.current = reconcile(
             member.current,
@@ -321,7 +325,7 @@ class ConsumerGroups:
         counts: dict[bytes, int] = {}
         # Static members keep their place in the order over a restart under another id.
         for member in sorted(group.members.values(), key=lambda m: (m.metadata.instance_id or "", m.member_id)):
-            names = topics_of(member.metadata, self._topics)
+            names = topics_of(member, self._topics)
             ids = {topic_id: name for name in names if (topic_id := self._topics.id_of(name)) is not None}
             counts.update((topic_id, self._topics.partition_count(name)) for topic_id, name in ids.items())
             subscriptions[member.member_id] = frozenset(ids)

@@ -48,6 +48,7 @@ class ConsumerHandlers:
             owned=owned,
             client_id=context.client_id or "",
             client_host=f"/{context.host}",
+            may_see=lambda topic: context.may(Operation.DESCRIBE, Resource.TOPIC, topic),
         )
         reply = Reply()
         self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(self._heartbeat_response(beat.group_id, result)))

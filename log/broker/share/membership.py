@@ -6,12 +6,10 @@ hears is on disk when it hears it. Memory goes ahead of the disk; after a failed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ...errors import DecodeError
 from ...protocol.errors import ErrorCode
-from ..cluster import OFFSETS_TOPIC
 from ..deadline import Deadline
 from ..groups.consumer_group import hash_topics
 from ..groups.partitioner import partition_of
@@ -30,8 +28,6 @@ from .group_records import (
     TargetEpochValue,
     TargetValue,
     TopicState,
-    decode_share_group_key,
-    decode_share_group_value,
     encode_share_group_key,
     encode_share_group_value,
 )
@@ -131,9 +127,8 @@ class ShareGroups:
 
     # -- life
 
-    def load(self) -> None:
-        """Rebuild the groups from the journal; sessions begin anew. Raises DecodeError when a record cannot be read."""
-        values = self._replayed()
+    def restore(self, values: Mapping[ShareGroupKey, ShareGroupValue]) -> None:
+        """Rebuild the groups from the last value of each key of the journal; sessions begin anew."""
         for key in values:
             self._groups.setdefault(key.group_id, ShareGroup(key.group_id))
         for key, value in values.items():
@@ -141,18 +136,6 @@ class ShareGroups:
                 self._add(self._groups[key.group_id], key.member_id, value)
         for key, value in values.items():
             _restore(self._groups[key.group_id], key.member_id, value)
-
-    def _replayed(self) -> dict[ShareGroupKey, ShareGroupValue]:
-        """Return the last value of each key; keys of other kinds of groups are left out."""
-        values: dict[ShareGroupKey, ShareGroupValue] = {}
-        for partition in range(self._journal.partition_count):
-            for batch in self._journal.replay(partition):
-                try:
-                    for record in batch.records:
-                        _take(record, values)
-                except DecodeError as error:
-                    raise DecodeError(f"{OFFSETS_TOPIC}-{partition}, offset {batch.base_offset}: {error}") from error
-        return values
 
     def close(self) -> None:
         """Stop all timers."""
@@ -482,14 +465,6 @@ def _everything(group: ShareGroup) -> Records:
     records[ShareGroupKey(ShareKeyKind.INITIALIZED, group_id)] = InitializedValue(dict(group.initialized))
     records[ShareGroupKey(ShareKeyKind.GROUP, group_id)] = ShareEpochValue(group.epoch, group.metadata_hash)
     return records
-
-
-def _take(record: JournalRecord, values: dict[ShareGroupKey, ShareGroupValue]) -> None:
-    key = decode_share_group_key(record.key)
-    if key is not None and record.value is None:
-        values.pop(key, None)
-    elif key is not None and record.value is not None:
-        values[key] = decode_share_group_value(key.kind, record.value)
 
 
 def _restore(group: ShareGroup, member_id: str, value: ShareGroupValue) -> None:

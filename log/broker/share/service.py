@@ -10,6 +10,7 @@ from ..seams import Handler, Journal
 from .config import GroupSettings, ShareConfig
 from .fetch import ShareFetchHandler
 from .group_handlers import ShareGroupHandlers
+from .group_replay import GroupReplay
 from .membership import ShareGroups
 from .namespace import GroupNamespace
 from .offset_handlers import ShareOffsetHandlers
@@ -26,10 +27,14 @@ class ShareService:
         settings: GroupSettings,
         *,
         offsets: Journal,
+        replayed: GroupReplay,
         states: Journal,
         is_taken: Callable[[str], bool],
     ) -> None:
-        """`offsets`, `states`: the journals of groups and of share partitions. `is_taken`: whether another kind has an id."""
+        """`offsets`, `states`: the journals of groups and of share partitions; `replayed`: what the first held.
+
+        `is_taken`: whether another kind of group has an id.
+        """
         self._core, self._topics = core, topics
         numbers = core.config.number
         config = ShareConfig(
@@ -51,7 +56,7 @@ class ShareService:
         )
         self.fetch = ShareFetchHandler(core, self.groups, self.partitions, settings, config)
         self.partitions.load()
-        self.groups.load()
+        self.groups.restore(replayed.values)
         self._forget_deleted_topics("")
         core.topic_listeners.append(self._forget_deleted_topics)
 
