@@ -493,3 +493,10 @@ def test_without_an_authorizer_acls_are_answered_with_security_disabled(tmp_path
 def test_a_super_user_that_is_no_principal_stops_the_start(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(KafkaError, match="separated by semicolons"):
         SimulatedBroker(tmp_path, configs=AUTHORIZER | {"super.users": f"User:root;{wrong}"})
+
+
+def test_a_distinguished_name_may_be_a_super_user(tmp_path: Path) -> None:
+    broker = SimulatedBroker(tmp_path, configs=AUTHORIZER | {"super.users": "User:CN=admin,OU=ops;User:root"})
+    assert broker.core.authorizer is not None
+    assert broker.core.authorizer.rights("User:CN=admin,OU=ops", "10.0.0.1").allows(OP.READ, TOPIC, "t")
+    broker.close()

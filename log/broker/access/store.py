@@ -29,7 +29,7 @@ def make_authorizer(config: BrokerConfig, cluster: ClusterState) -> AclAuthorize
         return None
     super_users = [name.strip() for name in config.text("super.users").split(";") if name.strip()]
     for principal in super_users:
-        if "," in principal or not all(principal.partition(":")):
+        if ",User:" in principal or not all(principal.partition(":")):
             expected = "expected principals as User:alice, separated by semicolons"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"super.users: {expected}, found {principal[:100]!r}")
     return AclAuthorizer(
