@@ -77,7 +77,11 @@ def _level(assigned: dict[str, set[Partition]], takers: Mapping[bytes, list[str]
     """
     is_moving = True
     while is_moving:
-        moves = [_level_one(giver, assigned, takers) for giver in sorted(assigned, key=lambda m: (-len(assigned[m]), m))]
+        least = min(map(len, assigned.values()), default=0)
+        # Who has at most one more than the least has nothing to give: usually everybody, so looking is cheap.
+        givers = [member for member in assigned if len(assigned[member]) - least >= 2]
+        givers.sort(key=lambda m: (-len(assigned[m]), m))
+        moves = [_level_one(giver, assigned, takers) for giver in givers]
         is_moving = any(moves)
 
 
