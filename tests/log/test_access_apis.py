@@ -16,7 +16,7 @@ from logflume.log.broker.access.words import SUPPORTED
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.seams import Reply, RequestContext
-from logflume.log.protocol import ErrorCode, messages, tables
+from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 from logflume.log.protocol.tables import Field, Message, Struct
 
 from ._simulated_broker import SimulatedBroker
@@ -486,4 +486,17 @@ def test_without_an_authorizer_acls_are_answered_with_security_disabled(tmp_path
     assert broker.call(messages.DescribeAclsRequest(), 3).error_code == ErrorCode.SECURITY_DISABLED
     assert broker.call(create, 3).results[0].error_code == ErrorCode.SECURITY_DISABLED
     assert broker.call(delete, 3).filter_results[0].error_code == ErrorCode.SECURITY_DISABLED
+    broker.close()
+
+
+@pytest.mark.parametrize("wrong", ["admin", "User:", ":admin", "User:admin,User:other"])
+def test_a_super_user_that_is_no_principal_stops_the_start(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(KafkaError, match="separated by semicolons"):
+        SimulatedBroker(tmp_path, configs=AUTHORIZER | {"super.users": f"User:root;{wrong}"})
+
+
+def test_a_distinguished_name_may_be_a_super_user(tmp_path: Path) -> None:
+    broker = SimulatedBroker(tmp_path, configs=AUTHORIZER | {"super.users": "User:CN=admin,OU=ops;User:root"})
+    assert broker.core.authorizer is not None
+    assert broker.core.authorizer.rights("User:CN=admin,OU=ops", "10.0.0.1").allows(OP.READ, TOPIC, "t")
     broker.close()

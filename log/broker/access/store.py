@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from logflume.log.errors import StorageError
+from logflume.log.protocol import ErrorCode, KafkaError
 
 from ..cluster import ClusterState
 from ..configs import BrokerConfig
@@ -23,12 +24,17 @@ def load_acls(cluster: ClusterState) -> tuple[Acl, ...]:
 
 
 def make_authorizer(config: BrokerConfig, cluster: ClusterState) -> AclAuthorizer | None:
-    """Return the authorizer that the broker's settings ask for, None for none. Raises StorageError."""
+    """Return the authorizer that the broker's settings ask for, None for none. Raises KafkaError INVALID_CONFIG, StorageError."""
     if not config.text("authorizer.class.name"):
         return None
+    super_users = [name.strip() for name in config.text("super.users").split(";") if name.strip()]
+    for principal in super_users:
+        if ",User:" in principal or not all(principal.partition(":")):
+            expected = "expected principals as User:alice, separated by semicolons"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"super.users: {expected}, found {principal[:100]!r}")
     return AclAuthorizer(
         load_acls(cluster),
-        super_users=[name.strip() for name in config.text("super.users").split(";") if name.strip()],
+        super_users=super_users,
         is_open_without_acls=config.is_on("allow.everyone.if.no.acl.found"),
     )
 
