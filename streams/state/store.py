@@ -150,10 +150,11 @@ class Store:
         """Return the entry of a key, uncommitted changes included; None when absent, deleted or expired."""
         if self.layout is not None and window_start(key) < self.layout.oldest_alive(self.stream_time_ms):
             return None
-        if key not in self.resident:
-            self.load((key,))
         entry = self.resident.get(key)
-        self.settle()
+        if entry is None:
+            self.load((key,))
+            entry = self.resident.get(key)
+            self.settle()
         return None if entry is None or entry.state is None else entry
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
