@@ -106,6 +106,8 @@ class History:
     group_offsets: dict[tuple[str, At], int] = field(default_factory=dict)
     """Committed offsets of the groups at the end."""
     kills: int = 0
+    deaths: int = 0
+    """Clients that ended in the middle of a transaction."""
 
     def of(self, kind: type[Event]) -> Iterator[Event]:
         """Yield the events of a kind, worker by worker, each in its own order."""

@@ -77,6 +77,7 @@ def soak(
             assert worker.fault is None, f"{worker.name} failed: {worker.fault!r}"
             assert worker.progress, f"{worker.name} got nowhere"
             history.lists[worker.name] = worker.events
+            history.deaths += worker.deaths
         say("reading everything")
         _end_open_transactions(log, server.address)
         _look(log, server.address, history)

@@ -29,6 +29,8 @@ from ._history import (
 MakeWriter = Callable[[str | None], Writer]
 MakeReader = Callable[[str | None, bool], Reader]
 RETRY_S = 0.05
+DEATHS = 0.03
+"""Part of the transactions in which the client dies: it says nothing more, and another one with its id takes its place."""
 
 
 class Worker(ABC):
@@ -40,7 +42,7 @@ class Worker(ABC):
     def __init__(self, name: str, *, pause_s: float) -> None:
         self.name, self.pause_s = name, pause_s
         self.events: list[Event] = []
-        self.sessions = self.progress = 0
+        self.sessions = self.progress = self.deaths = 0
         self.fault: BaseException | None = None
         """What ended the worker although nothing in it foresees it."""
         self.stopping = threading.Event()
@@ -72,6 +74,12 @@ class Worker(ABC):
 
     @abstractmethod
     def session(self) -> None: ...
+
+    def maybe_die(self) -> None:
+        """Now and then end this session where it stands. Raises Broken."""
+        if self.rng.random() < DEATHS:
+            self.deaths += 1
+            raise Broken("the client dies")
 
     def send(self, writer: Writer, at: At, value: str, number: int, *, txn: int | None = None) -> None:
         """Send and note it; the outcome is noted when it comes."""
@@ -126,6 +134,7 @@ class TransactionProducer(Worker):
             for at in [*self._partitions, self.rng.choice(self._partitions)]:
                 number += 1
                 self.send(writer, at, f"{self.name}:{self.sessions}:{number}", number, txn=self._txn)
+            self.maybe_die()
             if self.rng.random() < 0.3:
                 writer.flush()
                 writer.abort()
@@ -160,7 +169,9 @@ class Copier(Worker):
                 writer.begin()
                 for at, _, value in records:
                     writer.send(At(self._target, at.partition), value, lambda outcome, offset: None)
+                self.maybe_die()
                 writer.send_offsets({at: offset + 1 for at, offset, _ in records}, reader)
+                self.maybe_die()
                 writer.commit()
                 self.progress += len(records)
             writer.close()
