@@ -116,7 +116,7 @@ class Function:
         name: for people and for Spark.
         impl: importable module-level callable (pickled by reference) over Python values; lambdas arrive as callables.
         handles_null: False: a null argument gives null without a call.
-        kernel: name of an exact numba equivalent in `streams.kernels`, or None: rows then take the reference tier.
+        kernel: name of an exact equivalent over columns in `streams.kernels.functions`, or None: reference tier only.
         spark: name of an exact Spark SQL equivalent, or None.
     """
 

@@ -175,6 +175,25 @@ def _field(start: int, stop: int, names: int, name_ends: Any, name_fields: Any) 
 
 
 @njit(inline="always")
+def _may_mean(start: int, stop: int, names: int, name_ends: Any, name_fields: Any, folded: Any) -> bool:
+    """Return whether a name is that of a field that is looked up in any spelling, but for upper and lower case."""
+    for name in range(len(name_ends)):
+        begin = name_ends[name - 1] if name > 0 else np.int64(0)
+        if folded[name_fields[name]] == 0 or name_ends[name] - begin != stop - start:
+            continue
+        same = True
+        for k in range(stop - start):
+            byte: Any = load_byte(names, begin + k)
+            other: Any = load_byte(start, k)
+            if byte != other and ((byte ^ other) != 32 or not 97 <= (byte | 32) <= 122):
+                same = False
+                break
+        if same:
+            return True
+    return False
+
+
+@njit(inline="always")
 def _is_at(pattern: int, size: int, at: int) -> bool:
     """Return whether the `size` > 0 bytes at both addresses are the same, if eight bytes from the last one on can be read."""
     k = np.int64(0)
@@ -201,7 +220,7 @@ def extract(
     name_ends: Any,
     name_fields: Any,
     kinds: Any,
-    required: Any,
+    folded: Any,
     certain: Any,
     nulls: Any,
     ints: Any,
@@ -210,8 +229,8 @@ def extract(
 ) -> None:
     """Decode the used fields of N rows; `certain` says of which.
 
-    names: the used names, joined, where each ends, and the field that each names (a field may have two). required[F]: 1 for a
-    field that a certain row must have.
+    names: the used names, joined, where each ends, and the field that each names (a field may have two). folded[F]: 1 for a
+    field that the reference tier looks for in any spelling: a row with one that is not among the names is not certain.
     nulls, ints (numbers, booleans, addresses of strings), floats (may share memory with ints), lengths (of strings): [F, N].
 
     Rows mostly have the same fields in the same places: the text of a name with its quotes and colon is kept per place and
@@ -224,10 +243,6 @@ def extract(
     known_at = np.zeros(_MAX_PLACES, np.int64)
     known_sizes = np.zeros(_MAX_PLACES, np.int64)
     known_fields = np.zeros(_MAX_PLACES, np.int64)
-    every = np.int64(0)
-    for f in range(count):
-        if required[f] == 1:
-            every |= np.int64(1) << f
     full = (np.int64(1) << count) - 1
     for i in range(len(starts)):
         seen = np.int64(0)
@@ -252,6 +267,8 @@ def extract(
                     if name_end < 0:
                         break
                     f = _field(at + 1, name_end, all_names, name_ends, name_fields)
+                    if f < 0 and _may_mean(at + 1, name_end, all_names, name_ends, name_fields, folded):
+                        break
                     at = _skip_space(name_end + 1, end)
                     if at >= end or load_byte(at, 0) != 58:
                         break
@@ -322,7 +339,6 @@ def extract(
                     continue
                 is_sure = byte == 125 and at == end
                 break
-        is_sure = is_sure and seen & every == every
         certain[i] = is_sure
         if is_sure and seen == full:
             continue

@@ -118,7 +118,7 @@ class TieredFunction:
             self._note_table(source, chunk, start, stop)
             return
         json = compiled_tier().kernels(stop - start)
-        if json is None or stop - start < _FEW_RECORDS or chunk.header_counts[start:stop].any():
+        if json is None or stop - start < _FEW_RECORDS or not _is_held(chunk, start, stop):
             self._process_objects(source, chunk, start, stop)
             return
         if self._texts is None:
@@ -181,6 +181,11 @@ class TieredFunction:
             self._load(json)
         if json is not None:
             self._lookups[store].changed(chunk, start, stop)
+
+
+def _is_held(chunk: Any, start: int, stop: int) -> bool:
+    """Return whether records have nothing about them that the columns leave out: headers, or a buffer with gaps."""
+    return not chunk.header_counts[start:stop].any() and bool(chunk.buffer.flags.c_contiguous)
 
 
 def tiered(program: CompiledProgram) -> CompiledProgram | TieredProgram:

@@ -31,7 +31,7 @@ class Fields:
     Attributes:
         text, ends, fields: their spellings joined, where each ends, and whose it is: an upper-case name may be in lower case.
         numbers: of their kinds.
-        required: 1 for those that a row must have, because of how the reference tier looks for other spellings.
+        any_case: 1 for those that the reference tier looks for in any spelling.
     """
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Fields:
     ends: I64
     fields: I64
     numbers: I64
-    required: I64
+    any_case: I64
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], declared: tuple[Column, ...]) -> Fields:
@@ -81,7 +81,7 @@ class Fields:
             np.ascontiguousarray(chunk.value_starts[start:stop]),
             np.ascontiguousarray(chunk.value_sizes[start:stop]),
             np.ascontiguousarray(chunk.timestamps_ms[start:stop]),
-            self.text, self.ends, self.fields, self.numbers, self.required,
+            self.text, self.ends, self.fields, self.numbers, self.any_case,
             certain, nulls, values, values.view(np.float64), sizes,
         )  # fmt: skip
         return certain, nulls, values, sizes

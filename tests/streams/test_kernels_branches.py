@@ -302,6 +302,36 @@ def test_a_row_is_only_unsure_where_the_reference_tier_would_evaluate_what_is() 
         assert recorder.outputs == got.outputs == expected.outputs
 
 
+def test_fields_that_are_left_out_are_null_and_other_spellings_are_left_to_the_reference_tier() -> None:
+    """Y and S2 are looked for in any spelling: a row without them is certain only if no name could be theirs."""
+    double, text = columns_of(DOUBLE)[1], columns_of(STRING)[1]
+    nodes = select(("Y", double, DOUBLE), ("S2", text, STRING))
+    sparse: list[bytes | None] = [b'{"i":1}', b'{"Y":2.5}', b'{"S2":"a","Z":1}', b'{"y":1.5,"s2":"b"}', b"{}"]
+    chunk = Chunk.from_columns("in", [b"k"] * 100, sparse * 20, [1] * 100, partition=0)
+    assert compiled_tier().load()
+    bound: Any = tiered(compile_program(nodes, ["in"], ["out"])).bind({}, Recorder(), Recorder())
+    bound.reference = Untouched()
+    bound.process("in", chunk, 0, 100)
+    mixed = Chunk.from_columns(
+        "in", [b"k"] * 100, [*sparse * 19, b'{"Y":1,"S2":"a"}', *[b'{"s2":"c"}'] * 4], [1] * 100, partition=0
+    )
+    odd = [b'{"i":2,"S2":"x","y":3,"Y":4}', b'{"\\u0059":5}', b'{"s2":"d","Y":null}']
+    for place, value in enumerate(odd):
+        mixed = Chunk.from_columns(
+            "in", mixed.keys(), [*mixed.values()[: place * 9], value, *mixed.values()[place * 9 + 1 :]], [1] * 100
+        )
+    for each in (chunk, mixed):
+        expected, got = run_both(nodes, each, 0, 100)
+        assert got.outputs == expected.outputs
+        assert got.problems == expected.problems
+    variants: dict[str, g.Node] = select(("S2", text, STRING))
+    cased = Chunk.from_columns(
+        "in", [b"k"] * 80, [b'{"S2":"a"}', b'{"Ss":"a"}', b'{"s2":"b"}', b'{"i":1}'] * 20, [1] * 80, partition=0
+    )
+    expected, got = run_both(variants, cased, 0, 80)
+    assert got.outputs == expected.outputs
+
+
 def test_key_formats_that_are_not_held_stay_on_the_reference_tier() -> None:
     nodes = select(("c", columns_of(STRING)[2], STRING))
     source = nodes["in"]
