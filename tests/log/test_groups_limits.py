@@ -8,6 +8,7 @@ import pytest
 
 from logflume.log.broker.groups import GroupConfig
 from logflume.log.broker.groups.membership import PENDING_MAX, JoinRequest
+from logflume.log.broker.simulated import SimulatedJournal
 from logflume.log.protocol.errors import ErrorCode
 
 from . import test_groups_streams as streams
@@ -135,6 +136,23 @@ def test_who_may_commit_for_a_group_with_epochs(join: Any, change: dict[str, Any
     join(broker, "a")
     assert broker.commit({WHERE: 5}, **{"member_id": "a", "generation": 1, **change}) == {WHERE: error}
     assert broker.fetch() == ({WHERE: (5, OK)} if error is OK else {})
+
+
+@pytest.mark.parametrize("join", [join_consumer, streams.join])
+def test_nobody_joins_a_group_that_is_being_deleted(join: Any) -> None:
+    broker = Broker(journal=SimulatedJournal(partition_count=1, is_manual=True))
+    broker.commit({WHERE: 1})
+    broker.journal.flush()
+    deleted = broker.send("DeleteGroups", groups_names=["g"])
+    assert join(broker, "a").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.journal.flush()
+    assert deleted.value.results[0].error_code == OK
+    joined = join(broker, "a")
+    broker.journal.flush()
+    assert joined.value.error_code == OK
+    broker.crash()
+    assert broker.fetch() == {}
+    assert broker.groups.kind_of("g") in ("Consumer", "Streams")
 
 
 @pytest.mark.parametrize("join", [join_consumer, streams.join])

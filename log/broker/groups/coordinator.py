@@ -144,6 +144,7 @@ class GroupCoordinator:
         """
         try:
             check_streams_request(beat)
+            self._check_alive(beat.group_id)
             self._check_room(beat.group_id)
         except Refused as refused:
             return _now(StreamsResult(refused.error, str(refused), beat.member_id))
@@ -171,6 +172,7 @@ class GroupCoordinator:
         when its members are consumers (`group.consumer.migration.policy`).
         """
         try:
+            self._check_alive(beat.group_id)
             group = self._consumer_group_for(beat)
         except Refused as refused:
             return _now(HeartbeatResult(refused.error, str(refused), beat.member_id))
@@ -458,6 +460,12 @@ class GroupCoordinator:
         if self._groups.get(group_id) is group:
             del self._groups[group_id]
         return True
+
+    def _check_alive(self, group_id: str) -> None:
+        """Raise Refused COORDINATOR_NOT_AVAILABLE while a group is being deleted: a moment later there may be a new one."""
+        group = self._groups.get(group_id)
+        if group is not None and group.is_dead:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Group {group_id} is being deleted.")
 
     def _check_room(self, group_id: str) -> None:
         """Raise Refused GROUP_MAX_SIZE_REACHED if there may be no new group."""
