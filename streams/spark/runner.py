@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WATCH_EVERY_S = 0.5
-RECORDS_PER_RANGE = 250_000
+RECORDS_PER_RANGE = 1_000_000
+RANGES_FROM_RECORDS = 5_000_000
 SLICES_PER_CORE = 4
 """Ranges are dealt to at most so many Spark tasks per core: each prepares the program once."""
 
@@ -32,12 +33,13 @@ class SparkRunner:
     """The `StepRunner` of a Spark session.
 
     `records_per_range`: offsets that one pass over a range takes; None: no ranges. `cores`: how many tasks run at a time;
-    None: as Spark says.
+    None: as Spark says. `ranges_from_records`: a shorter history is not cut into ranges for the sake of idle cores.
     """
 
     spark: SparkSession
     records_per_range: int | None = RECORDS_PER_RANGE
     cores: int | None = None
+    ranges_from_records: int = RANGES_FROM_RECORDS
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
         """Compute a step; returns when every task has ended, with the rows kept by Spark."""
@@ -47,7 +49,8 @@ class SparkRunner:
         try:
             frames = _Frames(self.spark, step, plan)
             cores = self.cores or self.spark.sparkContext.defaultParallelism
-            for stage in stages_of(step, plan, records_per_range=self.records_per_range, cores=cores):
+            least = self.ranges_from_records
+            for stage in stages_of(step, plan, records_per_range=self.records_per_range, cores=cores, least=least):
                 frames.add(stage)
             return SparkResult(frames.made, frames.ends())
         finally:

@@ -52,9 +52,12 @@ _BY_TIME = ("partition", "name", "time_ms", "task", "seq")
 _BY_RANGE = ("partition", "task", "seq")
 
 
-def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None, cores: int) -> list[Stage]:
-    """Return the stages of a step in the order in which they run; `records_per_range` None: replays only."""
-    forms = worthwhile(forms_of(plan), step, plan, cores) if records_per_range else Forms({}, {})
+def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None, cores: int, least: int = 0) -> list[Stage]:
+    """Return the stages of a step in the order in which they run; `records_per_range` None: replays only.
+
+    `cores`, `least`: see `worthwhile`.
+    """
+    forms = worthwhile(forms_of(plan), step, plan, cores, least) if records_per_range else Forms({}, {})
     stages: list[Stage] = []
     for sub in in_order(plan):
         count = max(step.partitions[topic] for topic in sub.program.sources.values())
@@ -73,10 +76,11 @@ def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None, core
     return stages
 
 
-def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int) -> Forms:
+def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int, least: int) -> Forms:
     """Return the forms that save time: where partitions alone leave cores idle, or entries are shuffled and not records.
 
-    A range costs more CPU than the same records in a replay: its entries are encoded, shuffled, decoded and merged.
+    A range costs more CPU than the same records in a replay: its entries are encoded, shuffled, decoded and merged,
+    and its tasks have to be prepared: so only a history of at least `least` offsets is cut.
     """
     kept: dict[str, RangeForm] = {}
     for sub in plan.subtopologies:
@@ -84,8 +88,8 @@ def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int) -> Forms:
         if form is None:
             continue
         topic = sub.program.sources[form.source]
-        busy = sum(1 for tp, whole in step.ranges.items() if tp.topic == topic and len(whole))
-        if busy < cores or any(out.topic in forms.combined for out in form.outputs.values()):
+        lengths = [len(whole) for tp, whole in step.ranges.items() if tp.topic == topic and len(whole)]
+        if (len(lengths) < cores and sum(lengths) >= least) or any(out.topic in forms.combined for out in form.outputs.values()):
             kept[sub.name] = form
     written = {out.topic for form in kept.values() for out in form.outputs.values()}
     return Forms(kept, {topic: form for topic, form in forms.combined.items() if topic in written})

@@ -124,7 +124,9 @@ def test_batch_then_live_equals_live_without_spark(log: Log, kind: str, records_
 @NEEDS_JAVA
 @pytest.mark.parametrize("kind", ["repartition", "counted", "grouped"])
 def test_spark_then_live_equals_live(log: Log, spark: Any, kind: str, tmp_path: Path) -> None:
-    check_batch_then_live_equals_live(log, SparkRunner(spark, records_per_range=100, cores=8), kind, tmp_path)
+    check_batch_then_live_equals_live(
+        log, SparkRunner(spark, records_per_range=100, cores=8, ranges_from_records=0), kind, tmp_path
+    )
 
 
 @pytest.mark.slow

@@ -213,3 +213,5 @@ def test_ranges_are_used_where_partitions_leave_cores_idle_or_entries_are_shuffl
         step = StepPlan(loader("app", kind), "nowhere:1", ranges, dict.fromkeys(names, PARTITIONS), {}, "")
         stages = stages_of(step, plan, records_per_range=100, cores=cores)
         assert [type(stage.work).__name__ for stage in stages] == expected, kind
+        short = stages_of(step, plan, records_per_range=100, cores=cores, least=PARTITIONS * 1000 + 1)
+        assert ("RangeRunner" in [type(stage.work).__name__ for stage in short]) is (kind == "rekeyed")
