@@ -41,6 +41,8 @@ from .slices import AbortedTransaction
 Pace = Callable[[int], None]
 
 CLEANED_SUFFIX = ".cleaned"
+SYNC_EVERY_BYTES = 1 << 20
+"""What is written is synced in small parts: the fsync of a producer's batch may have to wait for all that is dirty."""
 _MAX_KEYS = 5_000_000
 
 
@@ -102,10 +104,14 @@ def run_compaction(plan: CompactionPlan, *, disk: Disk, pace: Pace = lambda _: N
             )
             written.append(target)
             target.file.truncate(0)
+            synced_bytes = 0
             for source in group:
                 for batch, header in rewriter.rewrite(source):
                     target.write([batch], header)
                     pace(header.size_bytes)
+                    if target.size_bytes - synced_bytes >= SYNC_EVERY_BYTES:
+                        target.file.sync()
+                        synced_bytes = target.size_bytes
             target.next_offset = group[-1].next_offset
             target.sync()
             target.save_indexes()
