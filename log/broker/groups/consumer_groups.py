@@ -6,13 +6,12 @@ record right behind, and the order of the journal keeps that right.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...protocol.errors import ErrorCode
 from ..deadline import Deadline
-from ..patterns import compile_pattern
+from ..patterns import PatternError, compile_pattern
 from ..seams import Clock, Journal, JournalRecord, Reply, Timers
 from .assignors import ASSIGNORS, Partition
 from .config import GroupConfig
@@ -406,7 +405,7 @@ def check_request(beat: ConsumerHeartbeat) -> None:
     if beat.regex:
         try:
             compile_pattern(beat.regex)
-        except re.error as error:
+        except PatternError as error:
             text = f"SubscribedTopicRegex `{beat.regex}` is not a valid regular expression: {error}."
             raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from error
 

@@ -5,7 +5,6 @@ Each has the prefixes of the metrics it wants (`*` or an empty prefix: all), an 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from logflume.log.protocol import ErrorCode, KafkaError
 from ..cluster import ClusterState
 from ..config_spec import ConfigSpec, find_spec
 from ..config_specs import CLIENT_METRICS_CONFIGS
-from ..patterns import compile_pattern
+from ..patterns import Pattern, PatternError, compile_pattern
 
 DOCUMENT = "client_metrics"
 MAX_SUBSCRIPTIONS = 1000
@@ -43,7 +42,7 @@ class Subscription:
     name: str
     metrics: tuple[str, ...]
     interval_ms: int
-    match: Mapping[str, re.Pattern[str]]
+    match: Mapping[str, Pattern]
 
     def fits(self, client: Client) -> bool:
         return all(pattern.fullmatch(getattr(client, field)) for field, pattern in self.match.items())
@@ -76,7 +75,7 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _parse_match(part: str) -> tuple[str, re.Pattern[str]]:
+def _parse_match(part: str) -> tuple[str, Pattern]:
     """Return selector and pattern of `client_id=app-.*`. Raises KafkaError."""
     field, equals, pattern = (text.strip() for text in part.partition("="))
     if field not in Client._fields or not equals or not pattern:
@@ -86,7 +85,7 @@ def _parse_match(part: str) -> tuple[str, re.Pattern[str]]:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern {part[:200]!r}: expected {expected}{hint}")
     try:
         return field, compile_pattern(pattern)
-    except re.error as error:
+    except PatternError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern {part[:200]!r}: {error}") from None
 
 

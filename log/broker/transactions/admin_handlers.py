@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
 from ..access import Operation, Resource
-from ..patterns import compile_pattern
+from ..patterns import PatternError, compile_pattern
 from ..seams import Clock, Reply, RequestContext, TxnPartitions
 from .coordinator import TransactionCoordinator
 from .metadata import Txn, TxnState
@@ -32,7 +31,7 @@ class TransactionAdminHandlers:
         try:
             text = request.transactional_id_pattern
             pattern = compile_pattern(text) if text else None
-        except re.error:
+        except PatternError:
             return response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         producer_ids = set(request.producer_id_filters)
         found = [
