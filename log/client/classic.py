@@ -7,7 +7,7 @@ has, gives up what it did not get back, and joins once more so that others can h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
 from logflume.log.errors import LogflumeError
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
@@ -15,6 +15,7 @@ from logflume.log.records import TopicPartition
 
 from .assignors import COOPERATIVE
 from .cluster import Cluster
+from .errors import ClientClosed
 from .group import NO_GENERATION, GroupMember
 from .loop import IoLoop
 from .membership import Interest, Owner
@@ -97,6 +98,8 @@ class ClassicMembership:
     def _finish(self, owner: Owner, joining: Future[list[TopicPartition]]) -> None:
         try:
             assigned = set(joining.result())
+        except CancelledError:
+            raise ClientClosed("the consumer was closed") from None
         except LogflumeError:
             self._member.needs_join = True
             raise

@@ -75,6 +75,7 @@ class GroupMember:
         self._owned: frozenset[TopicPartition] = frozenset()
         self._partition_counts: dict[str, int] = {}
         self._is_leader = False
+        self._is_joining = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def metadata(self) -> GroupMetadata:
@@ -87,6 +88,13 @@ class GroupMember:
         """
         self._stop_tasks()
         self._interest, self._owned, self.needs_join = interest, frozenset(owned), False
+        self._is_joining = True
+        try:
+            return await self._join_at_last()
+        finally:
+            self._is_joining = False
+
+    async def _join_at_last(self) -> list[TopicPartition]:
         attempt = 0
         while True:
             attempt += 1
@@ -108,10 +116,12 @@ class GroupMember:
 
         Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS when it is not current; others retried.
         """
+        sent = self.metadata()
         try:
-            await commit_offsets(self._cluster, self._channel, self.metadata(), offsets)
+            await commit_offsets(self._cluster, self._channel, sent, offsets)
         except KafkaError as error:
-            self._note(error)
+            if not self._is_joining and self.metadata() == sent:  # else it speaks of a generation that is over anyway
+                self._note(error)
             raise
 
     async def leave(self) -> None:
