@@ -50,12 +50,12 @@ def wait_until(is_true: Callable[[], object], *, timeout_s: float = WAIT_S) -> N
 class Member:
     """A consumer polled by a thread of its own; keeps what it got and when it was assigned what."""
 
-    def __init__(self, consumer: Consumer, topics: Sequence[str]) -> None:
+    def __init__(self, consumer: Consumer, topics: Sequence[str], *, poll_s: float = 0.1) -> None:
         self.consumer = consumer
         self.values: list[bytes | None] = []
         self.assignments: list[tuple[TopicPartition, ...]] = []
         self.revoked: list[tuple[TopicPartition, ...]] = []
-        self._is_stopping = False
+        self._is_stopping, self._poll_s = False, poll_s
         consumer.subscribe(topics, on_assigned=self._assigned, on_revoked=self._revoked)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -70,7 +70,7 @@ class Member:
     def _run(self) -> None:
         while not self._is_stopping:
             try:
-                for chunk in self.consumer.poll(timeout_s=0.1):
+                for chunk in self.consumer.poll(timeout_s=self._poll_s):
                     self.values += chunk.values()
                 self.consumer.commit()
             except KafkaError as error:

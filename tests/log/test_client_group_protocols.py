@@ -151,3 +151,16 @@ def test_bad_options_are_named(log: Log) -> None:
         consumer.subscribe(pattern="a(")
     with pytest.raises(InvalidInput, match="a list of topics or a pattern"):
         consumer.subscribe()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_commits_without_a_pause_do_not_hold_up_a_rebalance(log: Log, topic: str, attempt: int) -> None:
+    """A commit that meets the end of its generation is refused; the member stays, or the group would wait for it."""
+    log.admin().create_topic(topic, partitions=6)
+    members: list[Member] = []
+    for _ in range(3):
+        members.append(Member(log.consumer(group_id=topic, **PROTOCOLS["cooperative"]), [topic], poll_s=0.001))
+        wait_until(lambda: all(member.assignments for member in members))
+    wait_until(lambda: all(len(owned(member)) == 2 for member in members), timeout_s=20.0)
+    for member in members:
+        member.stop()
