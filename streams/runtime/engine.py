@@ -177,9 +177,9 @@ class Engine:
         self._state = EngineState.RUNNING if session.restorer.is_idle else EngineState.RESTORING
 
     def _task_released(self, task: Task) -> None:
-        """Keep the counts of a task that is closed."""
+        """Keep the counts of a task that is closed; what it had not committed is done, and counted, once more."""
         self._before.update({"in": task.committed.records_in, "out": task.committed.records_out})
-        self._dropped_before.update(task.problems.counts)
+        self._dropped_before.update(task.committed_problems)
 
     # -- looking in ------------------------------------------------------------------------------------------------------
 

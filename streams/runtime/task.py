@@ -5,6 +5,7 @@ Knows no log and no group: the engine hands it chunks and takes its outputs. One
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -50,6 +51,7 @@ class Task:
         self.outputs = TaskOutputs(subtopology.outputs)
         self.counts = TaskCounts()
         self.committed = TaskCounts()
+        self.committed_problems: Counter[str] = Counter()
         self.changelogs = dict(checkpoint.changelogs)
         by_partition: dict[TopicPartition, list[str]] = {}
         for node, source in inputs.items():
@@ -149,6 +151,7 @@ class Task:
         """Note that everything up to here is durable."""
         self.has_changes = False
         self.committed = replace(self.counts)
+        self.committed_problems = Counter(self.problems.counts)
 
     # -- commit ----------------------------------------------------------------------------------------------------------
 
