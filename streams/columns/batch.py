@@ -1,13 +1,14 @@
 """A batch: N rows of one edge of the topology, as columns.
 
-Rows come in the order of the records that caused them: `order` says which record of the round each came of (several rows may share
-one), `rows` where that record is in its chunk. A round is what a task takes at once, of one or several inputs. Batches of a task
-commit have no cause.
+Rows come in the order of the records that caused them: `order` says which record of the round each came of (several rows may
+share one), `rows` where that record is in its chunk. A round is what a task takes at once, of one or several inputs. Batches of a
+task commit have no cause.
 
-Where ways part and meet again, rows of one record come in the order in which single records would have come: depth first, all that
-follows from a node's first consumer before the second one. So the place of a row on its way stands in the lower bits of its order:
-which consumer at each fork, which item of a list. Should the bits not suffice, such rows come one way after the other. On a TABLE edge a row is a change: the columns hold the new row (`nulls`: there
-is none any more), and `old` the row before where a consumer compares with it.
+Where ways part and meet again, rows of one record come in the order in which single records would have come: depth first, all
+that follows from a node's first consumer before the second one. So the place of a row on its way stands in the lower bits of its
+order: which consumer at each fork, which item of a list. Should the bits not suffice, such rows come one way after the other. On
+a TABLE edge a row is a change: the columns hold the new row (`nulls`: there is none any more), and `old` the row before where a
+consumer compares with it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from logflume.log.schemas import BIGINT, Kind, is_object_class, object_codec
 
 from .. import graph as g
 from ..compiler.expressions import identifier
-from ..expr import WHOLE, Meta, Side
+from ..expr import Meta, Side
 from ..kernels.vectors import Mask, Vector
 from .column import Bytes, Column
 
@@ -123,7 +124,8 @@ class Batch:
 
     def _window_bound(self, name: str) -> Column:
         """Return the start or the end of the window that stands behind the encoded key."""
-        assert self.keys is not None and self.schema.window is not None, f"{name} is only there on windowed edges"
+        assert self.keys is not None, f"{name} is only there with the encoded key"
+        assert self.schema.window is not None, f"{name} is only there on windowed edges"
         shift = self.schema.window.size_ms if name == Meta.WINDOWEND else 0
         unpack = g.WINDOW_START.unpack
         starts = [None if key is None else unpack(key[-8:])[0] + shift for key in self.keys.objects()]
