@@ -15,13 +15,10 @@ from logflume.log import InvalidInput, UnknownName
 from logflume.log.schemas import Column, FormatSpec, Kind
 
 from . import graph as g
-from .compiler import CompiledProgram, compile_program
-from .compiler.usage import wire
 from .expr import Side
-from .kernels import tiered
 from .operators import operator_program
-from .operators.registry import operators
-from .seams import OutputTopic, Plan, Program, SubTopology, changelog_topic
+from .operators.wiring import wire
+from .seams import OutputTopic, Plan, SubTopology, changelog_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -29,7 +26,7 @@ _KEY_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kin
 
 
 def plan(topology: g.Topology) -> Plan:
-    """Check, rewrite, split and compile a topology.
+    """Check, rewrite, split and plan a topology.
 
     Raises:
         InvalidInput: the graph cannot work; the message names the node and the fix.
@@ -254,11 +251,6 @@ def split(topology: g.Topology) -> list[dict[str, g.Node]]:
     return [part for part in ordered if sources_of(part)]
 
 
-def compile_part(part: Mapping[str, g.Node]) -> CompiledProgram:
-    """Compile the nodes of one sub-topology."""
-    return compile_program(part, sources_of(part), outputs_of(part))
-
-
 def sources_of(part: Mapping[str, g.Node]) -> list[str]:
     """Return what a sub-topology reads: its Sources, and Repartitions that one of its nodes takes as input."""
     read = {name for node in part.values() if not isinstance(node, g.Repartition) for name in node.inputs}
@@ -272,9 +264,7 @@ def outputs_of(part: Mapping[str, g.Node]) -> list[str]:
 
 
 def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
-    program: Program = tiered(compile_part(part))
-    if all(isinstance(node, g.Repartition) or type(node) in operators() for node in part.values()):
-        program = operator_program(part, sources_of(part), outputs_of(part))
+    program = operator_program(part, sources_of(part), outputs_of(part))
     outputs = {}
     for name in outputs_of(part):
         node = part[name]

@@ -7,7 +7,7 @@ round may change, rounds are single records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -97,6 +97,7 @@ class BoundProgram:
         self._order = [name for name in depth_first(program.wiring) if name not in program.wiring.sources]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
         self._sent: dict[str, list[tuple[str, Output]]] = {}
+        self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
 
     # -- seams.TaskFunction ----------------------------------------------------------------------------------------------
@@ -137,6 +138,13 @@ class BoundProgram:
 
     def store(self, name: str) -> StateStore:
         return self._stores[name]
+
+    def watch(self, store: str, watcher: Callable[[Batch | None], None]) -> None:
+        self._watchers.setdefault(store, []).append(watcher)
+
+    def changed(self, store: str, batch: Batch | None) -> None:
+        for watcher in self._watchers.get(store, ()):
+            watcher(batch)
 
     def forward(self, node: str, batch: Batch) -> None:
         children = self._children[node]

@@ -80,14 +80,15 @@ class SourceWork(Work):
         """Take records start..stop of a chunk, the first of which is at `first_cause` in the round."""
         batch = self._decoded(chunk, start, stop, first_cause)
         if self._store is not None:
-            batch.old = keep_rows(self._store, batch, wants_old=self._wants_old)
+            batch.old = keep_rows(self._task, self._store, batch, wants_old=self._wants_old)
         if len(batch):
             self._task.forward(self._node.name, batch)
 
     def restore(self, chunk: Chunk, start: int, stop: int) -> None:
         """Take records into the table's store only."""
         assert self._store is not None
-        keep_rows(self._store, self._decoded(chunk, start, stop, 0), wants_old=False)
+        keep_rows(self._task, self._store, self._decoded(chunk, start, stop, 0), wants_old=False)
+        self._task.changed(self._store.spec.name, None)
 
     def _decoded(self, chunk: Chunk, start: int, stop: int, first_cause: int) -> Batch:
         node, rows = self._node, np.arange(start, stop)
@@ -106,15 +107,18 @@ class SourceWork(Work):
             chosen = np.flatnonzero(~is_bad)
             chunk, start, stop = chunk.take(chosen + start), 0, len(chosen)
             batch = batch.take(chosen)
-        found = self._values.decode(chunk, start, stop, self._task.reporter(node.name, batch, reason="decode"))
-        if found.rows is not None:
-            batch = batch.take(found.rows)
-        batch.columns, batch.nulls, batch.memory = found.columns, found.nulls, found.memory
         assert batch.keys is not None
         columns, kept = self._keys.decode(batch.keys, batch.memory, self._task.reporter(node.name, batch, reason="decode"))
         if kept is not None:
+            chunk, start, stop = chunk.take(kept + start), 0, len(kept)
             batch = batch.take(kept)
-        batch.columns |= columns
+        batch.columns = columns
+        found = self._values.decode(chunk, start, stop, self._task.reporter(node.name, batch, reason="decode"))
+        if found.rows is not None:
+            batch = batch.take(found.rows)
+        batch.columns |= found.columns
+        batch.nulls = found.nulls
+        batch.memory += found.memory
         return batch if self._time is None else self._timed(batch, self._time)
 
     def _report(self, batch: Batch, mask: Mask, reason: str, causes: I64 | None) -> None:

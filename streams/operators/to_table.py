@@ -43,7 +43,7 @@ class ToTableWork(Work):
         batch = keyed_rows(self._task, self._node.name, batch)
         batch = replace(batch, schema=self._node.schema, old=None)
         if self._store is not None:
-            batch.old = keep_rows(self._store, batch, wants_old=self._wants_old)
+            batch.old = keep_rows(self._task, self._store, batch, wants_old=self._wants_old)
         if len(batch):
             self._task.forward(self._node.name, batch)
 
