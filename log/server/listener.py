@@ -228,6 +228,7 @@ def _bind(address: Address, *, backlog: int) -> socket.socket:
         if path is not None:
             _unlink(path)
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            os.fchmod(sock.fileno(), 0o600)  # before it has a name: nobody else can connect, not even for a moment
             sock.bind(path)
             os.chmod(path, 0o600)
         else:

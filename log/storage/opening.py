@@ -79,6 +79,8 @@ def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
     try:
         fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
         found = urlsafe_b64decode(fields["topic_id"] + "==").hex()
+        if fields["version"] != "0":
+            raise ValueError(fields["version"])
     except (ValueError, KeyError) as error:
         raise CorruptLog(f"{path}: expected lines `version: 0` and `topic_id: ...`, found {content[:80]!r}") from error
     if topic_id is not None and found != topic_id:
