@@ -22,6 +22,7 @@ from .errors import (
     UnknownName,
     near_matches,
 )
+from .internal_topics import SERVICE_PREFIX, check_own_topic, is_internal_topic
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
@@ -136,16 +137,19 @@ __all__ = [
     "ProducerFenced",
     "Record",
     "RecordMetadata",
+    "SERVICE_PREFIX",
     "StorageError",
     "TopicDescription",
     "TopicPartition",
     "TransactionMustAbort",
     "TransportError",
     "UnknownName",
+    "check_own_topic",
     "connect",
     "connect_as_owner",
     "connect_async",
     "default_where",
+    "is_internal_topic",
     "is_rebalance",
     "key_partitions",
     "load_kernels",

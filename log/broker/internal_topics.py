@@ -1,29 +1,28 @@
 """Topics that are somebody's own memory, and the one rule about who may change them.
 
-| topics | whose | who creates, writes, cuts, extends, configures and deletes them |
-|---|---|---|
-| `__consumer_offsets`, `__transaction_state`, `__share_group_state` | the broker's | the broker alone |
-| `_logflume-...` | of logflume's services (the SQL catalog) | the owner of the data: this process and its Unix socket; with ACLs also who may ALTER the cluster |
+Who creates, writes, cuts, extends, configures and deletes them:
+
+- `__consumer_offsets`, `__transaction_state`, `__share_group_state`: the broker alone.
+- `_logflume-...`, which logflume's services keep (the SQL catalog): the owner of the data, that is this process and whoever comes
+  by its Unix socket; with ACLs also who may ALTER the cluster.
 
 ACLs on the topic count besides. Reading needs the rights of any topic. Pure.
 """
 
 from __future__ import annotations
 
+from logflume.log.internal_topics import BROKER_TOPICS, SERVICE_PREFIX
 from logflume.log.protocol import ErrorCode, KafkaError
 
 from .access import CLUSTER_NAME, OWNER, UNRESTRICTED, Operation, Resource
-from .cluster import INTERNAL_TOPICS
 from .seams import RequestContext
-
-SERVICE_PREFIX = "_logflume-"
 
 
 def require_may_change(context: RequestContext, topic: str) -> None:
     """Raise KafkaError if the topic is internal and belongs to somebody else than who asks."""
     if not topic.startswith("_"):
         return
-    if topic in INTERNAL_TOPICS:
+    if topic in BROKER_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own: clients read it only", topic=topic)
     if topic.startswith(SERVICE_PREFIX) and not _is_service(context):
         raise KafkaError(

@@ -1,6 +1,7 @@
 """Reaching a log as the owner of its data: through the Unix socket in a data directory of this machine and this user.
 
-What only the owner may do (`log/broker/internal_topics.py`) then works without a password, and ACLs lock nobody out of his own data.
+What only the owner may do (`log/broker/internal_topics.py`) then works without a password, and ACLs lock nobody out of his own
+data.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from logflume.log import interfaces
 from logflume.log.errors import LogflumeError
 
 from .log import Log, connect
@@ -18,13 +20,16 @@ from .where import UNIX_PREFIX, parse_where
 
 @dataclass(frozen=True, slots=True)
 class LocalData:
-    """A data directory on this machine that its broker has open, and this user's. `address`: its Unix socket, as `connect` takes it."""
+    """A data directory on this machine that its broker has open, and this user's.
+
+    `address`: its Unix socket, as `connect` takes it.
+    """
 
     directory: Path
     address: str
 
 
-def local_data(log: Log) -> LocalData | None:
+def local_data(log: interfaces.Log) -> LocalData | None:
     """Return where the data of a log is, None if it is not on this machine, not this user's, or not told.
 
     What the broker tells is not believed: the directory must be held by a broker of the same cluster, and belong to this user.

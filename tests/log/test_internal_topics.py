@@ -115,7 +115,15 @@ def test_with_acls_who_may_alter_the_cluster_is_a_service(tmp_path: Path) -> Non
     broker, ask = make_broker(tmp_path, **ACLS)
     acl = messages.CreateAclsRequest.AclCreation
     rights = [
-        acl(resource_type=kind, resource_name=name, resource_pattern_type=3, principal=who, host="*", operation=2, permission_type=3)
+        acl(
+            resource_type=kind,
+            resource_name=name,
+            resource_pattern_type=3,
+            principal=who,
+            host="*",
+            operation=2,
+            permission_type=3,
+        )
         for who, kind, name in (("User:app", 2, "*"), ("User:sql", 2, "*"), ("User:sql", 4, "kafka-cluster"))
     ]
     context = RequestContext(messages.CreateAclsRequest.api_key, 3, 1, "test", "10.0.0.1", 1, "User:root")
