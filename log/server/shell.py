@@ -54,7 +54,7 @@ class BrokerShell:
         self._next_retention_s = 0.0
         self._background: list[asyncio.TimerHandle] = []
         self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
-        self._cleaner = Cleaner()
+        self._cleaner = Cleaner(lock_fd=data_dir.lock_fd)
         self._compaction: asyncio.Task[None] | None = None
 
     @classmethod

@@ -1,6 +1,6 @@
 """A data directory: one holder at a time, its identity, and the partitions in it (architecture, D3).
 
-<data dir>/.lock               held by fcntl while open; its text names the holder
+<data dir>/.lock               held by flock while open, also by children that write to it; its text names the holder
 <data dir>/meta.properties     version, cluster.id, node.id
 <data dir>/<topic>-<partition> one log each; `...-delete` once given up
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from .partition import PartitionLog
 META_FILE = "meta.properties"
 LOCK_FILE = ".lock"
 VERSION = 1
+LOCK_WAIT_S, _LOCK_POLL_S = 10.0, 0.02
+"""How long the lock of a process that died is waited for: its children, which inherited it, are about to end."""
 _DELETE_SUFFIX = "-delete"
 _LOG_DIRECTORY = re.compile(r"^([A-Za-z0-9._-]{1,249})-(\d{1,9})$")
 _HARMLESS = frozenset((LOCK_FILE, "lost+found", META_FILE + ".tmp"))
@@ -84,13 +87,14 @@ class DataDir:
         except OSError as error:
             raise storage_error("open", os.path.join(path, LOCK_FILE), error) from error
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _read_holder(fd)
-            return None
+            return None if _try_lock(fd) else _read_holder(fd)
         finally:
             os.close(fd)
+
+    @property
+    def lock_fd(self) -> int:
+        """The lock file: a child that inherits it holds the directory as long as it lives."""
+        return self._lock_fd
 
     def set_address(self, address: str) -> None:
         """Tell others where the holder listens (written to the lock file)."""
@@ -158,16 +162,43 @@ def _lock(path: str) -> int:
         fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise storage_error("open", lock_path, error) from error
+    end_s = time.monotonic() + LOCK_WAIT_S
+    while not _try_lock(fd):
+        holder = _read_holder(fd)
+        if time.monotonic() < end_s and not _is_running(holder.pid):
+            time.sleep(_LOCK_POLL_S)
+            continue
+        os.close(fd)
+        raise DataDirLocked(_why_locked(path, holder))
+    return fd
+
+
+def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = _read_holder(fd)
-        os.close(fd)
-        where = f", which listens at {holder.address}" if holder.address else ""
-        raise DataDirLocked(
-            f"{path} is in use by process {holder.pid}{where}; connect to that, stop it, or use another directory"
-        ) from None
-    return fd
+        return False
+    return True
+
+
+def _is_running(pid: int) -> bool:
+    """Say whether there is such a process; True if that cannot be told."""
+    if pid <= 0:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _why_locked(path: str, holder: Holder) -> str:
+    if not _is_running(holder.pid):
+        return f"{path} is in use by a child of process {holder.pid}, which has ended; end that child"
+    where = f", which listens at {holder.address}" if holder.address else ""
+    return f"{path} is in use by process {holder.pid}{where}; connect to that, stop it, or use another directory"
 
 
 def _write_holder(fd: int, address: str) -> None:

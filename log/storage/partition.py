@@ -25,7 +25,7 @@ from logflume.log.batch.header import (
 from logflume.log.errors import LogflumeError, StorageError
 
 from .checkpoint import Checkpoint
-from .compaction import CompactionPlan, CompactionResult, discard_compaction
+from .compaction import CLEANED_SUFFIX, CompactionPlan, CompactionResult, check_compaction, discard_compaction
 from .config import LogConfig
 from .disk import Disk, File
 from .epochs import LeaderEpochs
@@ -468,9 +468,11 @@ class PartitionLog:
         """Write indexes, producer snapshot and leader epochs as of the log end."""
         self._files.save_state(self._segments, producers=self._producers, epochs=self._epochs, end_offset=self.log_end_offset)
 
-    def save_checkpoint(self, *, swaps: tuple[int, ...] = ()) -> None:
+    def save_checkpoint(self, *, swaps: tuple[int, ...] = (), swap_suffix: str = "") -> None:
         """Write the checkpoint file for a recovery point that does not move."""
-        self._files.save_checkpoint(self._segments, log_start_offset=self._log_start_offset, swaps=swaps)
+        self._files.save_checkpoint(
+            self._segments, log_start_offset=self._log_start_offset, swaps=swaps, swap_suffix=swap_suffix
+        )
 
     # -- truncation and retention
 
@@ -575,8 +577,11 @@ class PartitionLog:
 
     # -- compaction
 
-    def compaction_plan(self, now_ms: int) -> CompactionPlan | None:
-        """Return what to compact now, None if the log is not compacted or not dirty enough (min.cleanable.dirty.ratio)."""
+    def compaction_plan(self, now_ms: int, *, name: str) -> CompactionPlan | None:
+        """Return what to compact now, None if the log is not compacted or not dirty enough (min.cleanable.dirty.ratio).
+
+        `name` becomes part of the names of what is written, so it must be one that was never used before.
+        """
         config = self.config
         cleanable: list[Segment] = []
         for segment in self._segments[:-1] if config.is_compacted and not (self._failure or self._is_closed) else []:
@@ -592,6 +597,7 @@ class PartitionLog:
             return None
         return CompactionPlan(
             self.directory,
+            f".{name}{CLEANED_SUFFIX}",
             tuple(segment.info for segment in cleanable if segment.info is not None),
             self._files.cleaned_offset,
             tuple(each for segment in self._segments for each in segment.aborted),
@@ -606,6 +612,10 @@ class PartitionLog:
         """Put compacted segments in place of the old ones, durably; return how many bytes that freed.
 
         If the log's segments have changed since the plan was made, the result is thrown away and 0 returned.
+
+        Raises:
+            CorruptLog: the files are not what the result says; they are removed, the log stays as it is.
+            StorageError: the disk refused.
         """
         from .opening import finish_swaps
 
@@ -624,17 +634,32 @@ class PartitionLog:
         if is_stale or self._failure is not None or self._is_closed:
             discard_compaction(result, self.directory, disk=self._disk)
             return 0
+        try:
+            check_compaction(result, self.directory, disk=self._disk)
+        except StorageError:
+            discard_compaction(result, self.directory, disk=self._disk)
+            raise
         kept = {segment.base_offset for segment in compacted}
+        before = self._segments, self._bases, self._files.cleaned_offset
         dropped = [segment for segment in self._segments[:count] if segment.base_offset not in kept]
         self._segments = compacted + self._segments[count:]
         self._bases = [segment.base_offset for segment in self._segments]
         self._files.cleaned_offset = result.end_offset
         try:
-            self.save_checkpoint(swaps=tuple(kept))
-            finish_swaps(self._disk, self.directory, kept)
+            self.save_checkpoint(swaps=tuple(kept), swap_suffix=result.suffix)
+        except DiskFull:
+            self._segments, self._bases, self._files.cleaned_offset = before
+            discard_compaction(result, self.directory, disk=self._disk)
+            raise
+        except StorageError as error:
+            self._failure = error
+            raise
+        try:
+            finish_swaps(self._disk, self.directory, result.segments, result.suffix)
             for segment in dropped:
                 segment.remove()
-            self.save_checkpoint()
+            with contextlib.suppress(DiskFull):  # an open then finds the swaps done already
+                self.save_checkpoint()
         except StorageError as error:
             self._failure = error
             raise
