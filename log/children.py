@@ -1,7 +1,7 @@
 """Child processes that never outlive their parent: a broker that was killed must leave nobody behind who writes to its files.
 
-The parent holds the only writing end of a pipe and each child the reading one: however the parent ends, the child reads the end of
-it, at once or as soon as it looks. On Linux the kernel tells it too, which reaches a child that is stopped or busy in C code.
+The parent holds the only writing end of a pipe and each child the reading one: however the parent ends, the child reads the end
+of it, at once or as soon as it looks. On Linux the kernel tells it too, which reaches a child that is stopped or busy in C code.
 
 lifeline = Lifeline()
 subprocess.Popen(argv, env=lifeline.environment(os.environ), pass_fds=lifeline.fds)   # the parent

@@ -154,7 +154,7 @@ class ProduceHandler:
             context.require(Operation.WRITE, Resource.TOPIC, name)
         partition = self._core.partition(name, index)
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name, partition=index)
+            raise KafkaError(self._core.missing(name, index), topic=name, partition=index)
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to an internal topic", topic=name)
         return partition

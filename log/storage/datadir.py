@@ -2,12 +2,13 @@
 
 <data dir>/.lock               held by flock while open, also by children that write to it; its text names the holder
 <data dir>/meta.properties     version, cluster.id, node.id
-<data dir>/<topic>-<partition> one log each; `...-delete` once given up
+<data dir>/<topic>-<partition> one log each; `<the first of that>.<32 hex digits>-delete` once given up
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import time
@@ -15,19 +16,28 @@ import uuid
 from base64 import urlsafe_b64encode
 from typing import NamedTuple
 
-from logflume.log.errors import DataDirLocked, StorageError
+from logflume.log.errors import CorruptLog, DataDirLocked, StorageError
 
+from .checkpoint import FILE_NAME as CHECKPOINT_FILE
+from .checkpoint import unpack_checkpoint
 from .config import LogConfig
 from .disk import Disk, storage_error, write_atomically
+from .opening import METADATA_FILE, topic_id_of
 from .partition import PartitionLog
+from .statefiles import EPOCHS_FILE
 
 META_FILE = "meta.properties"
 LOCK_FILE = ".lock"
 VERSION = 1
 LOCK_WAIT_S, _LOCK_POLL_S = 10.0, 0.02
 """How long the lock of a process that died is waited for: its children, which inherited it, are about to end."""
-_DELETE_SUFFIX = "-delete"
-_LOG_DIRECTORY = re.compile(r"^([A-Za-z0-9._-]{1,249})-(\d{1,9})$")
+BEGIN_EMPTY = "begin-empty"
+"""A file that an operator puts into a partition's directory to say that its records are given up."""
+_NAME_MAX_BYTES = 255
+_LOG_FILES = frozenset((METADATA_FILE, CHECKPOINT_FILE, EPOCHS_FILE))
+_LOG_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,8})")
+_DELETED = re.compile(r".*\.[0-9a-f]{32}-delete")
+_log = logging.getLogger("logflume.storage")
 _HARMLESS = frozenset((LOCK_FILE, "lost+found", META_FILE + ".tmp"))
 
 
@@ -69,9 +79,7 @@ class DataDir:
             if properties is None:
                 properties = _create_meta(disk, path, cluster_id, node_id)
             _check_meta(path, properties, cluster_id, node_id)
-            for name in disk.list(path):
-                if name.endswith(_DELETE_SUFFIX) and disk.is_dir(f"{path}/{name}"):
-                    disk.remove_tree(f"{path}/{name}")
+            _remove_deleted(disk, path)
         except BaseException:
             os.close(lock_fd)
             raise
@@ -101,31 +109,82 @@ class DataDir:
         _write_holder(self._lock_fd, address)
 
     def partitions(self) -> dict[tuple[str, int], str]:
-        """Return (topic, partition) -> directory for every log in it."""
+        """Return (topic, partition) -> directory for every directory that has the name of a log."""
         found = {}
         for name in self._disk.list(self.path):
-            match = _LOG_DIRECTORY.match(name)
+            match = _LOG_DIRECTORY.fullmatch(name)
             if match and self._disk.is_dir(f"{self.path}/{name}"):
                 found[match[1], int(match[2])] = f"{self.path}/{name}"
         return found
 
-    def open_partition(self, topic: str, partition: int, *, topic_id: str | None, config: LogConfig, now_ms: int) -> PartitionLog:
-        """Open the log of a partition, made durably (directory fsync) if missing; raises as `PartitionLog.open`."""
-        return PartitionLog.open(
-            f"{self.path}/{topic}-{partition}", disk=self._disk, config=config, now_ms=now_ms, topic_id=topic_id
+    def open_partition(
+        self, topic: str, partition: int, *, topic_id: str | None, config: LogConfig, now_ms: int, is_new: bool
+    ) -> PartitionLog:
+        """Open the log of a partition; a new one is made durably (directory fsync).
+
+        Raises:
+            CorruptLog: not new, and there is no log; or as `PartitionLog.open`.
+            StorageError: new, and there is a log with records; or as `PartitionLog.open`.
+        """
+        directory = self._directory(topic, partition)
+        if is_new:
+            self._make_way(directory)
+        else:
+            self._require_log(directory)
+        return PartitionLog.open(directory, disk=self._disk, config=config, now_ms=now_ms, topic_id=topic_id)
+
+    def _make_way(self, directory: str) -> None:
+        """Remove what an unfinished creation left where a new log is to be."""
+        if holds_records(self._disk, directory):
+            raise StorageError(f"{directory}: expected no log where a new one is to begin, found records; move it out of the way")
+        if self._disk.is_dir(directory):
+            self._delete(directory)
+
+    def _require_log(self, directory: str) -> None:
+        """Raise CorruptLog unless there is a log, or somebody said that it is to begin anew."""
+        names = self._disk.list(directory)
+        if any(name.endswith(".log") for name in names):
+            return
+        if BEGIN_EMPTY in names:
+            self._disk.remove(f"{directory}/{BEGIN_EMPTY}")
+            return
+        found = "no segment in it" if self._disk.is_dir(directory) else "no such directory"
+        raise CorruptLog(
+            f"{directory}: expected the log of a partition, found {found}: its records are missing; restore the directory from a "
+            f"copy; or give the records up: delete the topic, or put an empty file {BEGIN_EMPTY} into the directory"
         )
 
     def delete_partition(self, log: PartitionLog) -> None:
-        """Close the log without a checkpoint, rename its directory to `...-delete` durably, then remove it."""
+        """Close the log without a checkpoint, rename its directory durably, then remove it."""
         log.abandon()
         self._delete(log.directory)
 
-    def delete_directory(self, topic: str, partition: int) -> None:
-        """Delete the log of a partition that is not open."""
-        self._delete(f"{self.path}/{topic}-{partition}")
+    def delete_directory(self, topic: str, partition: int, *, topic_id: str) -> None:
+        """Delete the log of a partition that is not open; nothing if there is none, or one of another topic id."""
+        directory = self._directory(topic, partition)
+        if self._disk.is_dir(directory) and topic_id_of(self._disk, directory) in (None, topic_id):
+            self._delete(directory)
+
+    def holds_records(self, topic: str, partition: int) -> bool:
+        """Say whether there is a log with records, now or before they were deleted."""
+        return holds_records(self._disk, self._directory(topic, partition))
+
+    def remove_unfinished(self, topic: str, partition: int) -> bool:
+        """Remove an empty log; False if it is not a log at all, which stays. Raises StorageError."""
+        directory = self._directory(topic, partition)
+        names = [name for name in self._disk.list(directory) if not name.endswith(".tmp")]
+        if any(name not in _LOG_FILES and not name.endswith((".log", ".snapshot", "index")) for name in names):
+            return False
+        self._delete(directory)
+        return True
+
+    def _directory(self, topic: str, partition: int) -> str:
+        return f"{self.path}/{topic}-{partition}"
 
     def _delete(self, directory: str) -> None:
-        doomed = f"{directory}.{uuid.uuid4().hex}{_DELETE_SUFFIX}"
+        suffix = f".{uuid.uuid4().hex}-delete"
+        name = os.path.basename(directory)[: _NAME_MAX_BYTES - len(suffix)]
+        doomed = f"{self.path}/{name}{suffix}"
         self._disk.rename(directory, doomed)
         self._disk.fsync_dir(self.path)
         self._disk.remove_tree(doomed)
@@ -142,6 +201,28 @@ class DataDir:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def holds_records(disk: Disk, directory: str) -> bool:
+    """Say whether a directory holds a log that has, or had, records; one that cannot be read is taken to."""
+    if any(name.endswith(".log") and disk.size(f"{directory}/{name}") > 0 for name in disk.list(directory)):
+        return True
+    path = f"{directory}/{CHECKPOINT_FILE}"
+    try:
+        checkpoint = unpack_checkpoint(disk.read_file(path), path)
+    except StorageError:
+        return True
+    return checkpoint is not None and checkpoint.recovery_point > 0
+
+
+def _remove_deleted(disk: Disk, path: str) -> None:
+    """Remove what was given up; what cannot be removed stays until the next start."""
+    for name in disk.list(path):
+        if _DELETED.fullmatch(name) and disk.is_dir(f"{path}/{name}"):
+            try:
+                disk.remove_tree(f"{path}/{name}")
+            except StorageError as error:
+                _log.error("a deleted log stays for now: %s", error)
 
 
 def _make_dir_durably(disk: Disk, path: str) -> None:

@@ -68,20 +68,27 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
     return log
 
 
-def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
-    """Return the topic id in `partition.metadata`, writing the file if it is missing."""
+def topic_id_of(disk: Disk, directory: str) -> str | None:
+    """Return the topic id in `partition.metadata` as 32 hex digits, None if there is no such file. Raises CorruptLog."""
     path = f"{directory}/{METADATA_FILE}"
     content = disk.read_file(path)
     if content is None:
-        topic_id = topic_id or uuid.uuid4().hex
-        encoded = urlsafe_b64encode(bytes.fromhex(topic_id)).rstrip(b"=").decode()
-        write_atomically(disk, path, f"version: 0\ntopic_id: {encoded}".encode())
-        return topic_id
+        return None
     try:
         fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
-        found = urlsafe_b64decode(fields["topic_id"] + "==").hex()
+        return urlsafe_b64decode(fields["topic_id"] + "==").hex()
     except (ValueError, KeyError) as error:
         raise CorruptLog(f"{path}: expected lines `version: 0` and `topic_id: ...`, found {content[:80]!r}") from error
+
+
+def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
+    """Return the topic id in `partition.metadata`, writing the file if it is missing."""
+    found = topic_id_of(disk, directory)
+    if found is None:
+        topic_id = topic_id or uuid.uuid4().hex
+        encoded = urlsafe_b64encode(bytes.fromhex(topic_id)).rstrip(b"=").decode()
+        write_atomically(disk, f"{directory}/{METADATA_FILE}", f"version: 0\ntopic_id: {encoded}".encode())
+        return topic_id
     if topic_id is not None and found != topic_id:
         raise StorageError(f"{directory}: expected a log of topic id {topic_id}, found one of {found}; move it out of the way")
     return found

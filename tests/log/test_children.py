@@ -63,9 +63,7 @@ def last_values(address: str, topic: str) -> dict[bytes, bytes]:
 
 @pytest.mark.slow
 def test_a_broker_killed_alone_takes_its_compaction_with_it(tmp_path: Path) -> None:
-    server = ServerProcess(
-        str(tmp_path / "data"), ["log.cleaner.backoff.ms=100", f"log.cleaner.io.max.bytes.per.second={SLOW}"]
-    )
+    server = ServerProcess(str(tmp_path / "data"), ["log.cleaner.backoff.ms=100", f"log.cleaner.io.max.bytes.per.second={SLOW}"])
     admin = AdminClient({"bootstrap.servers": server.address})
     configs = {"cleanup.policy": "compact", "segment.bytes": "1000000", "min.cleanable.dirty.ratio": "0.01"}
     admin.create_topics([NewTopic("table", 1, 1, config=configs)])["table"].result(10)
@@ -168,4 +166,3 @@ def test_without_a_lifeline_nothing_happens() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "LOGFLUME_LIFELINE"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "here\n"
-
