@@ -137,7 +137,7 @@ class _Topics:
         self._core = core
 
     def exists(self, topic: str, partition: int) -> bool:
-        return self._core.partition(topic, partition) is not None
+        return self._core.has_partition(topic, partition)
 
     def partition_count(self, topic: str) -> int:
         found = self._core.cluster.topics.get(topic)

@@ -154,7 +154,7 @@ class ProduceHandler:
             context.require(Operation.WRITE, Resource.TOPIC, name)
         partition = self._core.partition(name, index)
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name, partition=index)
+            raise KafkaError(self._core.missing(name, index), topic=name, partition=index)
         require_may_change(context, name)
         return partition
 

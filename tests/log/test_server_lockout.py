@@ -133,8 +133,9 @@ def test_complaints_are_counted_and_told_later(caplog: pytest.LogCaptureFixture)
 
 def test_complaints_about_many_addresses_take_bounded_memory(caplog: pytest.LogCaptureFixture) -> None:
     complaints, log = Complaints(SimulatedTime()), logging.getLogger("test.complaints")
-    for address in range(MAX_ADDRESSES + 500):
-        complaints.say(log, logging.WARNING, str(address), "wrong")
-        complaints.say(log, logging.WARNING, str(address), "wrong")
+    with caplog.at_level(logging.WARNING, "test.complaints"):
+        for address in range(MAX_ADDRESSES + 500):
+            complaints.say(log, logging.WARNING, str(address), "wrong")
+            complaints.say(log, logging.WARNING, str(address), "wrong")
     assert complaints.left_out == MAX_ADDRESSES + 500
     assert sum("were left out" in record.getMessage() for record in caplog.records) == 500

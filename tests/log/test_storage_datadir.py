@@ -117,17 +117,20 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_partitions_are_listed_opened_and_deleted(tmp_path: Path) -> None:
     with open_dir(tmp_path) as data:
         names = [("flights", 0), ("flights", 11), ("a-b-3", 7)]
-        logs = [data.open_partition(topic, number, topic_id=None, config=LogConfig(), now_ms=0) for topic, number in names]
+        logs = [
+            data.open_partition(topic, number, topic_id=None, config=LogConfig(), now_ms=0, is_new=True)
+            for topic, number in names
+        ]
         logs[0].append(encode_batch([b"k"], [b"v"], [0]), leader_epoch=0, now_ms=0)
         logs[0].close()
         assert sorted(data.partitions()) == sorted(names)
         assert (logs[2].topic, logs[2].partition) == ("a-b-3", 7)
         data.delete_partition(logs[1])
         assert sorted(data.partitions()) == sorted([names[0], names[2]])
-        (tmp_path / "gone-0.123-delete").mkdir()
-        (tmp_path / "gone-0.123-delete" / "x").write_text("")
+        (tmp_path / "gone-0.0123456789abcdef0123456789abcdef-delete").mkdir()
+        (tmp_path / "gone-0.0123456789abcdef0123456789abcdef-delete" / "x").write_text("")
     with open_dir(tmp_path) as data:
-        assert not (tmp_path / "gone-0.123-delete").exists()
-        log = data.open_partition("flights", 0, topic_id=None, config=LogConfig(), now_ms=0)
+        assert not (tmp_path / "gone-0.0123456789abcdef0123456789abcdef-delete").exists()
+        log = data.open_partition("flights", 0, topic_id=None, config=LogConfig(), now_ms=0, is_new=False)
         assert log.log_end_offset == 1
         log.close()
