@@ -65,7 +65,7 @@ def judge(scratch: Scratch, mutant: Mutant) -> tuple[str, str]:
         scratch.write(mutant.file, source)
     if code == PASSED:
         return "NOT FOUND", " ".join(mutant.tests)
-    failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = [line for line in output.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))]
     if code is None:
         return "found", output
     if code != FAILED:
