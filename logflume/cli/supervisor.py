@@ -32,6 +32,7 @@ class Child:
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] | None = None
+    stdout: int | None = None
     process: subprocess.Popen[bytes] | None = None
     started_at_s: float = 0.0
     next_start_at_s: float = 0.0
@@ -83,7 +84,11 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         child.started_at_s = time.monotonic()
         child.process = subprocess.Popen(
-            child.argv, env=dict(child.env) if child.env else None, stderr=subprocess.PIPE, preexec_fn=die_with_parent
+            child.argv,
+            env=dict(child.env) if child.env else None,
+            stdout=child.stdout,
+            stderr=subprocess.PIPE,
+            preexec_fn=die_with_parent,
         )
         threading.Thread(target=self._relay, args=(child, child.process), name=f"stderr-{child.name}", daemon=True).start()
 
