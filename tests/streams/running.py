@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
 import logflume.streams as lf
 from logflume.log import connect
 from logflume.log.interfaces import Log
 from logflume.log.records import Record, TopicPartition
+from logflume.streams.kernels.tier import CompiledTier, compiled_tier
 from logflume.streams.runtime import Engine, EngineOptions
 
 
@@ -71,3 +75,19 @@ def write(log: Log, topic: str, rows: Iterable[tuple[bytes | None, bytes | None,
         producer.send(topic, value, key=key, timestamp_ms=time_ms)
     producer.flush()
     producer.close()
+
+
+def send_json(log: Log, topic: str, rows: Iterable[tuple[str | None, Any, int]]) -> None:
+    """Write (key, value as JSON, time in ms)."""
+    encode = msgspec.json.encode
+    write(log, topic, ((None if key is None else key.encode(), encode(value), time_ms) for key, value, time_ms in rows))
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test without compiled kernels, and with them from the first record on."""
+    if request.param == "plain":
+        monkeypatch.setattr(CompiledTier, "kernels", lambda self, records: None)
+    elif not compiled_tier().load():
+        pytest.skip("the compiled tier needs numba")
+    return str(request.param)
