@@ -1,7 +1,7 @@
 """What of a window store's changelog nothing alive depends on: a prefix that may be deleted. (pure)
 
-A topic's own retention cannot tell: it goes by the clock, and the stream time of history that is replayed lies days or years before it.
-So the changelog keeps everything (but what compaction removes), and its task has the records deleted whose windows have all expired.
+A topic's own retention cannot tell: it goes by the clock, and the stream time of history that is replayed lies years before it.
+So the changelog keeps everything (but what compaction removes), and its task has the records of expired windows deleted.
 """
 
 from __future__ import annotations

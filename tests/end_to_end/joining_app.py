@@ -48,9 +48,7 @@ def main(bootstrap: str, state_dir: str, instance: str = "") -> None:
             has_printed = True
             print("running", flush=True)
 
-    options = EngineOptions(
-        state_dir=Path(state_dir), commit_interval_ms=20, memory_bytes=1 << 20, instance_id=instance or None
-    )
+    options = EngineOptions(state_dir=Path(state_dir), commit_interval_ms=20, memory_bytes=1 << 20, instance_id=instance or None)
     with connect(bootstrap) as log:
         run_app(topology().plan(), log, options, on_status=show)
 

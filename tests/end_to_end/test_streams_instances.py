@@ -1,7 +1,7 @@
 """Three instances of a joining, counting application are killed and restarted while it runs: nothing lost, nothing doubled.
 
-Each instance has a name, so that one whose disk is lost is the same member again. What was committed is compared with a computation in
-plain Python. LOGFLUME_KILLS=N makes N random kills instead of 6.
+Each instance has a name, so that one whose disk is lost is the same member again. What was committed is compared with a
+computation in plain Python. LOGFLUME_KILLS=N makes N random kills instead of 6.
 """
 
 from __future__ import annotations

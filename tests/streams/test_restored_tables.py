@@ -105,19 +105,18 @@ def test_rows_that_changed_and_went_while_nobody_ran_are_as_they_are_in_the_topi
 
 
 def test_two_instances_that_take_turns_lose_nothing(log: Log, tmp_path: Path) -> None:
-    sent = 0
     for round in range(3):
+        sent = 600 * round
         with running(join_app(), log, tmp_path / "a") as first:
             send_events(log, 200, start=sent)
-            until(lambda: len(joined(log)) == sent + 200, first)
+            until(lambda sent=sent: len(joined(log)) == sent + 200, first)
             with running(join_app(), log, tmp_path / "b") as second:
                 until(lambda: len(second.status().tasks) == 1 == len(first.status().tasks), first, second)
                 send_events(log, 200, start=sent + 200)
-                until(lambda: len(joined(log)) == sent + 400, first, second)
+                until(lambda sent=sent: len(joined(log)) == sent + 400, first, second)
             until(lambda: len(first.status().tasks) == 2, first)
             send_events(log, 200, start=sent + 400)
-            until(lambda: len(joined(log)) == sent + 600, first)
-        sent += 600
+            until(lambda sent=sent: len(joined(log)) == sent + 600, first)
         if round == 0:
             shutil.rmtree(tmp_path / "b")
-    assert joined(log) == expected(sent)
+    assert joined(log) == expected(1800)
