@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, TypeVar
 
 import msgspec
@@ -89,7 +90,7 @@ def ids_of_guid(service: Service, request: Request) -> Any:
 
 
 def schema_types(service: Service, request: Request) -> Any:
-    return ["JSON", "PROTOBUF", "AVRO"] if len(TYPES) == 3 else list(TYPES)
+    return list(TYPES)
 
 
 def all_schemas(service: Service, request: Request) -> Any:
@@ -303,9 +304,7 @@ def server_id(service: Service, request: Request) -> Any:
 
 
 def server_version(service: Service, request: Request) -> Any:
-    from logflume import __version__
-
-    return {"version": __version__, "commitId": "logflume"}
+    return {"version": metadata.version("logflume"), "commitId": "logflume"}
 
 
 def server_deployment(service: Service, request: Request) -> Any:

@@ -11,6 +11,7 @@ import typer
 
 from logflume.cli.common import Bootstrap, Data, make_app, where
 from logflume.log import InvalidInput
+from logflume.log.children import end_with_parent
 from logflume.log.server import JsonFormatter, LogFormat
 
 DEFAULT_LISTEN = "127.0.0.1:8081"
@@ -43,6 +44,7 @@ def serve(
     """
     from logflume.log.registry import RegistryServer
 
+    end_with_parent(signal.SIGTERM)
     host, port = parse_listen(listen, option="--listen")
     _log_to_stderr(log_format)
     server = RegistryServer(where(data, bootstrap), host=host, port=port, advertise=advertise, topic=topic, group_id=group)

@@ -232,7 +232,7 @@ def test_figures_are_served(rest: Rest) -> None:
 
 def test_a_taken_port_is_named(rest: Rest, tmp_path_factory: pytest.TempPathFactory) -> None:
     port = int(rest.address.rpartition(":")[2])
-    with pytest.raises(InvalidInput, match="cannot listen on 127.0.0.1"):
+    with pytest.raises(InvalidInput, match="cannot listen on"):
         RegistryServer(str(tmp_path_factory.mktemp("other")), port=port)
 
 
