@@ -23,7 +23,7 @@ from .configs import BrokerConfig
 from .diskspace import DiskSpace, default_min_free_bytes
 from .features import Features
 from .quotas.store import make_quotas
-from .seams import Clock, Timers
+from .seams import Clock, Offload, Timers, do_at_once
 from .telemetry import ClientTelemetry, SubscriptionStore
 
 LEADER_EPOCH = 0
@@ -99,6 +99,7 @@ class Core:
         flusher: Flusher,
         addresses: Mapping[str, Address],
         random_bytes: Callable[[int], bytes] = os.urandom,
+        offload: Offload = do_at_once,
         disk_threads: int = DISK_THREADS,
     ) -> None:
         """Open every partition; finish deletions that were interrupted.
@@ -112,6 +113,7 @@ class Core:
         self._disk, self._disk_threads = disk, disk_threads
         self.data_dir, self.config, self.clock, self.timers = data_dir, config, clock, timers
         self.addresses, self._flusher, self._random_bytes = addresses, flusher, random_bytes
+        self.offload = offload
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
         self.cluster = ClusterState(
             os.path.join(data_dir.path, "cluster.json"),
