@@ -8,7 +8,7 @@
 #include <Python.h>
 #include <stdint.h>
 
-enum { SOUND, EARLY, LENGTH, DELTA, TIMESTAMP, SIZE, HEADERS, TRAILING };
+enum { SOUND, EARLY, LENGTH, DELTA, TIMESTAMP, SIZE, HEADERS, TRAILING, ATTRIBUTES, NAME };
 
 typedef struct {
     int64_t oldest, newest, null_keys, row;
@@ -56,11 +56,35 @@ static const uint8_t *skip_bytes(const uint8_t *at, const uint8_t *end, int64_t 
     return *size > 0 ? at + *size : at;
 }
 
+/* Whether the bytes are UTF-8: no overlong form, no surrogate, nothing above U+10FFFF (Unicode 15, table 3-7). */
+static int is_utf8(const uint8_t *at, const uint8_t *end)
+{
+    while (at < end) {
+        uint8_t first = *at++;
+        if (first < 0x80)
+            continue;
+        int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
+        if (first < 0xC2 || first > 0xF4 || end - at < more)
+            return 0;
+        uint8_t least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+        uint8_t most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+        if (*at < least || *at > most)
+            return 0;
+        for (at++, more--; more > 0; at++, more--) {
+            if (*at < 0x80 || *at > 0xBF)
+                return 0;
+        }
+    }
+    return 1;
+}
+
 static int walk_record(const uint8_t *at, const uint8_t *end, int64_t base_timestamp, Findings *found)
 {
     int64_t delta, timestamp, size, headers;
     if (end - at < 1)
         return EARLY;
+    if (*at != 0)
+        return ATTRIBUTES;
     at = read_long(at + 1, end, &delta);
     if (at == NULL)
         return EARLY;
@@ -81,8 +105,11 @@ static int walk_record(const uint8_t *at, const uint8_t *end, int64_t base_times
         return HEADERS;
     for (; headers > 0; headers--) {
         at = skip_bytes(at, end, 0, &size);
-        if (at != NULL)
-            at = skip_bytes(at, end, -1, &size);
+        if (at == NULL)
+            return HEADERS;
+        if (!is_utf8(at - size, at))
+            return NAME;
+        at = skip_bytes(at, end, -1, &size);
         if (at == NULL)
             return HEADERS;
     }

@@ -90,7 +90,7 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
         case Codec.GZIP:
             return _decompress_gzip(data, max_bytes, is_single=is_single)
         case Codec.SNAPPY:
-            return snappy.decompress(data, max_bytes=max_bytes)
+            return snappy.decompress(data, max_bytes=max_bytes, is_single=is_single)
         case Codec.LZ4:
             return _decompress_lz4(data, max_bytes, is_single=is_single)
         case Codec.ZSTD:

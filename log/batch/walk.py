@@ -1,8 +1,8 @@
 """Whether the records of a batch are what the record format says ("Record" of the protocol guide), without an object for any.
 
 What a leader looks at before it appends what a client sent: each record's length, deltas, sizes and headers, as `LogValidator` of
-Apache Kafka does. `_walk.c` is the same compiled, when the package is installed where a C compiler is: 4 ns a record in place of
-400. Which of both runs makes no difference but time.
+Apache Kafka does, and what Kafka lets through though some client stumbles over it. `_walk.c` is the same compiled, when the package
+is installed where a C compiler is: 15 ns a record in place of 3 us. Which of both runs makes no difference but time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .errors import CorruptBatch
 from .header import Buffer
 from .varint import read_varint, read_varlong
 
-SOUND, EARLY, LENGTH, DELTA, TIMESTAMP, SIZE, HEADERS, TRAILING = range(8)
+SOUND, EARLY, LENGTH, DELTA, TIMESTAMP, SIZE, HEADERS, TRAILING, ATTRIBUTES, NAME = range(10)
 
 PROBLEMS = (
     "",
@@ -25,6 +25,8 @@ PROBLEMS = (
     "the length of its key or value does not fit",
     "its headers do not fit",
     "there are bytes beyond the last record",
+    "its attributes are not 0; no bit of them has a meaning yet, and clients differ in how they read others",
+    "the name of a header is not UTF-8",
 )
 """What is wrong with the record at which a walk ended, by problem."""
 
@@ -60,6 +62,10 @@ def _walk_record(data: bytes, position: int, end: int, row: int, base_timestamp:
     """Return (problem, timestamp, size of the key) of the record whose body lies between both positions."""
     step, timestamp, key_size = EARLY, 0, 0
     try:
+        if position == end:
+            return EARLY, 0, 0
+        if data[position]:
+            return ATTRIBUTES, 0, 0
         delta, position = read_varlong(data, position + 1)
         if position > end:
             return EARLY, 0, 0
@@ -79,10 +85,13 @@ def _walk_record(data: bytes, position: int, end: int, row: int, base_timestamp:
         if not 0 <= headers <= (end - position) // 2:
             return HEADERS, 0, key_size
         for _ in range(headers):
-            _, position = _skip_bytes(data, position, end, least=0)
+            size, position = _skip_bytes(data, position, end, least=0)
+            data[position - size : position].decode()
             _, position = _skip_bytes(data, position, end, least=-1)
     except (CorruptBatch, IndexError):
         return step, 0, key_size
+    except UnicodeDecodeError:
+        return NAME, 0, key_size
     return (SOUND if position == end else LENGTH), timestamp, key_size
 
 

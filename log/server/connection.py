@@ -43,13 +43,16 @@ _log = logging.getLogger("logflume.server")
 
 
 class _Slot:
-    """The place of a response in the queue; `parts` is None until it is there, [] for no response."""
+    """The place of a response in the queue; `parts` is None until it is there, [] for no response.
+
+    `size_bytes`: memory that it holds; what is kept of the request until then.
+    """
 
     __slots__ = ("parts", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, *, held_bytes: int) -> None:
         self.parts: list[Any] | None = None
-        self.size_bytes = 0
+        self.size_bytes = held_bytes
 
     def fill(self, parts: list[Any]) -> int:
         """Take the response; return the bytes of memory that it holds (file ranges hold none)."""
@@ -276,7 +279,8 @@ class Connection:
             self._traffic.failed += 1
             self._close_after_queue(f"API key {key} failed")
         elif isinstance(outcome, Reply):
-            slot = _Slot()
+            slot = _Slot(held_bytes=outcome.held_bytes)
+            self._queued_bytes += slot.size_bytes
             self._queue.append(slot)
             outcome.then(lambda response: self._answer_later(slot, response, header, began_s))
         else:
@@ -327,7 +331,7 @@ class Connection:
 
     def _answer(self, parts: list[Any]) -> None:
         if self._queue:
-            slot = _Slot()
+            slot = _Slot(held_bytes=0)
             self._queued_bytes += slot.fill(parts)
             self._queue.append(slot)
         else:
@@ -338,6 +342,8 @@ class Connection:
         if self._is_closed:
             return
         self._traffic.observe(header.api_key, perf_counter() - began_s)
+        self._queued_bytes -= slot.size_bytes
+        slot.size_bytes = 0
         if response is None:
             slot.parts = []
         elif response is CLOSE_CONNECTION:
