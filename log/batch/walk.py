@@ -1,8 +1,8 @@
 """Whether the records of a batch are what the record format says ("Record" of the protocol guide), without an object for any.
 
 What a leader looks at before it appends what a client sent: each record's length, deltas, sizes and headers, as `LogValidator` of
-Apache Kafka does, and what Kafka lets through though some client stumbles over it. `_walk.c` is the same compiled, when the package
-is installed where a C compiler is: 15 ns a record in place of 3 us. Which of both runs makes no difference but time.
+Apache Kafka does, and what Kafka lets through though some client stumbles over it. `_walk.c` is the same compiled, when the
+package is installed where a C compiler is: 15 ns a record in place of 3 us. Which of both runs makes no difference but time.
 """
 
 from __future__ import annotations

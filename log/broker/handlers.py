@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -138,7 +138,8 @@ class Handlers:
                     return cluster_gate.refuse(context.api_key, request)
             if context.api_key in self._disabled:
                 return refuse_disabled(context.api_key, request)
-            return self._by_key[context.api_key](context, request)
+            outcome = self._by_key[context.api_key](context, request)
+            return self.core.slices.run(outcome) if isinstance(outcome, Generator) else outcome
         except LogflumeError as error:
             _log.error("API key %d from %s failed: %s", context.api_key, context.host, error)
         except Exception:  # the boundary: one request must not take the broker down  # noqa: BLE001

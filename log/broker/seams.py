@@ -74,10 +74,11 @@ class Reply:
     A handler returns a response message at once, a `Reply` for later, or None for "no response" (acks=0).
     """
 
-    __slots__ = ("_callbacks", "held_bytes", "is_done", "value")
+    __slots__ = ("_callbacks", "held_bytes", "is_done", "is_long", "value")
 
     def __init__(self) -> None:
-        self.is_done = False
+        self.is_done = self.is_long = False
+        """`is_long`: it is worked on in slices; the client's next requests wait for it, and it is encoded off this thread."""
         self.held_bytes = 0
         """Bytes of the request that are kept until then: the client's next requests wait while they are too many."""
         self.value: Any = None

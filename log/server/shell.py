@@ -109,6 +109,7 @@ class BrokerShell:
                 flusher=flusher,
                 addresses=addresses,
                 offload=offload,
+                next_turn=loop.call_soon,
             )
             shell = cls(loop, data_dir, core, flusher, offload)
             shell._listen(addresses, plans, has_unix_socket=has_unix_socket)
