@@ -17,18 +17,10 @@ from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 from logflume.log.storage import AppendRefused
 
 from .access import UNRESTRICTED, Operation, Resource
-from .cluster import INTERNAL_TOPICS
 from .core import LEADER_EPOCH, Core, Partition
 from .groups import TxnAdmission
-from .incoming import (
-    QUICK_BYTES,
-    NullKeys,
-    Rules,
-    check_header,
-    check_records,
-    is_quick,
-    max_unpacked_bytes,
-)
+from .incoming import QUICK_BYTES, NullKeys, Rules, check_header, check_records, is_quick, max_unpacked_bytes
+from .internal_topics import require_may_change
 from .seams import CLOSE_CONNECTION, NO_RESPONSE, Reply, RequestContext, as_reply
 from .turns import Turns
 
@@ -182,9 +174,8 @@ class ProduceHandler:
             context.require(Operation.WRITE, Resource.TOPIC, name)
         partition = self._core.partition(name, index)
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name, partition=index)
-        if name in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to an internal topic", topic=name)
+            raise KafkaError(self._core.missing(name, index), topic=name, partition=index)
+        require_may_change(context, name)
         return partition
 
     def _all_failed(self, request: Any, error: int) -> Any:
