@@ -124,9 +124,7 @@ def join(member_id: str = "") -> Any:
 def sync(member_id: str, generation: int) -> Any:
     request = messages.SyncGroupRequest
     assignment = request.SyncGroupRequestAssignment(member_id=member_id, assignment=b"a")
-    return request(
-        group_id="s", generation_id=generation, member_id=member_id, group_instance_id="i", assignments=[assignment]
-    )
+    return request(group_id="s", generation_id=generation, member_id=member_id, group_instance_id="i", assignments=[assignment])
 
 
 def consumer_heartbeat() -> Any:
@@ -141,9 +139,7 @@ def consumer_heartbeat() -> Any:
 
 
 def share_heartbeat() -> Any:
-    return messages.ShareGroupHeartbeatRequest(
-        group_id="h", member_id="n" * 22, member_epoch=0, subscribed_topic_names=["t"]
-    )
+    return messages.ShareGroupHeartbeatRequest(group_id="h", member_id="n" * 22, member_epoch=0, subscribed_topic_names=["t"])
 
 
 def init_producer() -> Any:
@@ -220,7 +216,6 @@ def test_what_a_coordinator_told_survives_a_power_cut(tmp_path: Path, seed: int)
             found = committed(broker)
             assert all(found[index] in (offset, *asked.values()) for index, offset in told.items())
             told = {index: offset for index, offset in found.items() if offset >= 0}
-
 
 
 def test_a_commit_that_was_not_told_may_be_lost_but_never_goes_back(tmp_path: Path) -> None:
