@@ -170,7 +170,7 @@ def read_back(log: Log, history: History) -> None:
 
 
 def _read_topic(log: Log, topic: str) -> Iterator[Record]:
-    """Yield every record from the beginning to the end as it is now, committed ones only. Raises AssertionError: it does not end."""
+    """Yield every committed record from the beginning to the end as it is now. Raises AssertionError: it does not end."""
     admin, consumer = log.admin(), log.consumer(read_committed=True)
     count = admin.describe_topics([topic])[topic].partitions
     partitions = [TopicPartition(topic, index) for index in range(count)]

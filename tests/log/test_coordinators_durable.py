@@ -1,8 +1,7 @@
-"""Coordinators over the broker's own journals: nothing is told before it is on disk, and every commit is read back by somebody else."""
+"""Coordinators over the broker's own journals: nothing is told before it is on disk; every commit is read back by another client."""
 
 import itertools
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every seeded bug of `make mutants` still applies, is Python, and names tests that exist. Whether it is found: `make mutants`."""
+"""Every seeded bug of `make mutants` still applies, is Python and names tests that exist. `make mutants` says which are found."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def test_a_seeded_bug_applies(mutant: Mutant) -> None:
 
 
 def test_a_pattern_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ValueError, match="expected its pattern once in x.py, found it 2 times"):
+    with pytest.raises(ValueError, match=r"expected its pattern once in x\.py, found it 2 times"):
         Mutant("m", "x.py", "a", "b", ()).applied("a a")
