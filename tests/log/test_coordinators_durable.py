@@ -1,4 +1,4 @@
-"""Coordinators over the broker's own journals: nothing is told before it is on disk; every commit is read back by another client."""
+"""Coordinators over the broker's journals: nothing is told before it is on disk; every commit is read back by another client."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Seeded bugs as data: `mutants.toml` read and checked. A bug is one text replaced in one file; it names the tests that find it."""
+"""Seeded bugs as data: `mutants.toml` read and checked. A bug is one text replaced in one file, with the tests that find it."""
 
 from __future__ import annotations
 
