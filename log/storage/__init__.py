@@ -1,5 +1,6 @@
 """Storage: segments with indexes, producer state, group-commit durability, the data directory."""
 
+from .checking import CheckBudget
 from .cleaner import Cleaned, Cleaner
 from .compaction import CompactionPlan, CompactionResult, run_compaction
 from .config import LogConfig
@@ -15,6 +16,7 @@ __all__ = [
     "AbortedTransaction",
     "AppendInfo",
     "AppendRefused",
+    "CheckBudget",
     "Cleaned",
     "Cleaner",
     "CompactionPlan",

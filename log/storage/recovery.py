@@ -53,7 +53,7 @@ def scan_batches(
     position = start
     window, window_start = memoryview(b""), start
     while position < size_bytes:
-        window, window_start = _window_with_batch(segment.file, window, window_start, position, size_bytes)
+        window, window_start = window_with_batch(segment.file, window, window_start, position, size_bytes)
         at = position - window_start
         try:
             header = parse_header(window, at)
@@ -89,7 +89,7 @@ def keep_aside(segment: Segment, position: int, size_bytes: int, *, disk: Disk) 
     return path
 
 
-def _window_with_batch(
+def window_with_batch(
     file: File, window: memoryview, window_start: int, position: int, size_bytes: int
 ) -> tuple[memoryview, int]:
     """Return a window of the file that holds the whole batch at `position`, as far as the file does."""
