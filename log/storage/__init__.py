@@ -9,6 +9,7 @@ from .disk import Disk, OsDisk
 from .errors import AppendRefused, DiskFull, OffsetOutOfRange, PartitionFailed
 from .flush import FlushScheduler
 from .partition import PartitionLog
+from .scrub import Scrubber
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
 from .verify import Damage, verify_log
 
@@ -34,6 +35,7 @@ __all__ = [
     "PartitionFailed",
     "PartitionLog",
     "RecoveryReport",
+    "Scrubber",
     "run_compaction",
     "verify_log",
     "TimeOffset",

@@ -407,6 +407,18 @@ class PartitionLog:
         except CorruptLog as error:
             raise self.note_damage(error) from None
 
+    def sealed_segments(self) -> list[Segment]:
+        """Return the segments that are not written to any more, for the scrubber."""
+        return [segment for segment in self._segments[:-1] if segment.info is not None]
+
+    def holds(self, segment: Segment) -> bool:
+        """Say whether a segment is part of the log now."""
+        return not self._is_closed and segment in self._segments
+
+    def leader_epochs(self) -> LeaderEpochs:
+        """Return a copy of the leader epochs."""
+        return LeaderEpochs.of(self._epochs)
+
     def note_damage(self, error: CorruptLog) -> CorruptLog:
         """Name damage in the log of the process, once, and count it; returns the error, to be raised."""
         text = str(error)

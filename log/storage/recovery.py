@@ -55,12 +55,14 @@ def scan_batches(
     while position < size_bytes:
         window, window_start = window_with_batch(segment.file, window, window_start, position, size_bytes)
         at = position - window_start
+        is_whole = False
         try:
             header = parse_header(window, at)
             check_crc(window, header, at)
+            is_whole = True  # no torn write leaves that: then its offset, or one before it, is damaged
             _check_offset(header, segment, expected_offset, has_gaps=has_gaps)
         except CorruptBatch as error:
-            has_more = has_batch_behind(segment.file, position + 1, size_bytes, expected_offset)
+            has_more = is_whole or has_batch_behind(segment.file, position + 1, size_bytes, expected_offset)
             if has_more and not may_have_holes:
                 raise segment.corrupt(position, error) from error
             return position, has_more

@@ -231,6 +231,17 @@ class Segment:
                 next_offset = header.last_offset + 1
         return next_offset
 
+    def copy(self) -> Segment:
+        """Return the segment as a checkpoint knows it, with a file and indexes of its own, to be read in another thread."""
+        return Segment(
+            self._disk,
+            self._stem.rpartition("/")[0],
+            self.base_offset,
+            index_interval_bytes=self.index_interval_bytes,
+            info=self.info,
+            is_dense=self.is_dense,
+        )
+
     def forget_info(self) -> None:
         """Forget what a checkpoint knew, once the indexes are in memory: the segment is about to change."""
         self._load_indexes()
