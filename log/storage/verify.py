@@ -34,8 +34,8 @@ class Damage(NamedTuple):
 def verify_log(directory: str, *, disk: Disk) -> list[Damage]:
     """Return the first damage of each file: checksums that do not match, offsets out of order, a cut, a missing file.
 
-    The end of the last segment is not damage: a write may be under way, or was torn by a crash that opening will mend. Nor are gaps
-    between offsets where compaction left them.
+    The end of the last segment is not damage: a write may be under way, or was torn by a crash that opening will mend. Nor are
+    gaps between offsets where compaction left them.
     """
     for _ in range(_TRIES):
         before = disk.read_file(f"{directory}/{FILE_NAME}")
