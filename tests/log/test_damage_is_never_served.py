@@ -280,11 +280,7 @@ def read_ours(address: str, partitions: Partitions) -> Partitions:
         consumer.assign([TopicPartition(*key) for key in partitions])
         quiet_since_s = time.monotonic()
         while time.monotonic() - quiet_since_s < 2:
-            try:
-                chunks = consumer.poll(timeout_s=0.2)
-            except CorruptLog:
-                continue
-            for chunk in chunks:
+            for chunk in consumer.poll(timeout_s=0.2):
                 for record in chunk.records():
                     headers = tuple((name, value) for name, value in record.headers)
                     found[record.topic, record.partition].append(
