@@ -18,8 +18,10 @@ from .epochs import LeaderEpochs
 from .recovery import window_with_batch
 from .segment import Segment
 
-BUDGET_BYTES, BUDGET_BATCHES = 4 << 20, 1000
+BUDGET_BYTES, BUDGET_BATCHES = 4 << 20, 500
 """What is checked for one request: a few ms. More comes with the next; one batch is always checked whole."""
+
+_WINDOW_BYTES = 128 << 10
 
 
 class CheckBudget:
@@ -84,28 +86,32 @@ def checked_batches(
     """
     entries = segment.offset_index.entries_from(start)
     indexed_offset, indexed_position = next(entries, (-1, -1))
-    expected = segment.base_offset if start == 0 else -1
+    least = segment.base_offset
+    is_exact = segment.is_dense and start == 0
     window, window_start = memoryview(b""), start
     position = start
     while position < end:
-        window, window_start = window_with_batch(segment.file, window, window_start, position, segment.size_bytes)
+        window, window_start = window_with_batch(
+            segment.file, window, window_start, position, segment.size_bytes, window_bytes=_WINDOW_BYTES
+        )
         at = position - window_start
         try:
             header = parse_header(window, at)
             check_crc(window, header, at)
         except CorruptBatch as error:
             raise segment.corrupt(position, error) from error
+        base_offset, last_offset = header.base_offset, header.base_offset + header.last_offset_delta
         if position == indexed_position:
-            if header.last_offset - segment.base_offset != indexed_offset:
+            if last_offset - segment.base_offset != indexed_offset:
                 raise segment.corrupt(
-                    position, f"its last offset is {header.last_offset}, the index says {segment.base_offset + indexed_offset}"
+                    position, f"its last offset is {last_offset}, the index says {segment.base_offset + indexed_offset}"
                 )
             indexed_offset, indexed_position = next(entries, (-1, -1))
-        if expected >= 0 or header.last_offset >= segment.next_offset:
-            segment.check_place(position, header, max(expected, segment.base_offset), has_gaps=not segment.is_dense)
-        epoch = epochs.epoch_of(header.base_offset)
-        if epoch not in (-1, header.partition_leader_epoch):
+        if (base_offset != least and (is_exact or base_offset < least)) or last_offset >= segment.next_offset:
+            segment.check_place(position, header, least, has_gaps=not is_exact)
+        epoch = epochs.epoch_of(base_offset)
+        if epoch >= 0 and epoch != header.partition_leader_epoch:
             raise segment.corrupt(position, f"its leader epoch is {header.partition_leader_epoch}, expected {epoch}")
         yield position, header, window[at : at + header.size_bytes]
-        expected = header.last_offset + 1
+        least, is_exact = last_offset + 1, segment.is_dense
         position += header.size_bytes

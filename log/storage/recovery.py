@@ -92,7 +92,7 @@ def keep_aside(segment: Segment, position: int, size_bytes: int, *, disk: Disk) 
 
 
 def window_with_batch(
-    file: File, window: memoryview, window_start: int, position: int, size_bytes: int
+    file: File, window: memoryview, window_start: int, position: int, size_bytes: int, *, window_bytes: int = _WINDOW_BYTES
 ) -> tuple[memoryview, int]:
     """Return a window of the file that holds the whole batch at `position`, as far as the file does."""
     at = position - window_start
@@ -101,7 +101,7 @@ def window_with_batch(
         wanted = int.from_bytes(window[at + 8 : at + 12], "big", signed=True) + LENGTH_OVERHEAD_BYTES
         if at + min(wanted, left) <= len(window):
             return window, window_start
-    window = memoryview(file.read(position, min(_WINDOW_BYTES, left)))
+    window = memoryview(file.read(position, min(window_bytes, left)))
     if len(window) >= LENGTH_OVERHEAD_BYTES:
         wanted = int.from_bytes(window[8:12], "big", signed=True) + LENGTH_OVERHEAD_BYTES
         if len(window) < wanted <= left:
