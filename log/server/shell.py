@@ -24,7 +24,7 @@ from .health import Answer, HealthServer
 from .listener import Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
-from .runtime import LoopTimers, SystemClock
+from .runtime import LoopOffload, LoopTimers, SystemClock
 
 DISK_CHECK_INTERVAL_S, LOW_DISK_RETENTION_S = 1.0, 10.0
 CHECKPOINT_PAUSE_S = 0.05
@@ -38,9 +38,16 @@ _log = logging.getLogger("logflume.server")
 class BrokerShell:
     """A broker that runs. Made by `start`, ended by `stop`; everything happens on the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, data_dir: DataDir, core: Core, flusher: FlushScheduler) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        data_dir: DataDir,
+        core: Core,
+        flusher: FlushScheduler,
+        offload: LoopOffload,
+    ) -> None:
         self.data_dir, self.core = data_dir, core
-        self._loop, self._flusher = loop, flusher
+        self._loop, self._flusher, self._offload = loop, flusher, offload
         self.coordinators = Coordinators(core)
         self.handlers = Handlers(
             core,
@@ -96,6 +103,7 @@ class BrokerShell:
         disk = OsDisk()
         data_dir = DataDir.open(path, disk=disk, node_id=config.number("node.id"))
         flusher = FlushScheduler(loop)
+        offload = LoopOffload(loop)
         addresses: dict[str, Address] = {}
         shell: BrokerShell | None = None
         try:
@@ -107,14 +115,17 @@ class BrokerShell:
                 timers=LoopTimers(loop),
                 flusher=flusher,
                 addresses=addresses,
+                offload=offload,
+                next_turn=loop.call_soon,
             )
-            shell = cls(loop, data_dir, core, flusher)
+            shell = cls(loop, data_dir, core, flusher, offload)
             shell._listen(addresses, plans, has_unix_socket=has_unix_socket)
             await shell._serve_health()
         except BaseException:
             if shell is not None:
                 await shell.stop()
             else:
+                offload.close()
                 await flusher.close()
                 data_dir.close()
             raise
@@ -160,6 +171,14 @@ class BrokerShell:
         self._listener = Listener(self._loop, self.handlers, addresses)
         for plan in plans:
             self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised))
+            if not plan.address.is_loopback:
+                _log.warning(
+                    "listener %s (%s) has no authentication: whoever reaches it %s; use a loopback address, or a network that "
+                    "only those can reach who may",
+                    plan.name,
+                    plan.address,
+                    "may do everything" if self.core.authorizer is None else "is User:ANONYMOUS to the ACLs",
+                )
         if has_unix_socket:
             unix = Address(UNIX_PREFIX + unix_socket_path(self.data_dir.path), 0)
             self.addresses.append(self._listener.listen(UNIX_LISTENER, unix))
@@ -177,6 +196,7 @@ class BrokerShell:
                 stack.push_async_callback(self._health.close)
             stack.callback(self.core.close)
             stack.push_async_callback(self._flusher.close)
+            stack.callback(self._offload.close)
             stack.push_async_callback(self._cleaner.close)
             stack.push_async_callback(self._end_tasks)
             stack.callback(self.coordinators.close)
