@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -15,18 +16,21 @@ from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
-from logflume.log.errors import LogflumeError
-from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk
+from logflume.log.errors import LogflumeError, StorageError
+from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
 from .health import Answer, HealthServer
 from .listener import Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
-from .runtime import LoopTimers, SystemClock
+from .runtime import LoopOffload, LoopTimers, SystemClock
 
 DISK_CHECK_INTERVAL_S, LOW_DISK_RETENTION_S = 1.0, 10.0
 CHECKPOINT_PAUSE_S = 0.05
+SCRUB_CHECK_INTERVAL_S = 30.0
+SHOWN = 10
+"""Partitions in trouble that /readyz names."""
 UNIX_LISTENER = "UNIX"
 _log = logging.getLogger("logflume.server")
 
@@ -34,9 +38,16 @@ _log = logging.getLogger("logflume.server")
 class BrokerShell:
     """A broker that runs. Made by `start`, ended by `stop`; everything happens on the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, data_dir: DataDir, core: Core, flusher: FlushScheduler) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        data_dir: DataDir,
+        core: Core,
+        flusher: FlushScheduler,
+        offload: LoopOffload,
+    ) -> None:
         self.data_dir, self.core = data_dir, core
-        self._loop, self._flusher = loop, flusher
+        self._loop, self._flusher, self._offload = loop, flusher, offload
         self.coordinators = Coordinators(core)
         self.handlers = Handlers(
             core,
@@ -54,8 +65,11 @@ class BrokerShell:
         self._next_retention_s = 0.0
         self._background: list[asyncio.TimerHandle] = []
         self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
-        self._cleaner = Cleaner()
+        self._cleaner = Cleaner(lock_fd=data_dir.lock_fd)
         self._compaction: asyncio.Task[None] | None = None
+        self._mending: asyncio.Task[None] | None = None
+        self._scrubber = Scrubber()
+        self._scrubbing: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -89,6 +103,7 @@ class BrokerShell:
         disk = OsDisk()
         data_dir = DataDir.open(path, disk=disk, node_id=config.number("node.id"))
         flusher = FlushScheduler(loop)
+        offload = LoopOffload(loop)
         addresses: dict[str, Address] = {}
         shell: BrokerShell | None = None
         try:
@@ -100,14 +115,17 @@ class BrokerShell:
                 timers=LoopTimers(loop),
                 flusher=flusher,
                 addresses=addresses,
+                offload=offload,
+                next_turn=loop.call_soon,
             )
-            shell = cls(loop, data_dir, core, flusher)
+            shell = cls(loop, data_dir, core, flusher, offload)
             shell._listen(addresses, plans, has_unix_socket=has_unix_socket)
             await shell._serve_health()
         except BaseException:
             if shell is not None:
                 await shell.stop()
             else:
+                offload.close()
                 await flusher.close()
                 data_dir.close()
             raise
@@ -115,7 +133,9 @@ class BrokerShell:
             _log.warning("logflume.flush=os: acknowledged records are with the operating system, a power cut can lose them")
         shell._every(config.number("log.flush.offset.checkpoint.interval.ms") / 1000, shell._checkpoint)
         shell._every(DISK_CHECK_INTERVAL_S, shell._check_disk)
+        shell._every(DISK_CHECK_INTERVAL_S, shell._mend)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
+        shell._every(SCRUB_CHECK_INTERVAL_S, shell._scrub)
         if config.is_on("log.cleaner.enable"):
             shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)
         shell._is_ready = True
@@ -141,15 +161,24 @@ class BrokerShell:
         problems = [] if self._is_ready else ["the broker is starting or stopping"]
         if self.core.disk_space.is_low:
             problems.append(f"the disk is almost full: {self.core.disk_space.free_bytes} bytes are free")
-        failed = [f"{log.topic}-{log.partition}" for log in (p.log for p in self.core.partitions.values()) if log.has_failed]
-        if failed:
-            problems.append(f"{len(failed)} partitions failed on a disk error and take nothing: {', '.join(failed[:10])}")
+        troubles = self.core.troubles.by_partition
+        if troubles:
+            shown = "; ".join(f"{topic}-{index}: {trouble.cause}" for (topic, index), trouble in list(troubles.items())[:SHOWN])
+            problems.append(f"{len(troubles)} partitions cannot be used: {shown}")
         return Answer("\n".join([*problems, ""]).encode(), 503) if problems else Answer(b"ready\n")
 
     def _listen(self, addresses: dict[str, Address], plans: Sequence[ListenerPlan], *, has_unix_socket: bool) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
         for plan in plans:
             self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised))
+            if not plan.address.is_loopback:
+                _log.warning(
+                    "listener %s (%s) has no authentication: whoever reaches it %s; use a loopback address, or a network that "
+                    "only those can reach who may",
+                    plan.name,
+                    plan.address,
+                    "may do everything" if self.core.authorizer is None else "is User:ANONYMOUS to the ACLs",
+                )
         if has_unix_socket:
             unix = Address(UNIX_PREFIX + unix_socket_path(self.data_dir.path), 0)
             self.addresses.append(self._listener.listen(UNIX_LISTENER, unix))
@@ -161,16 +190,27 @@ class BrokerShell:
         self._is_ready, began_s = False, time.monotonic()
         for handle in self._background:
             handle.cancel()
-        if self._listener is not None:
-            await self._listener.close()
-        self.coordinators.close()
-        await self._cleaner.close()
-        await self._flusher.close()
-        self.core.close()
-        if self._health is not None:
-            await self._health.close()
-        self.data_dir.close()
+        async with contextlib.AsyncExitStack() as stack:  # each step is taken, whatever becomes of those before it
+            stack.callback(self.data_dir.close)
+            if self._health is not None:
+                stack.push_async_callback(self._health.close)
+            stack.callback(self.core.close)
+            stack.push_async_callback(self._flusher.close)
+            stack.callback(self._offload.close)
+            stack.push_async_callback(self._cleaner.close)
+            stack.push_async_callback(self._end_tasks)
+            stack.callback(self.coordinators.close)
+            if self._listener is not None:
+                stack.push_async_callback(self._listener.close)
         _log.info("stopped in %.2f s", time.monotonic() - began_s)
+
+    async def _end_tasks(self) -> None:
+        """Wait for what reads logs in threads."""
+        if self._mending is not None:
+            await self._mending
+        self._scrubber.stop()
+        if self._scrubbing is not None:
+            await self._scrubbing
 
     def handle(self, context: Any, request: Any) -> Any:
         return self.handlers.handle(context, request)
@@ -195,6 +235,36 @@ class BrokerShell:
         if self.core.disk_space.is_low and self._loop.time() >= self._next_retention_s:
             self._next_retention_s = self._loop.time() + LOW_DISK_RETENTION_S
             self.core.run_retention()
+
+    def _mend(self) -> None:
+        """Open partitions again that are offline or have failed, in a thread, for that may read much."""
+        due = self.core.mendable()
+        if due and (self._mending is None or self._mending.done()):
+            self._mending = self._loop.create_task(self._reopen(due))
+
+    async def _reopen(self, due: Sequence[tuple[str, int]]) -> None:
+        for key in due:
+            topic = self.core.cluster.topics.get(key[0])
+            if topic is None:
+                continue
+            outcome: PartitionLog | StorageError
+            try:
+                outcome = await self._loop.run_in_executor(None, self.core.reopener(key))
+            except StorageError as error:
+                outcome = error
+            self.core.mended(key, topic.topic_id, outcome)
+
+    def _scrub(self) -> None:
+        """Check sealed segments that are due, in a thread and slowly, so that damage is known before somebody reads it."""
+        max_bytes_per_s = self.core.config.number("logflume.scrub.max.bytes.per.second")
+        if max_bytes_per_s and (self._scrubbing is None or self._scrubbing.done()):
+            logs = [partition.log for partition in self.core.partitions.values()]
+            interval_ms = self.core.config.number("logflume.scrub.interval.ms")
+            self._scrubbing = self._loop.create_task(
+                self._scrubber.scrub(
+                    logs, now_ms=self.core.clock.wall_ms(), interval_ms=interval_ms, max_bytes_per_s=max_bytes_per_s
+                )
+            )
 
     def _compact(self) -> None:
         """Compact the logs that are due, in a process of its own; what goes wrong is logged."""

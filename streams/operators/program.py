@@ -97,6 +97,7 @@ class BoundProgram:
         self._order = [name for name in depth_first(program.wiring) if name not in program.wiring.sources]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
         self._sent: dict[str, list[tuple[str, Output]]] = {}
+        self._is_restoring = False
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
 
@@ -118,7 +119,9 @@ class BoundProgram:
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
         work = self.works[source]
         assert isinstance(work, SourceWork)
+        self._is_restoring = True
         work.restore(chunk, start, stop)
+        self._is_restoring = False
 
     def advance(self, now_ms: int) -> None:
         """Tell the operators the time of the wall clock."""
@@ -159,6 +162,8 @@ class BoundProgram:
 
     def report(self, reason: str, node: str, batch: Batch, row: int, cause: object) -> None:
         chunk, rows = batch.chunk, batch.rows
+        if self._is_restoring:
+            return
         if chunk is None or rows is None:
             self._problems.report(reason, node, "", -1, -1, cause)
         else:
