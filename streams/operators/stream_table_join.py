@@ -128,27 +128,35 @@ class Lookup:
         self._name = g.store_of(view.kept) or ""
         self._store = task.store(self._name)
         self._table: TableColumns | None = None
+        if view.has_columns:
+            task.watch(self._name, self._changed)
 
     def rows(self, batch: Batch) -> Batch:
         """Return the table's rows of the keys of a batch, null where there is none."""
-        loaded = kernels() if self._view.has_columns else None
-        if loaded is not None and self._table is None:
-            self._table = TableColumns(self._store, self._view.read, loaded.tables)
-            self._task.watch(self._name, self._changed)
-        if self._table is None or loaded is None or len(batch) < FEW_ROWS:
+        table = self._columns()
+        if table is None or len(batch) < FEW_ROWS:
             found = self._by_objects(batch)
         else:
-            found = self._by_columns(batch, self._table)
+            found = self._by_columns(batch, table)
         for theirs, ours in self._keys:
             if (Side.KEY, ours) in batch.columns:
                 found.columns[Side.KEY, theirs] = batch.columns[Side.KEY, ours]
         return self._through(found)
 
+    def _columns(self) -> TableColumns | None:
+        """Return the columns beside the store, from when the kernels are there."""
+        loaded = kernels() if self._view.has_columns else None
+        if loaded is None:
+            return None
+        if self._table is None:
+            self._table = TableColumns(self._store, self._view.read, loaded.tables)
+        return self._table
+
     def _changed(self, batch: Batch | None) -> None:
-        assert self._table is not None
-        if batch is None:
+        if batch is None and self._table is not None:
             self._table.clear()
-        else:
+        elif batch is not None and (self._table is not None or self._columns() is not None):
+            assert self._table is not None
             self._table.changed(batch)
 
     def _by_columns(self, batch: Batch, table: TableColumns) -> Batch:
