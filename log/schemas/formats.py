@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from logflume.log.errors import InvalidInput, UnknownName
 
-from . import delimited, json_format, kafka_format
+from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
 
@@ -26,6 +26,8 @@ class Format:
         kinds: column types it supports.
         can_wrap, can_unwrap: whether a single column may be written as a record with one field, or bare.
         max_columns: None for any number.
+        schema_kind: what a registry calls its schemas, from which columns can be inferred; empty: it has none.
+        settings: which of `full_name` and `nullables` it knows.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Format:
     max_columns: int | None
     make_decode: Callable[[FormatSpec, tuple[Column, ...]], Decode]
     make_encode: Callable[[FormatSpec, tuple[Column, ...]], Encode]
+    schema_kind: str = ""
+    settings: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,33 +54,25 @@ class CompiledSerde:
         return serde, (self.spec, self.columns)
 
 
-FORMATS = MappingProxyType(
-    {
-        format.name: format
-        for format in (
-            Format("JSON", frozenset(Kind), True, True, None, json_format.make_decode, json_format.make_encode),
-            Format("DELIMITED", _SCALARS, False, True, None, delimited.make_decode, delimited.make_encode),
-            Format(
-                "KAFKA",
-                frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES, Kind.ANY}),
-                False,
-                True,
-                1,
-                kafka_format.make_decode,
-                kafka_format.make_encode,
-            ),
-            Format(
-                "NONE",
-                frozenset(),
-                False,
-                False,
-                0,
-                lambda spec, columns: kafka_format.decode_nothing,
-                lambda spec, columns: kafka_format.encode_nothing,
-            ),
-        )
-    }
+_TYPED = frozenset(Kind) - {Kind.ANY}
+_NAMED, _NULLABLE = frozenset({"full_name"}), frozenset({"nullables"})
+_NUMBERS_AND_TEXT = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES, Kind.ANY})
+
+_FORMATS = (
+    Format("JSON", frozenset(Kind), True, True, None, json_format.make_decode, json_format.make_encode),
+    Format("DELIMITED", _SCALARS, False, True, None, delimited.make_decode, delimited.make_encode),
+    Format("KAFKA", _NUMBERS_AND_TEXT, False, True, 1, kafka_format.make_decode, kafka_format.make_encode),
+    Format("NONE", frozenset(), False, False, 0, lambda *_: kafka_format.decode_nothing, lambda *_: kafka_format.encode_nothing),
+    Format("AVRO", _TYPED, True, True, None, avro_format.make_decode, avro_format.make_encode, "AVRO", _NAMED),
+    Format("JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, "JSON"),
+    Format(
+        "PROTOBUF", _TYPED, True, False, None, proto_format.make_decode, proto_format.make_encode, "PROTOBUF", _NAMED | _NULLABLE
+    ),
+    Format(
+        "PROTOBUF_NOSR", _TYPED, True, False, None, proto_format.make_bare_decode, proto_format.make_bare_encode, "", _NULLABLE
+    ),
 )
+FORMATS = MappingProxyType({format.name: format for format in _FORMATS})
 
 
 def format_of(name: str) -> Format:

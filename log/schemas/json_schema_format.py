@@ -1,0 +1,60 @@
+"""The JSON_SR serde: JSON behind the frame of a registered JSON Schema. The schema gives the types; the rest is read as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from logflume.log.errors import DecodeError
+
+from . import json_format
+from .frames import FRAME_SIZE_BYTES, frame, read_frame
+from .json_schema import json_schema
+from .registries import registry_at
+from .serde import FormatSpec, Row
+from .types import Column
+
+
+def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
+    """Return the decoder; a schema id is asked for once, so that one that does not exist is noticed."""
+    registry = registry_at(spec.registry)
+    known: set[int] = set()
+    read = json_format.make_decode(spec, columns)
+
+    def decode(data: bytes | None) -> Row | None:
+        if data is None:
+            return None
+        schema_id = read_frame(data)
+        if schema_id not in known:
+            registered = registry.by_id(schema_id)
+            if registered.kind != "JSON":
+                raise DecodeError(f"schema {schema_id} is {registered.kind}, expected JSON")
+            known.add(schema_id)
+        return read(data[FRAME_SIZE_BYTES:])
+
+    return decode
+
+
+def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
+    """Return the encoder. The schema is registered, or looked up by its id, with the first row that is written."""
+    write = json_format.make_encode(spec, columns)
+    head = b""
+
+    def encode(row: Row | None) -> bytes | None:
+        nonlocal head
+        payload = write(row)
+        if payload is None:
+            return None
+        if not head:
+            head = frame(_schema_id(spec, columns))
+        return head + payload
+
+    return encode
+
+
+def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
+    registry = registry_at(spec.registry)
+    if spec.schema_id:
+        return registry.by_id(spec.schema_id).id
+    schema = json_schema(columns, is_wrapped=spec.is_wrapped)
+    return registry.register(spec.subject, "JSON", json.dumps(schema, separators=(",", ":")))
