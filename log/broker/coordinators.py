@@ -6,10 +6,10 @@ import operator
 import uuid
 from collections.abc import Iterable, Mapping
 
+from logflume.log.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from logflume.log.protocol import ErrorCode, KafkaError
 
 from . import groups, transactions
-from .cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from .core import Core
 from .groups import GroupConfig, GroupCoordinator
 from .journal import DataPartitions, OverheardJournal, TopicJournal

@@ -9,8 +9,8 @@ from logflume.log.protocol import ErrorCode, messages
 from logflume.log.storage import OffsetOutOfRange
 
 from .access import CLUSTER_NAME, Operation, Resource
-from .cluster import INTERNAL_TOPICS
 from .core import LEADER_EPOCH, Core, Partition
+from .internal_topics import change_refusal
 from .seams import RequestContext
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -104,6 +104,7 @@ def delete_records(core: Core, context: RequestContext, request: Any) -> Any:
     for topic in request.topics:
         out = response.DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(out)
+        foreign = change_refusal(context, topic.name)
         for each in topic.partitions:
             answer = response.DeleteRecordsPartitionResult(partition_index=each.partition_index, low_watermark=-1)
             out.partitions.append(answer)
@@ -112,8 +113,8 @@ def delete_records(core: Core, context: RequestContext, request: Any) -> Any:
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif partition is None:
                 answer.error_code = core.missing(topic.name, each.partition_index)
-            elif topic.name in INTERNAL_TOPICS:
-                answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif foreign:
+                answer.error_code = foreign
             elif partition.log.config.is_compacted and not partition.log.config.is_deleted:
                 answer.error_code = ErrorCode.POLICY_VIOLATION
             else:

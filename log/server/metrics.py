@@ -99,6 +99,8 @@ class Metrics:
 
         listener, sessions = self._sources.listener, len(self._sources.handlers.fetch.sessions)
         yield _gauge("logflume_connections", "Open connections.", listener.connection_count)
+        left_out = self._sources.handlers.complaints.left_out
+        yield _counter("logflume_log_lines_left_out", "Lines about clients beyond one a second and address.", left_out)
         refused = CounterMetricFamily("logflume_connections_refused", "Connections refused, by the limit.", labels=["limit"])
         for limit, count in listener.admission.refused.items():
             refused.add_metric([limit], count)

@@ -155,6 +155,14 @@ class BrokerShell:
         self._listener = Listener(self._loop, self.handlers, addresses)
         for plan in plans:
             self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised))
+            if not plan.address.is_loopback:
+                _log.warning(
+                    "listener %s (%s) has no authentication: whoever reaches it %s; use a loopback address, or a network that "
+                    "only those can reach who may",
+                    plan.name,
+                    plan.address,
+                    "may do everything" if self.core.authorizer is None else "is User:ANONYMOUS to the ACLs",
+                )
         if has_unix_socket:
             unix = Address(UNIX_PREFIX + unix_socket_path(self.data_dir.path), 0)
             self.addresses.append(self._listener.listen(UNIX_LISTENER, unix))

@@ -1,8 +1,10 @@
 """A data directory: one holder at a time, its identity, and the partitions in it (architecture, D3).
 
 <data dir>/.lock               held by flock while open, also by children that write to it; its text names the holder
-<data dir>/meta.properties     version, cluster.id, node.id
+<data dir>/meta.properties     version, cluster.id, node.id, and a checksum over them
 <data dir>/<topic>-<partition> one log each; `<the first of that>.<32 hex digits>-delete` once given up
+
+It and what is in it are its owner's alone (mode 0700): it holds what ACLs keep from others.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ import re
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from crc32c import crc32c
 
 from logflume.log.errors import CorruptLog, DataDirLocked, StorageError
 
 from .checkpoint import FILE_NAME as CHECKPOINT_FILE
 from .checkpoint import unpack_checkpoint
 from .config import LogConfig
-from .disk import Disk, storage_error, write_atomically
+from .disk import Disk, OsDisk, storage_error, write_atomically
 from .opening import METADATA_FILE, topic_id_of
 from .partition import PartitionLog
 from .statefiles import EPOCHS_FILE
@@ -29,6 +34,7 @@ from .statefiles import EPOCHS_FILE
 META_FILE = "meta.properties"
 LOCK_FILE = ".lock"
 VERSION = 1
+CHECKSUM = "crc32c"
 LOCK_WAIT_S, _LOCK_POLL_S = 10.0, 0.02
 """How long the lock of a process that died is waited for: its children, which inherited it, are about to end."""
 BEGIN_EMPTY = "begin-empty"
@@ -72,6 +78,7 @@ class DataDir:
         path = os.path.abspath(path)
         _make_dir_durably(disk, path)
         _refuse_foreign(disk, path)
+        _make_private(path)
         lock_fd = _lock(path)
         try:
             _write_holder(lock_fd, address)
@@ -98,6 +105,11 @@ class DataDir:
             return None if _try_lock(fd) else _read_holder(fd)
         finally:
             os.close(fd)
+
+    @staticmethod
+    def identity(path: str) -> Mapping[str, str]:
+        """Return what a directory says of itself without locking it: `cluster.id` and `node.id`; {} if it says nothing."""
+        return _read_meta(OsDisk(), os.path.abspath(path)) or {}
 
     @property
     def lock_fd(self) -> int:
@@ -237,10 +249,20 @@ def _make_dir_durably(disk: Disk, path: str) -> None:
         disk.fsync_dir(os.path.dirname(made))
 
 
+def _make_private(path: str) -> None:
+    """Take the directory's rights away from everybody but its owner; say so where that cannot be done."""
+    try:
+        mode = os.stat(path).st_mode
+        if mode & 0o077:
+            os.chmod(path, mode & 0o700)
+    except OSError as error:
+        _log.warning("%s is open to other users of this machine and cannot be closed to them: %s", path, error.strerror)
+
+
 def _lock(path: str) -> int:
     lock_path = os.path.join(path, LOCK_FILE)
     try:
-        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise storage_error("open", lock_path, error) from error
     end_s = time.monotonic() + LOCK_WAIT_S
@@ -317,9 +339,16 @@ def _create_meta(disk: Disk, path: str, cluster_id: str | None, node_id: int) ->
         "cluster.id": cluster_id or urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode(),
         "node.id": str(node_id),
     }
+    properties[CHECKSUM] = _checksum(properties)
     content = "# logflume\n" + "".join(f"{key}={value}\n" for key, value in properties.items())
     write_atomically(disk, f"{path}/{META_FILE}", content.encode())
     return properties
+
+
+def _checksum(properties: Mapping[str, str]) -> str:
+    """Return the CRC-32C of all properties but the checksum itself, in one fixed form, as hex."""
+    content = sorted(item for item in properties.items() if item[0] != CHECKSUM)
+    return f"{crc32c(repr(content).encode()):08x}"
 
 
 def _check_meta(path: str, properties: dict[str, str], cluster_id: str | None, node_id: int) -> None:
@@ -330,6 +359,11 @@ def _check_meta(path: str, properties: dict[str, str], cluster_id: str | None, n
         raise StorageError(
             f"{path} was written by a newer version of logflume (format {properties['version']}, this one knows {VERSION}); "
             "upgrade logflume"
+        )
+    if properties.get(CHECKSUM) != _checksum(properties):
+        raise StorageError(
+            f"{path}/{META_FILE} is damaged: expected the {CHECKSUM} {_checksum(properties)}, found {properties.get(CHECKSUM)}; "
+            "restore this file from a copy"
         )
     if cluster_id is not None and properties["cluster.id"] != cluster_id:
         raise StorageError(f"{path} belongs to cluster {properties['cluster.id']}, not {cluster_id}; use the right directory")

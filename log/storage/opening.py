@@ -76,9 +76,12 @@ def topic_id_of(disk: Disk, directory: str) -> str | None:
         return None
     try:
         fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
-        return urlsafe_b64decode(fields["topic_id"] + "==").hex()
+        found = urlsafe_b64decode(fields["topic_id"] + "==").hex()
+        if fields["version"] != "0":
+            raise ValueError(fields["version"])
     except (ValueError, KeyError) as error:
         raise CorruptLog(f"{path}: expected lines `version: 0` and `topic_id: ...`, found {content[:80]!r}") from error
+    return found
 
 
 def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:

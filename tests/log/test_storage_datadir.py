@@ -72,6 +72,35 @@ def test_a_directory_that_is_not_understood_is_refused_and_left_alone(tmp_path: 
     assert DataDir.holder(str(tmp_path)) is None
 
 
+def test_a_flipped_bit_in_the_identity_is_found(tmp_path: Path) -> None:
+    open_dir(tmp_path).close()
+    meta = tmp_path / "meta.properties"
+    sound = meta.read_bytes()
+    first = sound.index(b"version")  # a comment comes before it
+    for bit in range(first * 8, len(sound) * 8):
+        flipped = bytearray(sound)
+        flipped[bit // 8] ^= 1 << bit % 8
+        meta.write_bytes(flipped)
+        if bytes(flipped).split() == sound.split():
+            continue
+        with pytest.raises(StorageError):
+            open_dir(tmp_path).close()
+    meta.write_bytes(sound)
+    open_dir(tmp_path).close()
+
+
+def test_the_directory_and_what_is_in_it_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.mkdir(mode=0o755)
+    path.chmod(0o755)
+    with open_dir(path) as data:
+        data.open_partition("t", 0, topic_id=None, config=LogConfig(), now_ms=0).close()
+        assert path.stat().st_mode & 0o777 == 0o700
+        files = [each for each in path.rglob("*") if each.is_file()]
+        assert files
+        assert [each.name for each in files if each.stat().st_mode & 0o077] == []
+
+
 def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("years of work")
     with pytest.raises(StorageError, match=r"is not a logflume data directory .*found 'thesis.doc'"):
