@@ -16,7 +16,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
 
-from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, avro_schema, branch_name, parse_avro
+from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, avro_schema, branch_name, column_type, parse_avro
 from .coerce import fit_decimal, json_to_text
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .registries import RegisteredSchema, registry_at
@@ -37,6 +37,19 @@ _FITS: Mapping[Kind, tuple[str, ...]] = {
     Kind.TIME: ("int",),
     Kind.TIMESTAMP: ("long",),
 }
+
+
+def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
+    """Return the text of the schema that columns are written with."""
+    return json.dumps(avro_schema(columns, is_wrapped=spec.is_wrapped, full_name=spec.full_name), separators=(",", ":"))
+
+
+def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
+    """Return the type of a registered schema."""
+    named = Named()
+    for _, text in registered.texts:
+        column_type(parse_avro(text, registered.texts), named=named)
+    return column_type(parse_avro(registered.text, registered.texts), named=named)
 
 
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:

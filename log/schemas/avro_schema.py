@@ -33,7 +33,8 @@ from .types import (
 )
 from .types import array as array_of
 
-DEFAULT_FULL_NAME = "io.confluent.ksql.avro_schemas.KsqlDataSourceSchema"
+AVRO_NAMESPACE = "io.confluent.ksql.avro_schemas"
+DEFAULT_FULL_NAME = f"{AVRO_NAMESPACE}.KsqlDataSourceSchema"
 CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 ENTRY_MARK = "connect.internal.type"
 MAP_ENTRY = "MapEntry"

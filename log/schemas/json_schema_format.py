@@ -9,10 +9,20 @@ from logflume.log.errors import DecodeError
 
 from . import json_format
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
-from .json_schema import json_schema
-from .registries import registry_at
+from .json_schema import column_type, json_schema, parse_json_schema
+from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
-from .types import Column
+from .types import Column, DataType
+
+
+def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
+    """Return the text of the schema that columns are written with."""
+    return json.dumps(json_schema(columns, is_wrapped=spec.is_wrapped), separators=(",", ":"))
+
+
+def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
+    """Return the type of a registered schema."""
+    return column_type(parse_json_schema(registered.text))
 
 
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
@@ -54,7 +64,8 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
 
 def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
     registry = registry_at(spec.registry)
-    if spec.schema_id:
-        return registry.by_id(spec.schema_id).id
-    schema = json_schema(columns, is_wrapped=spec.is_wrapped)
-    return registry.register(spec.subject, "JSON", json.dumps(schema, separators=(",", ":")))
+    return (
+        registry.by_id(spec.schema_id).id
+        if spec.schema_id
+        else registry.register(spec.subject, "JSON", write_schema(spec, columns))
+    )

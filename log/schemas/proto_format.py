@@ -22,6 +22,7 @@ from .proto_schema import (
     DECIMAL,
     TIME_MESSAGE,
     TIMESTAMP_MESSAGE,
+    column_type,
     derived_text,
     entry_of,
     is_repeated,
@@ -42,6 +43,17 @@ _INTEGER_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT})
 
 
 # ------------------------------------------------------------------------------------------------ reading
+
+
+def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
+    """Return the text of the schema that columns are written with."""
+    return derived_text(columns, spec.full_name, spec.nullables)
+
+
+def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
+    """Return the type of a registered schema's message of that name, the first one without a name."""
+    file, _ = messages_of(compile_proto(registered.text, registered.texts))
+    return column_type(message_named(file, full_name))
 
 
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:

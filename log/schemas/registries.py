@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
@@ -97,9 +97,10 @@ def registry_at(location: str) -> SchemaRegistry:
 
 
 class MemoryRegistry:
-    """A registry in memory, without compatibility checks."""
+    """A registry in memory, without compatibility checks. It has a location of its own as long as it lives."""
 
-    def __init__(self) -> None:
+    def __init__(self, location: str = "") -> None:
+        self.location = location or _MOCKS.place(self)
         self._lock = threading.Lock()
         self._schemas: dict[int, RegisteredSchema] = {}
         self._subjects: dict[str, list[int]] = {}
@@ -118,16 +119,27 @@ class MemoryRegistry:
                 raise SchemaNotFound(f"Subject '{subject}' not found.")
             return self._schemas[ids[-1]]
 
-    def register(
-        self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), schema_id: int | None = None
-    ) -> int:
-        """Like any registry; `schema_id` gives a new schema that very id."""
-        if references:
-            raise InvalidInput("a mock:// registry has no references")
+    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
+        texts: dict[str, str] = {}
+        for each in references:
+            found = self._version(each)
+            texts |= {**dict(found.texts), each.name: found.text}
+        return self.put(subject, RegisteredSchema(0, kind, text, tuple(texts.items())))
+
+    def _version(self, reference: Reference) -> RegisteredSchema:
         with self._lock:
-            same = (s.id for s in self._schemas.values() if (s.kind, s.text) == (kind, text))
-            found = schema_id or next(same, None) or max(self._schemas, default=0) + 1
-            self._schemas.setdefault(found, RegisteredSchema(found, kind, text))
+            ids = self._subjects.get(reference.subject, ())
+            if not 0 < reference.version <= len(ids):
+                raise RegistryRefused(f"no version {reference.version} of subject {reference.subject!r} to refer to")
+            return self._schemas[ids[reference.version - 1]]
+
+    def put(self, subject: str, schema: RegisteredSchema) -> int:
+        """Take in a schema under its own id; with 0, under that of the same schema or the next one. Return the id."""
+        with self._lock:
+            content = (schema.kind, schema.text, schema.texts)
+            same = (each.id for each in self._schemas.values() if (each.kind, each.text, each.texts) == content)
+            found = schema.id or next(same, None) or max(self._schemas, default=0) + 1
+            self._schemas.setdefault(found, replace(schema, id=found))
             ids = self._subjects.setdefault(subject, [])
             if found not in ids:
                 ids.append(found)
@@ -139,14 +151,23 @@ class _Mocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._count = 0
         self._open: WeakValueDictionary[str, MemoryRegistry] = WeakValueDictionary()
 
     def open(self, location: str) -> MemoryRegistry:
         with self._lock:
             found = self._open.get(location)
             if found is None:
-                found = self._open[location] = MemoryRegistry()
+                found = self._open[location] = MemoryRegistry(location)
             return found
+
+    def place(self, registry: MemoryRegistry) -> str:
+        """Give a registry a location that no other has."""
+        with self._lock:
+            self._count += 1
+            location = f"mock://unnamed-{self._count}"
+            self._open[location] = registry
+            return location
 
 
 _MOCKS = _Mocks()
