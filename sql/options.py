@@ -309,6 +309,17 @@ def value_format(
     return spec
 
 
+def check_schema(spec: FormatSpec, columns: tuple[Column, ...], span: Span) -> None:
+    """Raise StatementError unless there is a schema that the columns can be written with."""
+    schemas = format_of(spec.name).schemas
+    if schemas is None or not columns or spec.schema_id:
+        return
+    try:
+        schemas.write(spec, columns)
+    except InvalidInput as error:
+        raise StatementError(str(error), span) from None
+
+
 def _delimiter_for(side: str, name: str, options: Options) -> str:
     delimiter: str = options.get(f"{side}_DELIMITER", ",")
     if f"{side}_DELIMITER" in options and name != "DELIMITED":

@@ -42,7 +42,7 @@ from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
 from .errors import StatementError, SyntaxFault
 from .format import name_text, statement_text
-from .options import KEY_SIDE, VALUE_SIDE, Options, format_name, key_format, read_options, registered, value_format
+from .options import KEY_SIDE, VALUE_SIDE, Options, check_schema, format_name, key_format, read_options, registered, value_format
 from .parser import parse_statement
 from .rules import optimize
 from .topology import build_topology
@@ -96,6 +96,8 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), value, options, context, at)
     key_spec = registered(key_spec, KEY_SIDE, topic, options, context)
     value_spec = registered(value_spec, VALUE_SIDE, topic, options, context)
+    check_schema(key_spec, key, at)
+    check_schema(value_spec, value, at)
     window = None
     if "WINDOW_TYPE" in options:
         if not key:
@@ -230,10 +232,12 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     at = s.query.span
     key_spec = key_format(format_name(key_name, options.span("KEY_FORMAT")), bound.key, options, span=at)
     value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), bound.value, options, context, at)
-    value_spec = _inherited(value_spec, first, options, context, len(bound.value))
     timestamp = _timestamp(options, bound.key + bound.value)
     topic = options.get("KAFKA_TOPIC") or context.property(OUTPUT_PREFIX, "") + s.name
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
+    key_spec = _sink_key(registered(key_spec, KEY_SIDE, topic, options, context), s.name)
+    value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first, options)
+    _check_sink_schemas(bound, key_spec, value_spec, options, at)
     partitions = options.get("PARTITIONS") or context.partitions.get(first.topic)
     info = SourceInfo(
         name=s.name,
@@ -279,11 +283,12 @@ def _sink_key(spec: FormatSpec, name: str) -> FormatSpec:
     return replace(spec, full_name=f"{AVRO_NAMESPACE}.{camel}Key")
 
 
-def _check_sink_schemas(bound: BoundQuery, key: FormatSpec, value: FormatSpec, options: Options) -> None:
+def _check_sink_schemas(bound: BoundQuery, key: FormatSpec, value: FormatSpec, options: Options, span: ast.Span) -> None:
     """Refuse a result whose columns are not the first ones of the schema that it is to be written with."""
     for side, spec, columns in ((KEY_SIDE, key, bound.key), (VALUE_SIDE, value, bound.value)):
         name = f"{side.name}_SCHEMA_ID"
         if name not in options:
+            check_schema(spec, columns, span)
             continue
         at = options.span(name)
         if format_of(spec.name).schemas is None:
@@ -371,11 +376,14 @@ def _sink_formats(bound: BoundQuery, options: Options, context: Context) -> tupl
     return options.get("KEY_FORMAT") or both or inherited, options.get("VALUE_FORMAT") or both or first.value_format.name
 
 
-def _inherited(spec: FormatSpec, first: SourceInfo, options: Options, context: Context, count: int) -> FormatSpec:
-    """A sink writes a DELIMITED value with the delimiter of its source unless told otherwise."""
-    if spec.name == "DELIMITED" and "VALUE_DELIMITER" not in options and first.value_format.name == "DELIMITED":
-        return replace(spec, delimiter=first.value_format.delimiter)
-    return spec
+def _inherited(spec: FormatSpec, first: SourceInfo, options: Options) -> FormatSpec:
+    """A sink writes values with the delimiter and the nulls of its source unless told otherwise."""
+    source = first.value_format
+    if spec.name != source.name:
+        return spec
+    delimiter = spec.delimiter if "VALUE_DELIMITER" in options else source.delimiter
+    nullables = spec.nullables if VALUE_SIDE.nullables in options else source.nullables
+    return replace(spec, delimiter=delimiter, nullables=nullables)
 
 
 def _sink_timestamp(timestamp: tuple[str, str | None] | None, bound: BoundQuery) -> x.Expr | None:

@@ -97,14 +97,17 @@ def _attempt(case: Case, library: Library) -> BaseException | str | None:
 
 def _register_schemas(run: _Run, statements: list[ast.Statement]) -> None:
     """Register what topics are written with: first of those that statements declare with columns, then the case's own."""
-    own = {topic.name for topic in run.case.topics if topic.schemas}
+    own = {(topic.name, schema.side) for topic in run.case.topics for schema in topic.schemas}
     for statement in statements:
         if isinstance(statement, ast.CreateSource):
             with contextlib.suppress(LogflumeError):  # the statement itself says what is wrong with it
                 source = plan_source(statement, run.context())
-                if source.topic not in own:
-                    register_schema(source.key_format, source.key)
-                    register_schema(source.value_format, source.value)
+                for side, spec, columns in (
+                    ("key", source.key_format, source.key),
+                    ("value", source.value_format, source.value),
+                ):
+                    if (source.topic, side) not in own:
+                        register_schema(spec, columns)
     for topic in run.case.topics:
         for schema in topic.schemas:
             registered = RegisteredSchema(schema.id or 0, schema.kind, schema.text, schema.references)

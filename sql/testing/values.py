@@ -157,7 +157,7 @@ def _is_bytes(name: str, columns: tuple[Column, ...]) -> bool:
 
 
 def _shown(value: Any, type: DataType) -> Any:
-    """Return a column's value as a case writes it: bytes as base64, doubles as Java's text of them."""
+    """Return a column's value as a case writes it: bytes as base64."""
     if value is None:
         return None
     match type.kind:
@@ -171,7 +171,7 @@ def _shown(value: Any, type: DataType) -> Any:
         case Kind.MAP:
             assert type.element is not None
             return {key: _shown(item, type.element) for key, item in value.items()}
-    return Decimal(java_double_text(value)) if isinstance(value, float) else value
+    return value
 
 
 def _as_java(value: Any, type: DataType | None) -> Any:
