@@ -15,6 +15,7 @@ from pathlib import Path
 
 from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
+from logflume.log.schemas import default_registry
 from logflume.streams.runtime import EngineOptions, EngineStatus
 from logflume.streams.seams import Plan
 
@@ -74,7 +75,7 @@ class SqlEngine:
         data_dir: where the state of persistent queries lives.
         service: in the name of the command topic, and prefix of the applications; engines of one service share their catalog.
         runs_queries: False: statements are recorded, another engine of the service runs the queries.
-        registry: where schemas are unless a session says otherwise (`ksql.schema.registry.url`).
+        registry: where schemas are unless a session says otherwise (`ksql.schema.registry.url`); None: `default_registry`.
 
     >>> import pathlib, tempfile
     >>> from logflume.log import connect
@@ -99,9 +100,9 @@ class SqlEngine:
         options: EngineOptions | None = None,
         runs_queries: bool = True,
         library: Library | None = None,
-        registry: str = "",
+        registry: str | None = None,
     ) -> None:
-        self._registry = registry
+        self._registry = default_registry() if registry is None else registry
         self._log, self.service, self._runs_queries = log, service, runs_queries
         self._library = library or builtin_library()
         self._options = replace(options or EngineOptions(), state_dir=data_dir / "state")
@@ -200,8 +201,7 @@ class SqlEngine:
         return [_session_statement(statement, user)]
 
     def _context(self, properties: dict[str, str], statement: ast.Statement) -> Context:
-        if self._registry:
-            properties = {REGISTRY_URL: self._registry, **properties}
+        properties = {REGISTRY_URL: self._registry, **properties}
         return Context(self._catalog, self._library, properties, partitions=self._partitions(statement))
 
     def _partitions(self, statement: ast.Statement) -> dict[str, int]:

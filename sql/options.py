@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logflume.log import InvalidInput, near_matches
-from logflume.log.schemas import FORMATS, Column, FormatSpec, check_columns, format_of
+from logflume.log.schemas import FORMATS, Column, FormatSpec, check_columns, format_of, of_topic
 
 from . import ast
 from .ast import NOWHERE, Span
@@ -255,9 +255,7 @@ def registered(spec: FormatSpec, side: Side, topic: str, options: Options, conte
     if format.schemas is None:
         return replace(spec, nullables=options.get(side.nullables, ""))
     return replace(
-        spec,
-        registry=context.property(REGISTRY_URL, ""),
-        subject=f"{topic}-{side.name.lower()}",
+        of_topic(spec, topic, side.name.lower(), context.property(REGISTRY_URL, "")),
         schema_id=options.get(f"{side.name}_SCHEMA_ID", 0),
         full_name="" if given is None else options.get(given),
         nullables=options.get(side.nullables, ""),

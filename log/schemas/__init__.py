@@ -2,16 +2,29 @@
 
 from .avro_schema import AVRO_NAMESPACE
 from .coerce import java_double_text, json_value
-from .formats import FORMATS, CompiledSerde, Format, check_columns, format_of, opaque, register_schema, schema_type, serde
+from .formats import (
+    FORMATS,
+    CompiledSerde,
+    Format,
+    check_columns,
+    format_of,
+    of_topic,
+    opaque,
+    register_schema,
+    schema_type,
+    serde,
+)
 from .frames import read_frame as frame_schema_id
 from .objects import ObjectCodec, columns_of, is_object_class, object_codec
 from .registries import (
+    DEFAULT_REGISTRY,
     MemoryRegistry,
     RegisteredSchema,
     RegistryRefused,
     RegistryUnavailable,
     SchemaNotFound,
     SchemaRegistry,
+    default_registry,
     registry_at,
 )
 from .serde import FormatSpec, Row, Serde
@@ -36,6 +49,9 @@ from .types import (
 )
 
 __all__ = [
+    "DEFAULT_REGISTRY",
+    "default_registry",
+    "of_topic",
     "frame_schema_id",
     "json_value",
     "MemoryRegistry",

@@ -74,6 +74,7 @@ def _reader(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Colum
 
     if registered.kind != "AVRO":
         raise DecodeError(f"schema {registered.id} is {registered.kind}, expected AVRO")
+    read_schema(registered, "")  # all of it is a type of finite depth: the payload cannot make the reader nest or loop at will
     schema = parse_avro(registered.text, registered.texts)
     plain = _plain(schema)
     named: dict[str, Any] = {}

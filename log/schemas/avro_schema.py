@@ -162,14 +162,20 @@ def column_type(schema: Any, *, named: Named | None = None, namespace: str = "",
         branches = [each for each in schema if each != "null"]
         if len(branches) == 1:
             return inner(branches[0])
+        if not branches:
+            return inner("null")
         return struct(*(Column(branch_name(each, namespace), inner(each)) for each in branches))
     if isinstance(schema, str):
+        if schema == "null":
+            raise DecodeError("the Avro schema holds nothing but null; columns cannot hold that")
         return _PRIMITIVES[schema] if schema in _PRIMITIVES else inner(named.get(schema, namespace))
     kind = schema["type"]
     if not isinstance(kind, str):
         return inner(kind)
     if kind in ("record", "error"):
         _, inside = named.add(schema, namespace)
+        if not schema["fields"]:
+            raise DecodeError(f"the Avro record {schema['name']} has no fields; columns cannot hold that")
         return struct(*(Column(field["name"], inner(field["type"], inside)) for field in schema["fields"]))
     if kind in ("enum", "fixed"):
         named.add(schema, namespace)

@@ -153,6 +153,13 @@ def _check_type(format: Format, type: DataType) -> None:
         _check_type(format, each)
 
 
+def of_topic(spec: FormatSpec, topic: str, side: str, registry: str) -> FormatSpec:
+    """Return the format of a side ("key" or "value") of a topic: with the registry and the subject, if it has schemas."""
+    if format_of(spec.name).schemas is None:
+        return spec
+    return replace(spec, registry=registry, subject=f"{topic}-{side}")
+
+
 def register_schema(spec: FormatSpec, columns: Iterable[Column]) -> int:
     """Register the schema that rows of these columns are written with, and return its id; 0 for a format without schemas.
 

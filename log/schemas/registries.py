@@ -10,6 +10,7 @@ A schema that does not exist is a `SchemaNotFound`.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -24,6 +25,15 @@ from logflume.log.errors import DecodeError, InvalidInput, LogflumeError
 _KEPT_SCHEMAS = 10_000
 _TIMEOUT_S = 10.0
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+DEFAULT_REGISTRY = "http://127.0.0.1:8081"
+"""Where the registry of `logflume serve` listens unless told otherwise."""
+
+
+def default_registry() -> str:
+    """Return where schemas are where nobody said: $LOGFLUME_SCHEMA_REGISTRY, else `DEFAULT_REGISTRY`."""
+    return os.environ.get("LOGFLUME_SCHEMA_REGISTRY", DEFAULT_REGISTRY)
 
 
 class RegistryUnavailable(LogflumeError):

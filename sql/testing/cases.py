@@ -30,7 +30,7 @@ _TEST_KEYS = {
     "versions",
 }
 _REST_KEYS = {"responses", "expectedError", "inputConditions", "outputConditions", "testPullWithProtoFormat"}
-_IGNORED_KEYS = {"comment", "comments", "description", "note", "notes", "issue", "issues", "tracked by", "extraDescription"}
+IGNORED_KEYS = {"comment", "comments", "description", "note", "notes", "issue", "issues", "tracked by", "extraDescription"}
 _TOPIC_KEYS = {
     "name",
     "partitions",
@@ -141,7 +141,7 @@ def load_cases(path: Path) -> Iterator[Case]:
 
 def _check_keys(found: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in found:
-        if key not in known and key not in _IGNORED_KEYS:
+        if key not in known and key not in IGNORED_KEYS:
             near = near_matches(key, known)
             raise CaseFault(f"{where}: unknown key {key!r}{f'; did you mean {near[0]!r}?' if near else ''}")
 

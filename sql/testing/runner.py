@@ -28,7 +28,7 @@ from logflume.sql.scripts import split_script
 from logflume.sql.types import show_type
 from logflume.streams.graph import Emit
 
-from .cases import Case, CaseFault, CaseRecord
+from .cases import IGNORED_KEYS, Case, CaseFault, CaseRecord
 from .compare import difference
 from .driver import Driver, Output
 from .outcome import Outcome, Skip, Verdict
@@ -329,7 +329,7 @@ def _all_topics(run: _Run) -> Iterator[str]:
 def _source_difference(run: _Run, wanted: Mapping[str, Any]) -> str | None:
     known = {"name", "type", "schema", "keyFormat", "valueFormat", "keyFeatures", "valueFeatures", "isSource", "keyWrapped"}
     for key in wanted:
-        if key not in known:
+        if key not in known and key not in IGNORED_KEYS:
             raise CaseFault(f"{run.case.id}: unknown key {key!r} in post.sources")
     name = wanted["name"]
     source = run.catalog.sources.get(name)
