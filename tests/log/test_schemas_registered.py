@@ -166,8 +166,8 @@ def test_a_foreign_avro_record_becomes_columns() -> None:
     type = schema_type(spec)
     assert str(type) == (
         "STRUCT<id BIGINT, small INTEGER, price DECIMAL(8, 2), fixed_price DECIMAL(8, 1), state STRING, at TIMESTAMP, "
-        "micros BIGINT, tags MAP<STRING, STRING>, lines ARRAY<STRUCT<sku STRING, of STRING>>, first STRUCT<sku STRING, of STRING>, "
-        "either STRUCT<string STRING, long BIGINT>>"
+        "micros BIGINT, tags MAP<STRING, STRING>, lines ARRAY<STRUCT<sku STRING, of STRING>>, "
+        "first STRUCT<sku STRING, of STRING>, either STRUCT<string STRING, long BIGINT>>"
     )
     value = {
         "id": 7, "small": 1, "price": Decimal("12.30"), "fixed_price": Decimal("-0.5"), "state": "PAID", "at": 1_700_000_000_123,
