@@ -28,6 +28,7 @@ from .registries import (
     registry_at,
 )
 from .serde import FormatSpec, Row, Serde
+from .shown import SchemaReader
 from .types import (
     ANY,
     BIGINT,
@@ -49,6 +50,7 @@ from .types import (
 )
 
 __all__ = [
+    "SchemaReader",
     "DEFAULT_REGISTRY",
     "default_registry",
     "of_topic",
