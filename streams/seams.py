@@ -116,7 +116,7 @@ class Outputs(Protocol):
 class Problems(Protocol):
     """Counts and logs what is dropped or nulled.
 
-    Reasons: decode, expression, late, null_key, null_value, negative_time.
+    Reasons: decode, encode, expression, callable, late, null_key, null_value, negative_time.
     """
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None: ...

@@ -14,7 +14,7 @@ from .options import OnProblem
 
 _log = logging.getLogger("logflume.streams")
 _LOGGED_IN_FULL = 10
-BAD_RECORDS = frozenset({"decode", "expression", "refused"})
+BAD_RECORDS = frozenset({"decode", "expression", "callable", "encode", "refused"})
 """Reasons that mean something is wrong with a record; the others (late, null_key, ...) belong to an operator's meaning."""
 
 
