@@ -12,7 +12,7 @@ from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
 from .. import graph as g
 from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
 from .binding import Scope, bind
-from .callables import expect_arguments, returned_type
+from .callables import Items, Pair, Pairs, expect_arguments, returned_type
 from .fields import Field, Value
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, key_columns, key_format, value_format
@@ -130,17 +130,17 @@ class Stream:
 
         `key`: the type of the new keys (`str`); without it they are written as JSON.
         """
-        paired = self._pairs(call(function, "map()"), is_exploded=False)
+        paired = self._pairs(call(function, "map()", contract=Pair), is_exploded=False)
         return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
 
     def flat_map(self, function: Function, *, key: Any = None, name: str | None = None) -> Stream:
         """Replace each record by the (key, value) pairs that `function(value)` or `function(key, value)` returns, in order."""
-        paired = self._pairs(call(function, "flat_map()"), is_exploded=True)
+        paired = self._pairs(call(function, "flat_map()", contract=Pairs), is_exploded=True)
         return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
 
     def flat_map_values(self, function: Function) -> Stream:
         """Replace each record by one for each value that `function(value)` or `function(key, value)` returns; the key stays."""
-        return self._pairs(call(function, "flat_map_values()"), is_exploded=True)
+        return self._pairs(call(function, "flat_map_values()", contract=Items), is_exploded=True)
 
     def _pairs(self, expr: Expr, *, is_exploded: bool) -> Stream:
         schema = replace(self.schema, value=(Column("value", ANY),), value_class=None)
@@ -332,10 +332,11 @@ def condition(predicate: Value | Function, scope: Scope, what: str) -> Expr:
     return expr
 
 
-def call(function: Function, what: str, *, type: Any = ANY) -> PyCall:
-    """Return a call of `function(value)` or `function(key, value)`."""
+def call(function: Function, what: str, *, type: Any = ANY, contract: Callable[[Function], Function] | None = None) -> PyCall:
+    """Return a call of `function(value)` or `function(key, value)`; `contract` checks what it returns."""
     takes_key = expect_arguments(function, (1, 2), 1, what) == 2
     whole = ColumnRef(Side.VALUE, WHOLE, ANY)
+    function = function if contract is None else contract(function)
     return PyCall(function, (ColumnRef(Side.KEY, WHOLE, ANY), whole) if takes_key else (whole,), type)
 
 
