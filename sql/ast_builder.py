@@ -8,10 +8,12 @@ from typing import Any
 
 from lark import Token, Transformer, v_args
 
+from logflume.streams.functions.dates import UNITS_MS
+
 from . import ast
 from .ast import Span
 from .errors import SyntaxFault
-from .words import RESERVED, UNITS_MS
+from .words import RESERVED
 
 _INT64_MAX = 2**63 - 1
 

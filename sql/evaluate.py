@@ -4,15 +4,13 @@ opinion on the compilers. The meaning is that of `streams/expr.py`; an error is 
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from logflume.log.schemas import DataType, Kind
 from logflume.streams import expr as x
-
-from .functions.casts import DECIMAL_OPERATORS, convert, double_modulo
+from logflume.streams.functions import arithmetic, convert
 
 # (side, name) -> value
 Row = Mapping[tuple[x.Side, str], Any]
@@ -24,6 +22,16 @@ _COMPARE: Mapping[x.BinaryOp, Callable[[Any, Any], bool]] = {
     x.BinaryOp.LE: operator.le,
     x.BinaryOp.GT: operator.gt,
     x.BinaryOp.GE: operator.ge,
+}
+_SIMPLE: Mapping[x.BinaryOp, Callable[[Any, Any], Any]] = {
+    x.BinaryOp.ADD: operator.add,
+    x.BinaryOp.SUB: operator.sub,
+    x.BinaryOp.MUL: operator.mul,
+}
+_DOUBLE: Mapping[x.BinaryOp, Callable[[Any, Any], float]] = {
+    **_SIMPLE,
+    x.BinaryOp.DIV: arithmetic.divide_doubles,
+    x.BinaryOp.MOD: arithmetic.remainder_doubles,
 }
 
 
@@ -105,40 +113,21 @@ def _binary(e: x.Binary, value: Callable[[x.Expr], Any]) -> Any:
 
 def _arithmetic(op: x.BinaryOp, left: Any, right: Any, type: DataType) -> Any:
     if type.kind is Kind.DECIMAL:
-        return DECIMAL_OPERATORS[op.value](left, right, type.precision, type.scale)
+        return arithmetic.decimal_operator(op.value, type)(left, right)
     if type.kind is Kind.DOUBLE:
-        return _double(op, float(left), float(right))
-    if op in (x.BinaryOp.DIV, x.BinaryOp.MOD):
-        if right == 0:
-            raise ZeroDivisionError("division by zero")
-        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-        return _fit(quotient if op is x.BinaryOp.DIV else left - quotient * right, type)
-    simple = {x.BinaryOp.ADD: operator.add, x.BinaryOp.SUB: operator.sub, x.BinaryOp.MUL: operator.mul}
-    return _fit(simple[op](left, right), type)
-
-
-def _double(op: x.BinaryOp, left: float, right: float) -> float:
-    match op:
-        case x.BinaryOp.ADD:
-            return left + right
-        case x.BinaryOp.SUB:
-            return left - right
-        case x.BinaryOp.MUL:
-            return left * right
-        case x.BinaryOp.MOD:
-            return double_modulo(left, right)
-    if right == 0:
-        return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1.0, right)
-    return left / right
+        return _DOUBLE[op](float(left), float(right))
+    if op is x.BinaryOp.DIV:
+        return _fit(arithmetic.divide_integers(left, right), type)
+    if op is x.BinaryOp.MOD:
+        return arithmetic.remainder_integers(left, right)
+    return _fit(_SIMPLE[op](left, right), type)
 
 
 def _fit(value: Any, type: DataType) -> Any:
     """Wrap integers to the width of their type."""
-    bits = {Kind.INTEGER: 32, Kind.BIGINT: 64}.get(type.kind)
-    if bits is None:
-        return value
-    half = 1 << (bits - 1)
-    return (value + half) % (2 * half) - half
+    if type.kind is Kind.INTEGER:
+        return arithmetic.wrap32(value)
+    return arithmetic.wrap64(value) if type.kind is Kind.BIGINT else value
 
 
 def _index(container: Any, index: Any) -> Any:

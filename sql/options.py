@@ -12,12 +12,12 @@ from typing import Any
 
 from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import Column, FormatSpec, check_columns, format_of
+from logflume.streams.functions.dates import UNITS_MS
 
 from . import ast
 from .ast import NOWHERE, Span
 from .errors import NotSupported, StatementError, SyntaxFault
 from .types import has_map, show_type
-from .words import UNITS_MS
 
 # Formats of the dialect that need what a later version brings.
 LATER_FORMATS = frozenset({"AVRO", "PROTOBUF", "PROTOBUF_NOSR", "JSON_SR"})

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec
 from logflume.streams import expr as x
+from logflume.streams.functions.types import can_cast_implicitly
 from logflume.streams.graph import Topology
 
 from . import ast
@@ -30,7 +31,7 @@ from .options import Options, format_name, key_format, read_options, value_forma
 from .parser import parse_statement
 from .rules import optimize
 from .topology import build_topology
-from .types import can_cast_implicitly, resolve_type, show_type
+from .types import resolve_type, show_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,14 +117,14 @@ class Function:
         impl: importable module-level callable (pickled by reference) over Python values; lambdas arrive as callables.
         handles_null: False: a null argument gives null without a call.
         kernel: name of an exact equivalent over columns in `streams.kernels.functions`, or None: reference tier only.
-        spark: name of an exact Spark SQL equivalent, or None.
+        columns: its form over columns (`streams.functions.scalar` says what it takes and gives), or None.
     """
 
     name: str
     impl: Callable[..., Any]
     handles_null: bool = False
     kernel: str | None = None
-    spark: str | None = None
+    columns: Callable[..., tuple[Any, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from logflume.log.schemas import BIGINT, INTEGER, DataType, Kind, decimal
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
-from logflume.sql.functions.casts import convert, to_text
-from logflume.sql.types import can_cast_implicitly, common_type, is_numeric, show_type
+from logflume.sql.types import show_type
 from logflume.streams import expr as x
+from logflume.streams.functions import convert, to_text
+from logflume.streams.functions.types import can_cast_implicitly, common_type, is_numeric
 
 _EXACT_CASTS = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 

@@ -10,11 +10,12 @@ from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.errors import NotSupported, StatementError
 from logflume.sql.format import expression_text
-from logflume.sql.functions.library import Library
 from logflume.sql.rules import column_refs
 from logflume.sql.tree import children, rewrite, walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
+from logflume.sql.functions import unknown_function
+from logflume.streams.functions import Library
 from logflume.streams.graph import Emit, TimeWindow
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
@@ -82,7 +83,7 @@ def _check_functions(e: ast.Expression, library: Library) -> None:
     """Refuse unknown functions before anything is concluded from their absence."""
     for part in walk(e):
         if isinstance(part, ast.Call) and library.kind_of(part.name) is None:
-            error = library.unknown(part.name)
+            error = unknown_function(library, part.name)
             error.span = part.span
             raise error
 
@@ -522,7 +523,7 @@ def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> lis
 
 def _table_function_list(call: ast.Call, binder: Binder) -> x.Expr:
     """Bind a table function to the expression of its list."""
-    scalar = replace(binder, library=binder.library.extended(scalars=binder.library.tables[call.name]))
+    scalar = replace(binder, library=binder.library.extended(scalars=(binder.library.tables[call.name],)))
     bound = scalar.bind(call)
     assert isinstance(bound, x.Call)
     return replace(bound, type=array(bound.type))

@@ -8,9 +8,10 @@ from types import MappingProxyType
 from logflume.log.schemas import Kind
 
 from .. import graph as g
-from ..aggregators import first, mean_of
 from ..expr import Side
-from . import arithmetic
+from ..functions import arithmetic
+from ..functions.aggregate import first
+from ..functions.totals import mean_of
 from .expressions import Fragment, identifier
 from .flow import ColumnId
 from .generator import Generator

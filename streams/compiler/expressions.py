@@ -18,8 +18,8 @@ from logflume.log import InvalidInput
 from logflume.log.schemas import DOUBLE, DataType, Kind
 
 from .. import expr as e
-from . import arithmetic
-from .casts import make_cast
+from ..functions import arithmetic
+from ..functions.casts import make_cast
 
 _INTEGERS = (Kind.INTEGER, Kind.BIGINT)
 _WRAP = {Kind.INTEGER: ("wrap32", 2**31), Kind.BIGINT: ("wrap64", 2**63)}

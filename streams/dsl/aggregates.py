@@ -9,8 +9,8 @@ from typing import Any
 from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, DataType
 
-from .. import aggregators
 from ..expr import WHOLE, ColumnRef, Expr, Side
+from ..functions import folds, totals
 from ..graph import Aggregation, Aggregator
 from .binding import Scope, bind
 from .callables import expect_arguments
@@ -39,27 +39,27 @@ AnyAggregate = AggregateCall | FoldCall
 
 def count(value: Any = None) -> AggregateCall:
     """Number of records; with a value, of those where it is not null."""
-    return AggregateCall("count", lambda _: aggregators.count(), None if value is None else lift(value))
+    return AggregateCall("count", lambda _: totals.count(), None if value is None else lift(value))
 
 
 def sum(value: Any) -> AggregateCall:
     """Sum of a number, nulls left out; 0 of nothing. Integers wrap at 64 bits."""
-    return AggregateCall("sum", aggregators.total, lift(value))
+    return AggregateCall("sum", totals.total, lift(value))
 
 
 def mean(value: Any) -> AggregateCall:
     """Arithmetic mean as a float, nulls left out; null of nothing."""
-    return AggregateCall("mean", aggregators.mean, lift(value))
+    return AggregateCall("mean", totals.mean, lift(value))
 
 
 def min(value: Any) -> AggregateCall:
     """Smallest value, nulls left out; null of nothing."""
-    return AggregateCall("min", aggregators.least, lift(value))
+    return AggregateCall("min", totals.least, lift(value))
 
 
 def max(value: Any) -> AggregateCall:
     """Largest value, nulls left out; null of nothing."""
-    return AggregateCall("max", aggregators.greatest, lift(value))
+    return AggregateCall("max", totals.greatest, lift(value))
 
 
 def aggregate(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any], Any] | None = None) -> FoldCall:
@@ -69,13 +69,13 @@ def aggregate(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any],
     two partial ones; with it a Spark backfill can aggregate in parallel.
     """
     takes_key = expect_arguments(add, (2, 3), 2, "aggregate()") == 3
-    return FoldCall(aggregators.fold(init, add, merge=merge), takes_key)
+    return FoldCall(folds.fold(init, add, merge=merge), takes_key)
 
 
 def reduce(function: Callable[..., Any]) -> FoldCall:
     """An aggregate of the values themselves: the first is kept, then `function(aggregate, value)`."""
     expect_arguments(function, (2,), 2, "reduce()")
-    return FoldCall(aggregators.reduction(function), False)
+    return FoldCall(folds.reduction(function), False)
 
 
 def bind_aggregate(name: str, call: Any, scope: Scope) -> Aggregation:
