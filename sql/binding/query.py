@@ -10,11 +10,11 @@ from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.errors import NotSupported, StatementError
 from logflume.sql.format import expression_text
+from logflume.sql.functions import unknown_function
 from logflume.sql.rules import column_refs
 from logflume.sql.tree import children, rewrite, walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
-from logflume.sql.functions import unknown_function
 from logflume.streams.functions import Library
 from logflume.streams.graph import Emit, TimeWindow
 

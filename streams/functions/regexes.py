@@ -1,7 +1,7 @@
 """Regular expressions and LIKE, by RE2: in time linear in the text for each match, whatever the pattern.
 
-Java's syntax, which the dialect had, but for what cannot be bounded or RE2 does not have: no look-around, back-references, possessive or
-atomic groups (an error that says so); `$` is the end of the text only, not also before its last line break; \\w, \\d, \\s and \\b are ASCII.
+Java's syntax, which the dialect had, but for what cannot be bounded or RE2 does not have: no look-around, back-references,
+possessive or atomic groups (an error that says so); `$` is the end of the text only, not also before its last line break.
 """
 
 from __future__ import annotations

@@ -6,12 +6,13 @@ A form has one exact meaning over one row, `impl`, and where it pays a form over
 
     columns(*arguments) -> (values, valid) or (values, valid, unsure)
 
-An argument is a constant (a Python value of its column type, None for null), or a pair (values, valid): `values` a numpy array for
-BOOLEAN (bool), INTEGER, BIGINT, DATE, TIME, TIMESTAMP (int64) and DOUBLE (float64), a pyarrow Array for everything else; `valid` a
-bool array, False where it is null, or None where nothing is. What `values` holds at a null does not count. At least one argument is
-a pair. The result is a pair of the result type; `unsure` marks the rows of which the form is not certain, or which fail: those are
-computed again by `impl`. A form raises `NotHeld` when these arguments are not for it (a pattern that varies by row). Unless the function
-`handles_null`, `valid` of the result is left to the caller to narrow: it is what the form itself adds.
+An argument is a constant (a Python value of its column type, None for null), or a pair (values, valid): `values` a numpy array
+for BOOLEAN (bool), INTEGER, BIGINT, DATE, TIME, TIMESTAMP (int64) and DOUBLE (float64), a pyarrow Array for everything else;
+`valid` a bool array, False where it is null, or None where nothing is. What `values` holds at a null does not count. At least one
+argument is a pair. The result is a pair of the result type; `unsure` marks the rows of which the form is not certain, or which
+fail: those are computed again by `impl`. A form raises `NotHeld` when these arguments are not for it (a pattern that varies by
+row). Unless the function `handles_null`, the form need not look at nulls: its result is null where an argument is.
+`columns.apply_columns` calls a form by these rules.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def upper_columns(text: Any) -> tuple[Any, ...]:
 
 
 def _cased(array: Any, plain: Callable[[Any], Any], wide: Callable[[Any], Any], exact: Callable[[str], str]) -> tuple[Any, ...]:
-    """Arrow maps characters one by one; where Python says otherwise of the texts in a row (ß, the last sigma), wide rows are unsure."""
+    """Arrow maps characters one by one; where Python says otherwise of all texts (ß, the last sigma), wide rows are unsure."""
     if is_ascii(array):
         return plain(array), None
     found = wide(array)

@@ -1,4 +1,4 @@
-"""Dates and times over columns, by numpy: patterns whose fields all have a fixed width are written and read as matrices of digits."""
+"""Dates and times over columns, by numpy: patterns of fields of fixed width are written and read as matrices of digits."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -34,7 +34,7 @@ def total(type: DataType, *, is_widened: bool = True) -> Aggregator:
 
 
 def mean(type: DataType, *, result: Callable[[State], Any] | None = None) -> Aggregator:
-    """Arithmetic mean as DOUBLE, of nothing null (or what `result` says). State: sum (BIGINT for integers, else DOUBLE) and number."""
+    """Arithmetic mean as DOUBLE, of nothing null (or what `result` says). State: sum (BIGINT of integers), number."""
     _check_numeric("mean", type)
     sums = BIGINT if type.kind in (Kind.INTEGER, Kind.BIGINT) else DOUBLE
     columns = (Column("sum", sums), Column("count", BIGINT))
@@ -199,23 +199,23 @@ def mean_or_zero(state: State) -> float:
 
 
 def _count_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    return count()
+    return replace(count(), name="COUNT")
 
 
 def _sum_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    return total(types[0], is_widened=False)
+    return replace(total(types[0], is_widened=False), name="SUM")
 
 
 def _average_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    return mean(types[0], result=mean_or_zero)
+    return replace(mean(types[0], result=mean_or_zero), name="AVG")
 
 
 def _least_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    return least(types[0])
+    return replace(least(types[0]), name="MIN")
 
 
 def _greatest_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    return greatest(types[0])
+    return replace(greatest(types[0]), name="MAX")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def _sum_list_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggrega
     assert types[0].element is not None
     type = types[0].element
     columns = (Column("SUM", type),)
-    return Aggregator("sum_list", type, columns, (_zero(type),), AddItems(type, 1), first, Merge(type), AddItems(type, -1))
+    return Aggregator("SUM_LIST", type, columns, (_zero(type),), AddItems(type, 1), first, Merge(type), AddItems(type, -1))
 
 
 FUNCTIONS: tuple[Aggregate, ...] = (

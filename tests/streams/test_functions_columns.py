@@ -1,4 +1,4 @@
-"""Both forms of every function and cast: what the form over columns gives, or leaves to the exact one, is what the exact one gives."""
+"""Both forms of every function and cast: what the form over columns gives, unless it is unsure, is what the exact one gives."""
 
 from __future__ import annotations
 
