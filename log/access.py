@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .broker.access.words import CLUSTER_NAME, Operation, Pattern, Permission, Resource
 from .broker.quotas.entities import ENTITY_TYPES
@@ -84,61 +84,46 @@ def create_acls(admin: Admin, rules: Sequence[AclRule]) -> None:
 
 def list_acls(admin: Admin, selection: AclSelection | None = None) -> list[AclRule]:
     """Return the ACLs of a selection, all without one; sorted by resource and name."""
-    wanted = selection or AclSelection()
-    response = admin.request(
-        "DescribeAcls",
-        resource_type_filter=_code(Resource, wanted.resource, "resource"),
-        resource_name_filter=wanted.name,
-        pattern_type_filter=_code(Pattern, wanted.pattern, "pattern"),
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=_code(Operation, wanted.operation, "operation"),
-        permission_type=_code(Permission, wanted.permission, "permission"),
-    )
+    response = admin.request("DescribeAcls", **_filter(selection or AclSelection()))
     _check(response.error_code, response.error_message)
-    found = [
-        AclRule(
-            _word(Resource, each.resource_type),
-            each.resource_name,
-            acl.principal,
-            _word(Operation, acl.operation),
-            _word(Pattern, each.pattern_type),
-            _word(Permission, acl.permission_type),
-            acl.host,
-        )
-        for each in response.resources
-        for acl in each.acls
-    ]
+    found = [_rule(each, acl) for each in response.resources for acl in each.acls]
     return sorted(found, key=lambda rule: (rule.resource, rule.name, rule.principal, rule.operation))
 
 
 def delete_acls(admin: Admin, selection: AclSelection) -> list[AclRule]:
     """Delete the ACLs of a selection; return them."""
-    asked = messages.DeleteAclsRequest.DeleteAclsFilter(
-        resource_type_filter=_code(Resource, selection.resource, "resource"),
-        resource_name_filter=selection.name,
-        pattern_type_filter=_code(Pattern, selection.pattern, "pattern"),
-        principal_filter=selection.principal,
-        host_filter=selection.host,
-        operation=_code(Operation, selection.operation, "operation"),
-        permission_type=_code(Permission, selection.permission, "permission"),
-    )
+    asked = messages.DeleteAclsRequest.DeleteAclsFilter(**_filter(selection))
     (result,) = admin.request("DeleteAcls", filters=[asked]).filter_results
     _check(result.error_code, result.error_message)
     for acl in result.matching_acls:
         _check(acl.error_code, acl.error_message)
-    return [
-        AclRule(
-            _word(Resource, acl.resource_type),
-            acl.resource_name,
-            acl.principal,
-            _word(Operation, acl.operation),
-            _word(Pattern, acl.pattern_type),
-            _word(Permission, acl.permission_type),
-            acl.host,
-        )
-        for acl in result.matching_acls
-    ]
+    return [_rule(acl, acl) for acl in result.matching_acls]
+
+
+def _filter(selection: AclSelection) -> dict[str, Any]:
+    """Return a selection as the fields of a request."""
+    return {
+        "resource_type_filter": _code(Resource, selection.resource, "resource"),
+        "resource_name_filter": selection.name,
+        "pattern_type_filter": _code(Pattern, selection.pattern, "pattern"),
+        "principal_filter": selection.principal,
+        "host_filter": selection.host,
+        "operation": _code(Operation, selection.operation, "operation"),
+        "permission_type": _code(Permission, selection.permission, "permission"),
+    }
+
+
+def _rule(resource: Any, acl: Any) -> AclRule:
+    """Return an ACL of a response; what it is on may stand apart from it."""
+    return AclRule(
+        _word(Resource, resource.resource_type),
+        resource.resource_name,
+        acl.principal,
+        _word(Operation, acl.operation),
+        _word(Pattern, resource.pattern_type),
+        _word(Permission, acl.permission_type),
+        acl.host,
+    )
 
 
 def set_quotas(

@@ -1,6 +1,6 @@
 """Conformance cases for operator semantics, from outside the repository: random topologies with the results of Kafka Streams.
 
-The cases are found through STREAMS_CASES, or in `../shared/streams-cases` beside the repository. Operators that are not built yet
+`_cases.py` says where they are. Operators that are not built yet
 count as not supported, apart from passed and failed. So do cases that only differ by a rule that is chosen on purpose:
 - fewer tombstones: a filter of a table sends none for a key whose row is known not to have passed before (Kafka Streams does
   where the table is not stored at the moment when the filter is created);
@@ -11,10 +11,7 @@ Run as a program this prints the numbers per family.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,212 +20,16 @@ import logflume.streams as lf
 from logflume.streams import col
 from logflume.streams.testing import TopologyTestDriver, WindowedKey
 
-CASES = Path(os.environ.get("STREAMS_CASES", Path(__file__).resolve().parents[2].parent / "shared" / "streams-cases"))
+from ._cases import CASES, by_key, cases, is_without_cases
+from ._cases import FAMILIES as ALL_FAMILIES
+from .oracle.functions import aggregator, flat_function, joiner, key_function, predicate, reducer, text, value_function
+
 FAMILIES = ("stateless", "group_agg", "time_windows", "stream_table_join", "table_ops", "emit_on_close", "mixed", "traps")
 Json = Any
 
 
 class NotSupported(Exception):
     """The case uses an operator that is not built yet."""
-
-
-# -- functions of the cases -----------------------------------------------------------------------------------------------
-
-
-def number(x: Json) -> int:
-    if isinstance(x, bool) or x is None or isinstance(x, str):
-        return 0
-    if isinstance(x, int):
-        return x
-    if isinstance(x, list):
-        return sum(number(item) for item in x)
-    for name in ("v", "sum"):
-        if name in x:
-            return number(x[name])
-    return number(x.get("l")) + number(x.get("r")) if "l" in x or "r" in x else 0
-
-
-def text(x: Json) -> str:
-    if x is None:
-        return "null"
-    if isinstance(x, str):
-        return x
-    if isinstance(x, dict) and "s" in x:
-        return text(x["s"])
-    return json.dumps(x, sort_keys=True, separators=(",", ":"))
-
-
-def key_text(key: Any) -> str | None:
-    if key is None or isinstance(key, str):
-        return key
-    return f"{key[0]}@{key.window_start}"
-
-
-def member(x: Json, name: str) -> Json:
-    return x.get(name) if isinstance(x, dict) else None
-
-
-def predicate(spec: Json) -> Callable[[Any, Json], bool]:
-    match spec["fn"]:
-        case "gt":
-            return lambda key, value: number(value) > spec["n"]
-        case "mod":
-            return lambda key, value: number(value) % spec["m"] == spec["r"]
-        case "key_in":
-            return lambda key, value: key_text(key) in spec["keys"]
-        case "value_is_null":
-            return lambda key, value: value is None
-        case "key_is_null":
-            return lambda key, value: key is None
-        case "field_eq":
-            return lambda key, value: (
-                member(value, spec["field"]) is not None and text(member(value, spec["field"])) == spec["text"]
-            )
-        case "not":
-            inner = predicate(spec["of"])
-            return lambda key, value: not inner(key, value)
-        case "and":
-            parts = [predicate(part) for part in spec["of"]]
-            return lambda key, value: all(part(key, value) for part in parts)
-    raise NotSupported(f"predicate {spec['fn']}")
-
-
-def value_function(spec: Json) -> Callable[[Any, Json], Json]:
-    match spec["fn"]:
-        case "identity":
-            return lambda key, value: value
-        case "add":
-            return lambda key, value: _added(value, spec["n"])
-        case "project":
-            return lambda key, value: {f: value.get(f) for f in spec["fields"]} if isinstance(value, dict) else value
-        case "from_key":
-            return lambda key, value: {"k": key_text(key), "v": number(value)}
-        case "concat":
-            return lambda key, value: text(value) + spec["suffix"]
-        case "key_concat":
-            return lambda key, value: (key_text(key) or "null") + spec["sep"] + text(value)
-        case "field":
-            return lambda key, value: member(value, spec["field"])
-        case "num":
-            return lambda key, value: number(value)
-        case "wrap":
-            return lambda key, value: {"v": number(value)}
-        case "null_if":
-            test = predicate(spec["pred"])
-            return lambda key, value: None if test(key, value) else value
-    raise NotSupported(f"value function {spec['fn']}")
-
-
-def _added(value: Json, n: int) -> Json:
-    if isinstance(value, int):
-        return value + n
-    if isinstance(value, dict) and isinstance(value.get("v"), int):
-        return {**value, "v": value["v"] + n}
-    return value
-
-
-def key_function(spec: Json) -> Callable[[Any, Json], Any]:
-    match spec["fn"]:
-        case "key":
-            return lambda key, value: key
-        case "field":
-            return lambda key, value: None if (found := member(value, spec["field"])) is None else text(found)
-        case "mod":
-            return lambda key, value: f"{spec['prefix']}{number(value) % spec['m']}"
-        case "key_prefix":
-            return lambda key, value: None if key is None else spec["prefix"] + str(key_text(key))
-        case "const":
-            return lambda key, value: spec["key"]
-        case "key_text":
-            return lambda key, value: key_text(key)
-        case "inner_key":
-            return lambda key, value: key[0]
-        case "null_if":
-            test, other = predicate(spec["pred"]), key_function(spec["else"])
-            return lambda key, value: None if test(key, value) else other(key, value)
-    raise NotSupported(f"key function {spec['fn']}")
-
-
-def flat_function(spec: Json) -> Callable[[Any, Json], list[Any]]:
-    match spec["fn"]:
-        case "indexed":
-            return lambda key, value: [(f"{key_text(key) or 'null'}#{i}", value) for i in range(number(value) % spec["m"])]
-        case "words":
-            return lambda key, value: [(w, {"k": key_text(key), "v": number(value)}) for w in _words(value)]
-        case "repeat":
-            return lambda key, value: [value] * (number(value) % spec["m"])
-        case "split":
-            return lambda key, value: _words(value)
-    raise NotSupported(f"flat function {spec['fn']}")
-
-
-def _words(value: Json) -> list[str]:
-    return [] if value is None else [word for word in text(value).split(" ") if word]
-
-
-def reducer(spec: Json) -> Callable[[Json, Json], Json]:
-    match spec["fn"]:
-        case "sum":
-            return lambda a, v: _replaced(a, number(a) + number(v))
-        case "sub":
-            return lambda a, v: _replaced(a, number(a) - number(v))
-        case "max":
-            return lambda a, v: v if number(v) > number(a) else a
-        case "min":
-            return lambda a, v: v if number(v) < number(a) else a
-        case "last":
-            return lambda a, v: v
-        case "first":
-            return lambda a, v: a
-        case "concat":
-            return lambda a, v: text(a) + spec["sep"] + text(v)
-        case "sum_null":
-            return lambda a, v: None if (s := number(a) + number(v)) % spec["m"] == 0 else s
-    raise NotSupported(f"reducer {spec['fn']}")
-
-
-def _replaced(a: Json, s: int) -> Json:
-    return {**a, "v": s} if isinstance(a, dict) and "v" in a else s
-
-
-def aggregator(spec: Json) -> Callable[[Json, Json, Any], Json]:
-    match spec["fn"]:
-        case "collect":
-            return lambda a, v, key: [*(a or []), number(v)]
-        case "sum_count":
-            return lambda a, v, key: {"sum": number(member(a, "sum")) + number(v), "count": number(member(a, "count")) + 1}
-        case "append":
-            return lambda a, v, key: ("" if a is None else text(a)) + spec["sep"] + text(v)
-        case "append_key":
-            return lambda a, v, key: ("" if a is None else text(a)) + spec["sep"] + (key_text(key) or "null")
-        case "sum":
-            return lambda a, v, key: number(a) + number(v)
-        case "sub":
-            return lambda a, v, key: number(a) - number(v)
-        case "sum_null":
-            return lambda a, v, key: None if (s := number(a) + number(v)) % spec["m"] == 0 else s
-        case "last":
-            return lambda a, v, key: v
-    raise NotSupported(f"aggregator {spec['fn']}")
-
-
-def joiner(spec: Json) -> Callable[[Any, Json, Json], Json]:
-    match spec["fn"]:
-        case "pair":
-            return lambda key, left, right: {"l": left, "r": right}
-        case "key_pair":
-            return lambda key, left, right: {"k": key_text(key), "l": left, "r": right}
-        case "sum":
-            return lambda key, left, right: number(left) + number(right)
-        case "sum_null":
-            return lambda key, left, right: None if (s := number(left) + number(right)) % spec["m"] == 0 else s
-        case "left":
-            return lambda key, left, right: left
-        case "right":
-            return lambda key, left, right: right
-        case "text":
-            return lambda key, left, right: text(left) + "/" + text(right)
-    raise NotSupported(f"joiner {spec['fn']}")
 
 
 # -- cases as topologies --------------------------------------------------------------------------------------------------
@@ -444,23 +245,16 @@ def _without_repeated_tombstones(records: list[Json]) -> list[Json]:
 def _compare(topic: str, wanted: list[Json], actual: list[Json], *, is_ordered: bool) -> list[str]:
     if is_ordered:
         return [] if wanted == actual else [f"{topic}: expected {wanted}, found {actual}"]
-    if _by_key(wanted) == _by_key(actual):
+    if by_key(wanted) == by_key(actual):
         return []
-    return [f"{topic}, per key: expected {_by_key(wanted)}, found {_by_key(actual)}"]
-
-
-def _by_key(records: list[Json]) -> dict[str, list[Json]]:
-    found: dict[str, list[Json]] = {}
-    for record in records:
-        found.setdefault(text(record["key"]), []).append(record)
-    return found
+    return [f"{topic}, per key: expected {by_key(wanted)}, found {by_key(actual)}"]
 
 
 def run_family(family: str) -> tuple[Counter[str], list[str]]:
     """Return how many cases passed, failed and are not supported, and what failed."""
     counts: Counter[str] = Counter()
     failures = []
-    for case in json.loads((CASES / f"{family}.json").read_text())["cases"]:
+    for case in cases(family):
         try:
             differences = run(case)
         except NotSupported as missing:
@@ -475,7 +269,7 @@ def run_family(family: str) -> tuple[Counter[str], list[str]]:
     return counts, failures
 
 
-@pytest.mark.skipif(not CASES.is_dir(), reason=f"no conformance cases in {CASES}: set STREAMS_CASES to their directory")
+@pytest.mark.skipif(is_without_cases(), reason=f"no recorded cases in {CASES}: set LOGFLUME_STREAMS_CASES to their directory")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_operators_give_what_kafka_streams_gives(family: str) -> None:
     counts, failures = run_family(family)
@@ -484,9 +278,9 @@ def test_operators_give_what_kafka_streams_gives(family: str) -> None:
 
 
 if __name__ == "__main__":
-    for path in sorted(CASES.glob("*.json")):
-        counts, failures = run_family(path.stem)
+    for family in ALL_FAMILIES:
+        counts, failures = run_family(family)
         kinds = ("passed", "failed", "not supported", "fewer tombstones", "no lost windows")
-        print(f"{path.stem:30}", *(f"{counts[kind]:3} {kind}" for kind in kinds))
+        print(f"{family:30}", *(f"{counts[kind]:3} {kind}" for kind in kinds))
         for failure in failures[:2]:
             print("   ", failure[:1500])

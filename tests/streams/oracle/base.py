@@ -1,0 +1,171 @@
+"""Records, keys, nodes and the tables' rows that can be looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+Json = Any
+NEVER = -1 << 63
+
+
+class WindowedKey(NamedTuple):
+    """A key of a window; `is_session` says how its bytes sort."""
+
+    key: str
+    window_start: int
+    window_end: int
+    is_session: bool = False
+
+
+def key_bytes(key: Any) -> bytes:
+    """Return what stores sort by."""
+    if not isinstance(key, WindowedKey):
+        return str(key).encode()
+    times = (key.window_end, key.window_start) if key.is_session else (key.window_start,)
+    return key.key.encode() + b"".join(t.to_bytes(8, "big") for t in times)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of a stream, or a change of a table: its new value, the old one where asked for, and whether it is the latest."""
+
+    key: Any
+    value: Json
+    ts: int
+    old: Json = None
+    is_latest: bool = True
+
+    def but(self, **changed: Any) -> Record:
+        return replace(self, **changed)
+
+
+Port = Callable[[Record], None]
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """Something that takes records and forwards to its children, depth first in the order in which they were added."""
+
+    children: list[Port] = field(default_factory=list)
+    queue: Node | None = None  # the queue that all joins of this marked stream share
+
+    def forward(self, record: Record) -> None:
+        for child in self.children:
+            child(record)
+
+
+class Row(NamedTuple):
+    value: Json
+    ts: int
+
+
+class Table(Node):
+    """A table: changes go out, rows are looked up.
+
+    `demand_old` makes the old value part of the changes, whatever it takes; `ask_old` only if that costs no store.
+    """
+
+    is_versioned = False
+
+    def get(self, key: Any) -> Row | None:
+        raise NotImplementedError
+
+    def get_as_of(self, key: Any, ts: int) -> Row | None:
+        raise NotImplementedError
+
+    def demand_old(self) -> None:
+        raise NotImplementedError
+
+    def ask_old(self) -> bool:
+        raise NotImplementedError
+
+    def need_rows(self) -> None:
+        """Make `get` possible."""
+        raise NotImplementedError
+
+
+class StoredTable(Table):
+    """A table whose rows are kept once somebody needs them: a topic, a stream read as a table, a result of a foreign-key join."""
+
+    def __init__(self, *, is_stored: bool = False, history_ms: int | None = None) -> None:
+        super().__init__()
+        self.is_stored = is_stored or history_ms is not None
+        self.is_versioned = history_ms is not None
+        self.sends_old = False
+        self.rows: dict[Any, Row] = {}
+        self.versions = Versions(history_ms) if history_ms is not None else None
+
+    def receive(self, record: Record) -> None:
+        if record.key is None:
+            return
+        if not self.is_stored:
+            self.forward(record.but(old=None))
+            return
+        before = self.get(record.key)
+        old = before.value if before and self.sends_old else None
+        if self.versions is not None:
+            is_latest = self.versions.put(record.key, record.value, record.ts)
+            if is_latest is not None:
+                self.forward(record.but(old=old, is_latest=is_latest))
+            return
+        put(self.rows, record)
+        self.forward(record.but(old=old, is_latest=True))
+
+    def get(self, key: Any) -> Row | None:
+        return self.versions.latest(key) if self.versions is not None else self.rows.get(key)
+
+    def get_as_of(self, key: Any, ts: int) -> Row | None:
+        assert self.versions is not None
+        return self.versions.as_of(key, ts)
+
+    def demand_old(self) -> None:
+        self.is_stored = self.sends_old = True
+
+    def ask_old(self) -> bool:
+        self.sends_old = self.sends_old or self.is_stored
+        return self.is_stored
+
+    def need_rows(self) -> None:
+        self.is_stored = True
+
+
+def put(rows: dict[Any, Row], record: Record) -> None:
+    if record.value is None:
+        rows.pop(record.key, None)
+    else:
+        rows[record.key] = Row(record.value, record.ts)
+
+
+class Versions:
+    """The history of each key: (time, value) in order of time, deletions among them."""
+
+    def __init__(self, history_ms: int) -> None:
+        self.history_ms = history_ms
+        self.store_time = NEVER
+        self.of: dict[Any, dict[int, Json]] = {}
+
+    def put(self, key: Any, value: Json, ts: int) -> bool | None:
+        """Keep a version; return whether it is the key's latest, None if it is too old to be kept."""
+        self.store_time = max(self.store_time, ts)
+        if ts < self.store_time - self.history_ms:
+            return None
+        versions = self.of.setdefault(key, {})
+        is_latest = ts >= max(versions, default=NEVER)
+        versions[ts] = value
+        return is_latest
+
+    def latest(self, key: Any) -> Row | None:
+        versions = self.of.get(key)
+        if not versions:
+            return None
+        ts = max(versions)
+        return None if versions[ts] is None else Row(versions[ts], ts)
+
+    def as_of(self, key: Any, ts: int) -> Row | None:
+        versions = self.of.get(key, {})
+        found = max((at for at in versions if at <= ts), default=None)
+        if found is None or (ts < self.store_time - self.history_ms and found != max(versions)):
+            return None
+        return None if versions[found] is None else Row(versions[found], found)

@@ -1,0 +1,98 @@
+"""Aggregates per session: records of a key that follow each other within a gap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .aggregates import AggregatedTable, Fold
+from .base import NEVER, Json, Record, Row, WindowedKey
+from .windows import Throttle
+
+
+class SessionTable(AggregatedTable):
+    """Aggregates by session; those too old for the store's own time (the largest end) are not seen any more."""
+
+    def __init__(self, keep_ms: int, *, is_on_close: bool) -> None:
+        super().__init__()
+        self.keep_ms = keep_ms
+        self.is_on_close = is_on_close
+        self.store_time = NEVER
+
+    def is_visible(self, end: int) -> bool:
+        return end >= self.store_time - self.keep_ms + 1
+
+    def is_in_segment(self, end: int) -> bool:
+        segment = max(self.keep_ms // 2, 60_000)
+        return end >= (self.store_time - self.keep_ms) // segment * segment
+
+    def get(self, key: WindowedKey) -> Row | None:
+        return self.rows.get(key) if self.is_visible(key.window_end) else None
+
+    def keep(self, key: WindowedKey, value: Json) -> None:
+        self.store_time = max(self.store_time, key.window_end)
+        if value is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = Row(value, key.window_end)
+
+    def send(self, key: WindowedKey, value: Json, old: Json) -> None:
+        if not self.is_on_close:
+            self.forward(Record(key, value, key.window_end, old if self.sends_old else None))
+
+    def emit(self, low: int, high: int) -> None:
+        closing = [k for k in self.rows if low <= k.window_end <= high and self.is_in_segment(k.window_end)]
+        for key in sorted(closing, key=lambda k: (k.window_end, k.window_start, k.key.encode())):
+            self.forward(Record(key, self.rows[key].value, key.window_end))
+
+
+class Sessions:
+    """One input of an aggregate per session; those of a cogroup share the table."""
+
+    def __init__(self, fold: Fold, table: SessionTable, gap: int, grace: int, throttle: Throttle) -> None:
+        self.fold, self.table, self.gap, self.grace, self.throttle = fold, table, gap, grace, throttle
+        self.stream_time = NEVER
+
+    def receive(self, r: Record) -> None:
+        if r.key is None:
+            return
+        self.stream_time = max(self.stream_time, r.ts)
+        close = self.stream_time - self.grace - self.gap
+        self._add(r, close)
+        if self.table.is_on_close and self.throttle.may(close):
+            self._close(close)
+
+    def _add(self, r: Record, close: int) -> None:
+        table = self.table
+        met = self._met(r.key, r.ts)
+        start = min([r.ts, *(k.window_start for k in met)])
+        end = max([r.ts, *(k.window_end for k in met)])
+        if end < close:
+            return
+        assert self.fold.merge is not None
+        value = self.fold.initial
+        for key in met:
+            value = self.fold.merge(value, table.rows[key].value)
+        merged = WindowedKey(r.key, start, end, True)
+        if (start, end) != (r.ts, r.ts):
+            for key in met:
+                old = table.rows[key].value
+                table.keep(key, None)
+                table.send(key, None, old)
+        value = self.fold.add(value, r.value, r.key)
+        table.keep(merged, value)
+        table.send(merged, value, None)
+
+    def _met(self, key: Any, ts: int) -> list[WindowedKey]:
+        found = [
+            k
+            for k in self.table.rows
+            if k.key == key and k.window_end >= ts - self.gap and k.window_start <= ts + self.gap
+            and self.table.is_visible(k.window_end)
+        ]  # fmt: skip
+        return sorted(found, key=lambda k: (k.window_end, k.window_start))
+
+    def _close(self, close: int) -> None:
+        low = max(0, self.throttle.last or 0)
+        if close - 1 >= low:
+            self.table.emit(low, close - 1)
+            self.throttle.last = close
