@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logflume.log.schemas import DataType, Kind
@@ -35,51 +36,80 @@ _DOUBLE: Mapping[x.BinaryOp, Callable[[Any, Any], float]] = {
 }
 
 
-def evaluate(e: x.Expr, row: Row, params: Mapping[str, Any] | None = None) -> Any:
+def evaluate(e: x.Expr, row: Row, params: Mapping[str, Any] | None = None, *, is_strict: bool = False) -> Any:
     """Return the value of an expression over a row.
+
+    `is_strict`: an item of a constructor that fails, or an argument that may be null, fails the whole instead of being null.
 
     Raises:
         ArithmeticError, ValueError, ...: what the expression cannot compute.
     """
+    return _Evaluation(row, params or {}, is_strict).value(e)
 
-    def value(part: x.Expr) -> Any:
-        return evaluate(part, row, params)
 
-    match e:
-        case x.ColumnRef(side, name, _):
-            return row[side, name]
-        case x.Literal(constant, _):
-            return constant
-        case x.LambdaParam(name, _):
-            return (params or {})[name]
-        case x.Unary():
-            return _unary(e, value)
-        case x.Binary():
-            return _binary(e, value)
-        case x.Cast(operand, type):
-            return convert(value(operand), operand.type, type)
-        case x.Case(branches, default, _):
-            for condition, result in branches:
-                if value(condition) is True:
-                    return value(result)
-            return value(default)
-        case x.FieldAccess(operand, name, _):
-            inner = value(operand)
-            return None if inner is None else inner[name]
-        case x.Index(operand, index, _):
-            container = value(operand)
-            return None if container is None else _index(container, value(index))
-        case x.MakeArray(items, _):
-            return [value(i) for i in items]
-        case x.MakeMap(entries, _):
-            return {value(k): value(v) for k, v in entries}
-        case x.MakeStruct(fields, _):
-            return {name: value(v) for name, v in fields}
-        case x.Call():
-            return _call(e, row, params)
-        case x.PyCall(function, args, _):
-            return function(*(value(a) for a in args))
-    raise AssertionError(e)
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    row: Row
+    params: Mapping[str, Any]
+    is_strict: bool
+
+    def value(self, e: x.Expr) -> Any:
+        value = self.value
+        match e:
+            case x.ColumnRef(side, name, _):
+                return self.row[side, name]
+            case x.Literal(constant, _):
+                return constant
+            case x.LambdaParam(name, _):
+                return self.params[name]
+            case x.Unary():
+                return _unary(e, value)
+            case x.Binary():
+                return _binary(e, value)
+            case x.Cast(operand, type):
+                return convert(value(operand), operand.type, type)
+            case x.Case(branches, default, _):
+                for condition, result in branches:
+                    if value(condition) is True:
+                        return value(result)
+                return value(default)
+            case x.FieldAccess(operand, name, _):
+                inner = value(operand)
+                return None if inner is None else inner[name]
+            case x.Index(operand, index, _):
+                container = value(operand)
+                return None if container is None else _index(container, value(index))
+            case x.MakeArray(items, _):
+                return [self._part(i) for i in items]
+            case x.MakeMap(entries, _):
+                return {self._part(k): self._part(v) for k, v in entries}
+            case x.MakeStruct(fields, _):
+                return {name: self._part(v) for name, v in fields}
+            case x.Call():
+                return self._call(e)
+            case x.PyCall(function, args, _):
+                return function(*(value(a) for a in args))
+        raise AssertionError(e)
+
+    def _part(self, e: x.Expr) -> Any:
+        """An item of a constructor, or an argument that may be null."""
+        return self.value(e) if self.is_strict else arithmetic.attempt(lambda: self.value(e))
+
+    def _call(self, e: x.Call) -> Any:
+        args: list[Any] = []
+        for arg in e.args:
+            if isinstance(arg, x.Lambda):
+                args.append(self._closure(arg))
+            elif e.function.handles_null:
+                args.append(self._part(arg))
+            else:
+                args.append(self.value(arg))
+                if args[-1] is None:
+                    return None
+        return e.function.impl(*args)
+
+    def _closure(self, e: x.Lambda) -> Callable[..., Any]:
+        return lambda *values: replace(self, params={**self.params, **dict(zip(e.params, values, strict=True))}).value(e.body)
 
 
 def _unary(e: x.Unary, value: Callable[[x.Expr], Any]) -> Any:
@@ -138,20 +168,3 @@ def _index(container: Any, index: Any) -> Any:
     if index > 0:
         return container[index - 1] if index <= len(container) else None
     return container[index] if index != 0 and -index <= len(container) else None
-
-
-def _call(e: x.Call, row: Row, params: Mapping[str, Any] | None) -> Any:
-    args: list[Any] = []
-    for arg in e.args:
-        if isinstance(arg, x.Lambda):
-            args.append(_closure(arg, row, params))
-        else:
-            args.append(evaluate(arg, row, params))
-            if args[-1] is None and not e.function.handles_null:
-                return None
-    return e.function.impl(*args)
-
-
-def _closure(e: x.Lambda, row: Row, params: Mapping[str, Any] | None) -> Callable[..., Any]:
-    outer = dict(params or {})
-    return lambda *values: evaluate(e.body, row, {**outer, **dict(zip(e.params, values, strict=True))})

@@ -7,16 +7,26 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.schemas import DataType
+from logflume.log.schemas import DataType, Kind
 from logflume.streams.functions import Library, NoOverload, Scalar, choose
 from logflume.streams.functions.scalar import Unit
 from logflume.streams.functions.signature import Signature
 
 from .errors import StatementError
 
+# Whole numbers beside a DECIMAL: the dialect does not say which of their common types is meant.
+_AMBIGUOUS = ("greatest", "least")
+
 
 def choose_overload(name: str, signatures: Sequence[Signature], args: Sequence[DataType]) -> tuple[int, dict[str, DataType]]:
     """Return (index of the signature that fits best, its type variables). Raises StatementError."""
+    kinds = {arg.kind for arg in args}
+    if name in _AMBIGUOUS and Kind.DECIMAL in kinds and kinds & {Kind.INTEGER, Kind.BIGINT} and Kind.DOUBLE not in kinds:
+        shown = ", ".join(map(str, args))
+        raise StatementError(
+            f"Function '{name}' cannot be resolved due to ambiguous method parameters ({shown}). "
+            "They could be taken as DECIMAL or as DOUBLE; CAST them to one of these"
+        )
     try:
         return choose(name, signatures, args)
     except NoOverload as error:

@@ -117,7 +117,7 @@ def _value(e: ast.Expression, column: Column, binder: Binder) -> Any:
             ) from None
         bound = _loosely(bound, column, e)
     try:
-        return evaluate(bound, {})
+        return evaluate(bound, {}, is_strict=True)
     except NotSupported:
         raise
     except (ArithmeticError, ValueError, TypeError, KeyError) as error:

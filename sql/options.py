@@ -256,8 +256,6 @@ def value_format(
         at = options.span("WRAP_SINGLE_VALUE")
         if not (format.can_wrap if wraps else format.can_unwrap):
             raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(wraps).lower()}'.", at)
-        if not format.can_wrap:
-            raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE'; leave it out", at)
         if len(columns) > 1:
             raise StatementError("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", at)
     can_wrap = format is not None and format.can_wrap

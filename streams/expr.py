@@ -9,7 +9,8 @@ Meaning, the same for the DSL and SQL:
 - INTEGER and BIGINT arithmetic wraps in 32 / 64 bits. DIV and MOD on integers truncate towards zero (sign of the dividend);
   division by zero of INTEGER, BIGINT and DECIMAL is an error, of DOUBLE it follows IEEE 754. TRUE_DIV gives DOUBLE.
   FLOOR_DIV and FLOOR_MOD are Python's.
-- an error while evaluating gives null in a projection or aggregate argument and drops the record in a filter; it is always
+- an item of an ARRAY, MAP or STRUCT that fails, or an argument of a function that takes nulls, is null: the rest stays.
+- any other error while evaluating gives null in a projection or aggregate argument and drops the record in a filter; it is always
   counted and logged with the record's topic, partition and offset.
 """
 

@@ -124,14 +124,18 @@ class Binder:
             case ast.MakeArray(items):
                 if not items:
                     raise StatementError(
-                        "Array constructor cannot be empty. Please supply at least one element; ARRAY[1, 2] works."
+                        "Array constructor cannot be empty. Please supply at least one element (see "
+                        "https://github.com/confluentinc/ksql/issues/4239)."
                     )
                 made = self.coerced(items)
+                _refuse_nulls(made, "an array", "elements")
                 return x.MakeArray(tuple(made), array(made[0].type))
             case ast.MakeMap(entries):
                 if not entries:
                     raise StatementError("Map constructor cannot be empty. Please supply at least one key value pair.")
                 keys, values = self.coerced([k for k, _ in entries]), self.coerced([v for _, v in entries])
+                _refuse_nulls(keys, "a map", "keys")
+                _refuse_nulls(values, "a map", "values")
                 return x.MakeMap(tuple(zip(keys, values, strict=True)), map_of(keys[0].type, values[0].type))
             case ast.MakeStruct(entries):
                 return self._struct(entries)
@@ -416,7 +420,7 @@ class Binder:
             raise unknown_function(self.library, e.name)
         overloads = found.overloads
         if e.is_star:
-            raise StatementError(f"{e.name}(*) has no meaning; only COUNT takes *")
+            raise StatementError(f"Function '{e.name.lower()}' does not accept parameters (). Only COUNT takes *")
         if e.name == "AS_VALUE" and len(e.args) == 1:
             return self.bind(e.args[0])
         if not e.args and self.fixed_now_ms is not None and e.name == "UNIX_TIMESTAMP":
@@ -492,6 +496,15 @@ def widen(e: x.Expr, type: DataType) -> x.Expr:
 def replace_type(e: x.Expr, type: DataType) -> x.Expr:
     """Give a NULL literal a type; leave anything else."""
     return x.Literal(None, type) if isinstance(e, x.Literal) and e.value is None else e
+
+
+def _refuse_nulls(items: Sequence[x.Expr], what: str, of: str) -> None:
+    """An array or map of nothing but NULL literals has no type."""
+    if all(item.type.kind is Kind.ANY for item in items):
+        raise StatementError(
+            f"Cannot construct {what} with all NULL {of} (see https://github.com/confluentinc/ksql/issues/4239). "
+            "As a workaround, you may cast a NULL value to the desired type."
+        )
 
 
 def _can_compare(left: DataType, right: DataType, *, is_equality: bool) -> bool:

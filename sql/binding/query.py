@@ -288,6 +288,13 @@ class _Shape:
                     "source.",
                     query.clause_span("GROUP BY"),
                 )
+        compound = [c.name for c in calls if not library.aggregates[c.name].is_simple]
+        if compound and relation.first.value_format.name == "DELIMITED":
+            raise StatementError(
+                "One of the functions used in the statement has an intermediate type that the value format can not handle. "
+                f"Please remove the function or change the format. It is {', '.join(compound)}.",
+                calls[0].span,
+            )
         self._check_items(items, having, groups, relation)
         key_items = self._group_keys(groups, items)
         names = _group_names(groups, key_items, items)

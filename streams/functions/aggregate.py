@@ -45,20 +45,27 @@ class AggregateOverload:
 class Aggregate:
     """An aggregate function: its name as SQL writes it (the DSL uses it in lower case), what it gives, and its forms.
 
-    `example`: values that come in, and the result of all of them.
+    Attributes:
+        example: values that come in, and the result of all of them.
+        is_simple: its state is one plain value, in ksqlDB too: what a DELIMITED value could hold.
     """
 
     name: str
     doc: str
     overloads: tuple[AggregateOverload, ...]
     example: tuple[tuple[Any, ...], Any] | None = None
+    is_simple: bool = False
 
 
 def aggregate(
-    name: str, doc: str, *overloads: AggregateOverload, example: tuple[tuple[Any, ...], Any] | None = None
+    name: str,
+    doc: str,
+    *overloads: AggregateOverload,
+    example: tuple[tuple[Any, ...], Any] | None = None,
+    is_simple: bool = False,
 ) -> Aggregate:
     """Declare an aggregate."""
-    return Aggregate(name, doc, overloads, example)
+    return Aggregate(name, doc, overloads, example, is_simple)
 
 
 def over_all(

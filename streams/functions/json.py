@@ -153,9 +153,11 @@ def json_keys(text: str) -> list[str] | None:
 
 
 def json_records(text: str) -> dict[str, str] | None:
-    """The entries of an object; each value as JSON, text with its quotes."""
+    """The entries of an object; text as it is, any other value as JSON."""
     is_json, value = _maybe(text)
-    return {k: write(v) for k, v in value.items()} if is_json and isinstance(value, dict) else None
+    if not is_json or not isinstance(value, dict):
+        return None
+    return {k: v if type(v) is str else write(v) for k, v in value.items()}
 
 
 def to_json_string(value: Any, type: DataType) -> str:

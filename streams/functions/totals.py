@@ -243,12 +243,14 @@ FUNCTIONS: tuple[Aggregate, ...] = (
         "The number of records, or of values that are not null.",
         over_all("() -> BIGINT", _count_of, has_undo=True),
         over_all("(T) -> BIGINT", _count_of, has_undo=True),
+        is_simple=True,
         example=((3, None, 4), 2),
     ),
     aggregate(
         "SUM",
         "The sum, of the same type; nulls do not count.",
         *(over_all(f"({t}) -> {t}", _sum_of, has_undo=True) for t in SUMMABLE),
+        is_simple=True,
         example=((3, None, 4), 7),
     ),
     aggregate(
@@ -261,18 +263,21 @@ FUNCTIONS: tuple[Aggregate, ...] = (
         "MIN",
         "The smallest value; nulls do not count.",
         *(over_all(f"({t}) -> {t}", _least_of) for t in ORDERED),
+        is_simple=True,
         example=((3, None, 4), 3),
     ),
     aggregate(
         "MAX",
         "The largest value; nulls do not count.",
         *(over_all(f"({t}) -> {t}", _greatest_of) for t in ORDERED),
+        is_simple=True,
         example=((3, None, 4), 4),
     ),
     aggregate(
         "SUM_LIST",
         "The sum of all items of arrays.",
         *(over_all(f"(ARRAY<{t}>) -> {t}", _sum_list_of, has_undo=True) for t in SUMMABLE),
+        is_simple=True,
         example=(([1, 2], None, [3]), 6),
     ),
 )

@@ -73,7 +73,7 @@ VALUES: dict[str, Any] = {
     "GENERATE_SERIES(5, 1, -2)": [5, 3, 1],
     "TRANSFORM(MAP('a' := 1), (k, v) => UCASE(k), (k, v) => v + 1)": {"A": 2},
     'JSON_KEYS(\'{"a": 1, "b": 2}\')': ["a", "b"],
-    'JSON_RECORDS(\'{"a": "x", "b": {"c": 1.50}}\')': {"a": '"x"', "b": '{"c":1.50}'},
+    'JSON_RECORDS(\'{"a": "x", "b": {"c": 1.50}}\')': {"a": "x", "b": '{"c":1.50}'},
     "JSON_ARRAY_LENGTH('[1, 2, 3]')": 3,
     "JSON_ARRAY_CONTAINS('[1, \"a\", true, null]', 'a')": True,
     "JSON_ARRAY_CONTAINS('[1, 2]', 3)": False,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pytest
@@ -91,6 +93,16 @@ TEXT_CONSTANTS = (
 )
 TYPES = (BOOLEAN, INTEGER, BIGINT, DOUBLE, decimal(6, 2), STRING, BYTES, DATE, TIME, TIMESTAMP)
 UNITS = st.sampled_from(["DAYS", "HOURS", "MILLISECOND", "YEARS"])
+TEXTS_PAIR = object()
+USUAL: dict[str, list[Any]] = {
+    "STRING": ["a", "yyyy-MM-dd", "yyyy-MM-dd HH:mm:ss.SSS", "UTC"],
+    "UNIT": ["DAYS"], "T": [3], "BYTES": [b"a"], "INTEGER": [3],
+}  # fmt: skip
+COLUMNS_OF: dict[str, tuple[list[Any], DataType]] = {
+    **{str(t): ([1, None], t) for t in (INTEGER, BIGINT, DATE, TIME, TIMESTAMP)},
+    "DOUBLE": ([1.5, None], DOUBLE), "STRING": (["a", None], STRING), "T": ([1, None], BIGINT), "BYTES": ([b"a"], BYTES),
+    "ARRAY<T>": ([[1], None], array(BIGINT)),
+}  # fmt: skip
 FORMS = [
     pytest.param(function, form, id=f"{function.name}{form.signature}")
     for function in builtin_library().scalars.values()
@@ -167,7 +179,6 @@ def exact(function: Function, row: Sequence[Any]) -> tuple[bool, Any]:
 @pytest.mark.parametrize(("scalar", "form"), FORMS)
 def test_the_form_over_columns_is_the_exact_one(scalar: Scalar, form: Overload) -> None:
     function = form.function(scalar.name)
-    held: list[bool] = []
 
     @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(calls(scalar, form))
@@ -182,7 +193,6 @@ def test_the_form_over_columns_is_the_exact_one(scalar: Scalar, form: Overload) 
             values, valid, unsure = apply_columns(function, given_columns)
         except NotHeld:
             return
-        held.append(True)
         result = result_type(form, [t for t in types if t is not None])
         found = from_pair((values, valid), result)
         assert len(found) == count
@@ -196,7 +206,20 @@ def test_the_form_over_columns_is_the_exact_one(scalar: Scalar, form: Overload) 
             assert same(found[i], expected), f"row {i}: {found[i]!r} for {expected!r}"
 
     agrees()
-    assert held, "no call was held by the form over columns"
+
+
+@pytest.mark.parametrize(("scalar", "form"), FORMS)
+def test_the_form_over_columns_holds_a_usual_call(scalar: Scalar, form: Overload) -> None:
+    """Its subject is a column, all else constants that people write."""
+    count = len(form.signature.params)
+    subject = scalar.subject % count
+    choices = [[TEXTS_PAIR] if i == subject else USUAL.get(str(p), [3]) for i, p in enumerate(form.signature.params)]
+    for chosen in product(*choices):
+        column = to_pair(*COLUMNS_OF[str(form.signature.params[subject])])
+        with suppress(NotHeld):
+            apply_columns(form.function(scalar.name), [column if c is TEXTS_PAIR else c for c in chosen])
+            return
+    pytest.fail("no usual call is held")
 
 
 def result_type(form: Overload, types: list[DataType]) -> DataType:
