@@ -32,10 +32,11 @@ Report = Callable[[int, Exception], None]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One expression. `is_truth`: a condition, whose null counts as False."""
+    """One expression. `is_truth`: a condition, whose null counts as False; `is_on_table`: over rows of a table."""
 
     expr: e.Expr
     is_truth: bool = False
+    is_on_table: bool = False
 
     @cached_property
     def _exact(self) -> Exact:
@@ -47,9 +48,19 @@ class Evaluation:
 
     @cached_property
     def sees_null(self) -> bool:
-        """Whether it is computed for a null value too: a plain callable takes the whole of it."""
+        """Whether it is computed for a null value too: a plain callable takes the whole of a stream's value.
+
+        On a table a null value is a deleted row, which no callable is asked about.
+        """
         nodes = e.walk(self.expr)
-        return any(isinstance(n, e.PyCall) and (e.Side.VALUE, e.WHOLE) in e.columns_used(n) for n in nodes)
+        return not self.is_on_table and any(
+            isinstance(n, e.PyCall) and (e.Side.VALUE, e.WHOLE) in e.columns_used(n) for n in nodes
+        )
+
+    @cached_property
+    def is_callable(self) -> bool:
+        """Whether it holds a plain callable: what that raises ends the row's way."""
+        return any(isinstance(node, e.PyCall) for node in e.walk(self.expr))
 
     @cached_property
     def _vector(self) -> VectorOf | None:
@@ -136,6 +147,6 @@ class Evaluation:
         return patched(found, len(batch), self.kind, rows, values, batch.memory)
 
 
-def evaluations(columns: Sequence[tuple[str, e.Expr]]) -> tuple[tuple[str, Evaluation], ...]:
+def evaluations(columns: Sequence[tuple[str, e.Expr]], *, is_on_table: bool) -> tuple[tuple[str, Evaluation], ...]:
     """Return the evaluations of named expressions."""
-    return tuple((name, Evaluation(expr)) for name, expr in columns)
+    return tuple((name, Evaluation(expr, is_on_table=is_on_table)) for name, expr in columns)
