@@ -442,7 +442,7 @@ def extract(
     known_sizes = np.zeros(_MAX_PLACES, np.int64)
     known_fields = np.zeros(_MAX_PLACES, np.int64)
     full = (np.int64(1) << count) - 1
-    spare = np.int64(scratch.ctypes.data)
+    spare: Any = np.int64(scratch.ctypes.data)
     for i in range(len(starts)):
         seen = np.int64(0)
         is_sure = False
@@ -491,7 +491,7 @@ def extract(
                     kind = kinds[f]
                 if byte == 34:
                     has_escapes, is_plain = False, True
-                    close = _string_end(at + 1, end, limit)
+                    close: Any = _string_end(at + 1, end, limit)
                     if close < 0:
                         is_plain = False
                         close, has_escapes = _any_string_end(at + 1, end, limit)
@@ -500,13 +500,14 @@ def extract(
                     if f >= 0:
                         if kind != STRING:
                             break
-                        begin, size = at + 1, close - at - 1
+                        begin: Any = at + 1
+                        length: Any = close - at - 1
                         if has_escapes:
-                            size = _unescape(begin, close, spare)
+                            length = _unescape(begin, close, spare)
                             begin = spare
-                            spare += size
+                            spare = spare + length
                         ints[f, i] = begin
-                        lengths[f, i] = size if is_plain else -1 - size
+                        lengths[f, i] = length if is_plain else -1 - length
                         nulls[f, i] = False
                     at = close + 1
                 elif byte == 123 or byte == 91:

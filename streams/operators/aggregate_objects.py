@@ -111,8 +111,8 @@ class ObjectEntries:
 def _fold_function(node: g.Aggregate) -> Any:
     """Return the loop: (resident, dirty, rows, keys, times, args, report, trace) -> None; it changes `resident` and `dirty`.
 
-    A null argument leaves a state that skips nulls; what `add` raises is reported and leaves the state, or the whole entry where a
-    plain callable raised it.
+    A null argument leaves a state that skips nulls; what `add` raises is reported and leaves the state, where a plain callable
+    raised it the whole entry.
     """
     scope: dict[str, Any] = {"Entry": Entry, "wrap64": wrap64}
     names: list[str] = []
