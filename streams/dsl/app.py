@@ -12,6 +12,7 @@ from logflume.log import InvalidInput, UnknownName, default_where
 from .. import graph as g
 from .binding import Scope, bind
 from .fields import Value
+from .missing import missing
 from .naming import Graph
 from .schemas import key_columns, key_format, value_format, value_schema
 from .stream import Stream
@@ -47,6 +48,9 @@ class App:
         self.name, self.log, self.options = name, default_where() if log is None else log, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name)
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("an application", name, dir(type(self)))
 
     def stream(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 from logflume.log import InvalidInput
 
 from ..expr import BinaryOp, Meta, UnaryOp
+from .missing import missing
 
 
 class Value:
@@ -25,6 +26,9 @@ class Value:
 
     def __iter__(self) -> Any:
         raise InvalidInput(f"`{self!r}` has no items yet")
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing(f"`{self!r}`", name, dir(type(self)), hint=f"a field of a nested object is {self!r}[{name!r}]")
 
     __hash__ = object.__hash__
 

@@ -154,8 +154,8 @@ class Engine:
         """Another process has taken the instance id: one that was given stops here, else this one takes another."""
         if self.options.instance_id is not None:
             raise StreamsError(
-                f"instance_id {self.options.instance_id!r} of {self.plan.application!r} was taken by another process, which runs now "
-                "instead of this one; give each instance its own"
+                f"instance_id {self.options.instance_id!r} of {self.plan.application!r} was taken by another process, which runs "
+                "instead of this one now; give each instance its own"
             ) from error
         before = around.directory.instance_id
         around.directory.renew(uuid.uuid4())
