@@ -321,7 +321,7 @@ class Stream:
         partitions: int | None = None,
         **configs: str,
     ) -> None:
-        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (KAFKA, DELIMITED)."""
+        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (see `App.stream`)."""
         sink(self.graph, self.node, topic, format, key_format, partitions, configs)
 
     def scope(self) -> Scope:
@@ -417,7 +417,8 @@ def sink(
         g.Sink(
             name=graph.free(f"{topic}-sink" if topic in graph.nodes else topic), schema=schema, kind=node.kind,
             inputs=(node.name,), topic=topic,
-            key_format=key_format(schema.key, key_format_name), value_format=value_format(schema, format), partitions=partitions,
+            key_format=key_format(schema.key, key_format_name, topic, graph.registry),
+            value_format=value_format(schema, format, topic, graph.registry), partitions=partitions,
             topic_configs={name.replace("_", "."): value for name, value in configs.items()},
         ),
         fix=_FIX,
