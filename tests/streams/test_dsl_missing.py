@@ -26,8 +26,6 @@ def app() -> lf.App:
         (lambda: app().table("in").map_value, "did you mean 'map_values'"),
         (lambda: app().stream("in").group_by(col.a).agregate, "did you mean 'aggregate'"),
         (lambda: app().streams, "did you mean 'stream'"),
-        (lambda: col.name.uper(), "did you mean 'upper'"),
-        (lambda: col.ship.city, r"col\.ship\['city'\]"),
     ],
 )
 def test_an_unknown_attribute_is_an_error_with_near_matches(use: Any, text: str) -> None:
