@@ -13,7 +13,7 @@ from typing import Any
 from logflume.log.schemas import DataType, Kind, java_double_text
 
 from .java_time import format_date, format_iso_timestamp, format_time_ms
-from .signature import Overload, overload
+from .scalar import Scalar, gives, over, scalar
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(-?\d+|'[^']*'|\"[^\"]*\")\]")
 
@@ -153,9 +153,11 @@ def json_keys(text: str) -> list[str] | None:
 
 
 def json_records(text: str) -> dict[str, str] | None:
-    """The entries of an object; each value as JSON, text with its quotes."""
+    """The entries of an object; text as it is, any other value as JSON."""
     is_json, value = _maybe(text)
-    return {k: write(v) for k, v in value.items()} if is_json and isinstance(value, dict) else None
+    if not is_json or not isinstance(value, dict):
+        return None
+    return {k: v if type(v) is str else write(v) for k, v in value.items()}
 
 
 def to_json_string(value: Any, type: DataType) -> str:
@@ -192,27 +194,59 @@ def _type_of_argument(types: Sequence[DataType], result: DataType) -> tuple[Any,
     return (types[0],)
 
 
-OVERLOADS: tuple[Overload, ...] = (
-    overload("EXTRACTJSONFIELD", "(STRING, STRING) -> STRING", extract_json_field, doc="What stands at a path such as $.a.b[0]."),
-    overload("IS_JSON_STRING", "(STRING) -> BOOLEAN", is_json_string, handles_null=True, doc="Whether text is JSON."),
-    overload("JSON_ARRAY_LENGTH", "(STRING) -> INTEGER", json_array_length, doc="The number of items of a JSON array."),
-    overload(
-        "JSON_ARRAY_CONTAINS",
-        "(STRING, T) -> BOOLEAN",
-        json_array_contains_null,
-        handles_null=True,
-        doc="Whether an item is in it.",
+FUNCTIONS: tuple[Scalar, ...] = (
+    scalar(
+        "EXTRACTJSONFIELD",
+        "What stands at a path such as $.a.b[0]: text as it is, anything else as JSON.",
+        gives("1.20", '{"a": [{"b": 1.20}]}', "$.a[0].b"),
+        over("(STRING, STRING) -> STRING", extract_json_field),
     ),
-    overload("JSON_CONCAT", "(STRING...) -> STRING", json_concat, handles_null=True, doc="Objects merged, arrays in a row."),
-    overload("JSON_ITEMS", "(STRING) -> ARRAY<STRING>", json_items, doc="The items of a JSON array as text."),
-    overload("JSON_KEYS", "(STRING) -> ARRAY<STRING>", json_keys, doc="The keys of a JSON object."),
-    overload("JSON_RECORDS", "(STRING) -> MAP<STRING, STRING>", json_records, doc="The entries of a JSON object as text."),
-    overload(
+    scalar(
+        "IS_JSON_STRING",
+        "Whether text is JSON.",
+        gives(True, "[1]"),
+        over("(STRING) -> BOOLEAN", is_json_string, handles_null=True),
+    ),
+    scalar(
+        "JSON_ARRAY_LENGTH",
+        "The number of items of a JSON array.",
+        gives(3, "[1, 2, 3]"),
+        over("(STRING) -> INTEGER", json_array_length),
+    ),
+    scalar(
+        "JSON_ARRAY_CONTAINS",
+        "Whether a JSON array holds a value of the same type.",
+        gives(True, '[1, "a"]', "a"),
+        over("(STRING, T) -> BOOLEAN", json_array_contains_null, handles_null=True),
+    ),
+    scalar(
+        "JSON_CONCAT",
+        "Objects merged, arrays in a row.",
+        gives('{"a":1,"b":2}', '{"a": 1}', '{"b": 2}'),
+        over("(STRING...) -> STRING", json_concat, handles_null=True),
+    ),
+    scalar(
+        "JSON_ITEMS",
+        "The items of a JSON array as text.",
+        gives(["1", "[2]"], "[1, [2]]"),
+        over("(STRING) -> ARRAY<STRING>", json_items),
+    ),
+    scalar(
+        "JSON_KEYS",
+        "The keys of a JSON object.",
+        gives(["a", "b"], '{"a": 1, "b": 2}'),
+        over("(STRING) -> ARRAY<STRING>", json_keys),
+    ),
+    scalar(
+        "JSON_RECORDS",
+        "The entries of a JSON object as text.",
+        gives({"a": "1"}, '{"a": 1}'),
+        over("(STRING) -> MAP<STRING, STRING>", json_records),
+    ),
+    scalar(
         "TO_JSON_STRING",
-        "(T) -> STRING",
-        to_json_string,
-        handles_null=True,
-        extra=_type_of_argument,
-        doc="Any value as JSON text.",
+        "Any value as JSON text.",
+        gives("[1,2]", [1, 2]),
+        over("(T) -> STRING", to_json_string, handles_null=True, extra=_type_of_argument),
     ),
 )

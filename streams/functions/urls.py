@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, parse_qsl, quote_plus, unquote_plus, urlsplit
 
-from .signature import Overload, overload
+from .scalar import Scalar, gives, over, scalar
 
 # What Java's form encoder leaves as it is, beside letters and digits.
 _SAFE = "*-._"
@@ -56,14 +56,23 @@ def parameter(url: str, name: str) -> str | None:
     return next((value for key, value in pairs if key == name), None)
 
 
-OVERLOADS: tuple[Overload, ...] = (
-    overload("URL_ENCODE_PARAM", "(STRING) -> STRING", encode_param, doc="Text as a URL parameter."),
-    overload("URL_DECODE_PARAM", "(STRING) -> STRING", decode_param, doc="A URL parameter as text."),
-    overload("URL_EXTRACT_FRAGMENT", "(STRING) -> STRING", fragment),
-    overload("URL_EXTRACT_HOST", "(STRING) -> STRING", host),
-    overload("URL_EXTRACT_PATH", "(STRING) -> STRING", path),
-    overload("URL_EXTRACT_PORT", "(STRING) -> INTEGER", port),
-    overload("URL_EXTRACT_PROTOCOL", "(STRING) -> STRING", protocol),
-    overload("URL_EXTRACT_QUERY", "(STRING) -> STRING", query),
-    overload("URL_EXTRACT_PARAMETER", "(STRING, STRING) -> STRING", parameter, doc="The value of a query parameter."),
+_URL = "https://me@logs.example.org:8080/a/b?c=d%20e#f"
+
+FUNCTIONS: tuple[Scalar, ...] = (
+    scalar("URL_ENCODE_PARAM", "Text as a URL parameter.", gives("a+b%26", "a b&"), over("(STRING) -> STRING", encode_param)),
+    scalar("URL_DECODE_PARAM", "A URL parameter as text.", gives("a b&", "a+b%26"), over("(STRING) -> STRING", decode_param)),
+    scalar("URL_EXTRACT_FRAGMENT", "What is behind # in a URL.", gives("f", _URL), over("(STRING) -> STRING", fragment)),
+    scalar("URL_EXTRACT_HOST", "The host of a URL.", gives("logs.example.org", _URL), over("(STRING) -> STRING", host)),
+    scalar("URL_EXTRACT_PATH", "The path of a URL.", gives("/a/b", _URL), over("(STRING) -> STRING", path)),
+    scalar(
+        "URL_EXTRACT_PORT", "The port of a URL, null where it names none.", gives(8080, _URL), over("(STRING) -> INTEGER", port)
+    ),
+    scalar("URL_EXTRACT_PROTOCOL", "The protocol of a URL.", gives("https", _URL), over("(STRING) -> STRING", protocol)),
+    scalar("URL_EXTRACT_QUERY", "What is behind ? in a URL.", gives("c=d%20e", _URL), over("(STRING) -> STRING", query)),
+    scalar(
+        "URL_EXTRACT_PARAMETER",
+        "The value of a query parameter, decoded.",
+        gives("d e", _URL, "c"),
+        over("(STRING, STRING) -> STRING", parameter),
+    ),
 )

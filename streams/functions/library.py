@@ -8,23 +8,25 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TypeVar
 
-from logflume.log import near_matches
+from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import ANY, DataType
-from logflume.sql.errors import StatementError
 
-from . import binary, casts, collections, dates, geo, json, nulls, numeric, regexes, strings, table_functions, urls
-from .aggregate_spec import AggregateOverload
-from .aggregates import AGGREGATES
-from .signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Signature, match_pattern
+from . import aggregates, binary, collections, dates, geo, json, masks, nulls, numeric, regexes, table_functions, text, urls
+from .aggregate import Aggregate
+from .scalar import Scalar
+from .signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Signature, match_pattern
+
+Variables = dict[str, DataType]
+_FAMILIES = (binary, collections, dates, geo, json, masks, nulls, numeric, regexes, text, urls)
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Functions by upper-case name, each with its overloads in order of declaration."""
+    """Functions by upper-case name."""
 
-    scalars: Mapping[str, tuple[Overload, ...]]
-    tables: Mapping[str, tuple[Overload, ...]]
-    aggregates: Mapping[str, tuple[AggregateOverload, ...]]
+    scalars: Mapping[str, Scalar]
+    tables: Mapping[str, Scalar]
+    aggregates: Mapping[str, Aggregate]
 
     def names(self) -> list[str]:
         """Return all names, sorted."""
@@ -38,18 +40,18 @@ class Library:
             return "table"
         return "aggregate" if name in self.aggregates else None
 
-    def unknown(self, name: str) -> StatementError:
-        """Return the error for a name that no function has, with near matches."""
+    def find(self, name: str) -> Scalar | Aggregate | None:
+        """Return the function of a name, whatever its kind."""
+        return self.scalars.get(name) or self.tables.get(name) or self.aggregates.get(name)
+
+    def unknown(self, name: str) -> str:
+        """Return the message for a name that no function has, with near matches."""
         near = near_matches(name, self.names())
         hint = f"; did you mean {' or '.join(near)}?" if near else "; SHOW FUNCTIONS lists them"
-        return StatementError(f"Can't find any functions with the name '{name}'{hint}")
+        return f"Can't find any functions with the name '{name}'{hint}"
 
     def extended(
-        self,
-        *,
-        scalars: Iterable[Overload] = (),
-        tables: Iterable[Overload] = (),
-        aggregates: Iterable[AggregateOverload] = (),
+        self, *, scalars: Iterable[Scalar] = (), tables: Iterable[Scalar] = (), aggregates: Iterable[Aggregate] = ()
     ) -> Library:
         """Return a library with more functions."""
         return Library(
@@ -59,20 +61,26 @@ class Library:
         )
 
 
-def choose(name: str, signatures: Sequence[Signature], args: Sequence[DataType]) -> tuple[int, dict[str, DataType]]:
+class NoOverload(InvalidInput):
+    """A function does not take these arguments, or it is ambiguous what they mean."""
+
+    code = "NO_OVERLOAD"
+
+
+def choose(name: str, signatures: Sequence[Signature], args: Sequence[DataType]) -> tuple[int, Variables]:
     """Return (index of the signature that fits best, its type variables).
 
     Fewest and smallest implicit casts first; then not variadic, more fixed parameters, fewer type variables, later variadic.
 
     Raises:
-        StatementError: none fits, or several fit equally well.
+        NoOverload: none fits, or several fit equally well.
     """
-    candidates: list[tuple[tuple[int, ...], int, dict[str, DataType]]] = []
+    candidates: list[tuple[tuple[int, ...], int, Variables]] = []
     for index, signature in enumerate(signatures):
         patterns = signature.expand(len(args))
         if patterns is None:
             continue
-        variables: dict[str, DataType] = {}
+        variables: Variables = {}
         costs = [match_pattern(p, a, variables) for p, a in zip(patterns, args, strict=True)]
         if any(c is None for c in costs):
             continue
@@ -87,13 +95,13 @@ def choose(name: str, signatures: Sequence[Signature], args: Sequence[DataType])
         )
         candidates.append((rank, index, variables))
     if not candidates:
-        raise StatementError(_no_fit(name, signatures, args))
+        raise NoOverload(_no_fit(name, signatures, args))
     candidates.sort(key=lambda c: (c[0], c[1]))
     best = candidates[0]
     ties = [c for c in candidates if c[0] == best[0]]
     if len(ties) > 1 and any(a == ANY for a in args):
         shown = " and ".join(f"{name}{signatures[c[1]]}" for c in ties)
-        raise StatementError(
+        raise NoOverload(
             f"Function '{name}' cannot be resolved due to ambiguous method parameters {_types(args)}; {shown} fit; use "
             "CAST on the NULL"
         )
@@ -110,23 +118,18 @@ def _no_fit(name: str, signatures: Sequence[Signature], args: Sequence[DataType]
     return f"Function '{name}' does not accept parameters {_types(args)}.\nValid alternatives are:\n{alternatives}"
 
 
-_O = TypeVar("_O", Overload, AggregateOverload)
+_F = TypeVar("_F", Scalar, Aggregate)
 
 
-def _by_name(overloads: Iterable[_O]) -> dict[str, tuple[_O, ...]]:
-    found: dict[str, list[_O]] = {}
-    for each in overloads:
-        found.setdefault(each.name, []).append(each)
-    return {name: tuple(listed) for name, listed in found.items()}
+def _by_name(functions: Iterable[_F]) -> dict[str, _F]:
+    return {function.name: function for function in functions}
 
 
 @lru_cache(maxsize=1)
 def builtin_library() -> Library:
     """Return the functions that come with logflume."""
-    modules = (binary, casts, collections, dates, geo, json, nulls, numeric, regexes, strings, urls)
-    scalars = [o for module in modules for o in module.OVERLOADS]
     return Library(
-        MappingProxyType(_by_name(scalars)),
-        MappingProxyType(_by_name(table_functions.OVERLOADS)),
-        MappingProxyType(_by_name(AGGREGATES)),
+        MappingProxyType(_by_name(f for family in _FAMILIES for f in family.FUNCTIONS)),
+        MappingProxyType(_by_name(table_functions.FUNCTIONS)),
+        MappingProxyType(_by_name(aggregates.FUNCTIONS)),
     )

@@ -6,7 +6,7 @@ import base64
 import binascii
 import struct
 
-from .signature import Overload, overload
+from .scalar import Scalar, gives, over, scalar
 
 _ORDERS = {"BIG_ENDIAN": ">", "LITTLE_ENDIAN": "<"}
 
@@ -72,14 +72,41 @@ def double_from_bytes(data: bytes, order: str = "BIG_ENDIAN") -> float:
     return float(_number(data, "d", 8, order))
 
 
-OVERLOADS: tuple[Overload, ...] = (
-    overload("TO_BYTES", "(STRING, STRING) -> BYTES", to_bytes, doc="Text of an encoding (hex, utf8, ascii, base64) as bytes."),
-    overload("FROM_BYTES", "(BYTES, STRING) -> STRING", from_bytes, doc="Bytes as text of an encoding."),
-    overload("ENCODE", "(STRING, STRING, STRING) -> STRING", encode, doc="Text of the second encoding in the third."),
-    overload("INT_FROM_BYTES", "(BYTES) -> INTEGER", int_from_bytes, doc="4 bytes as a number."),
-    overload("INT_FROM_BYTES", "(BYTES, STRING) -> INTEGER", int_from_bytes),
-    overload("BIGINT_FROM_BYTES", "(BYTES) -> BIGINT", bigint_from_bytes, doc="8 bytes as a number."),
-    overload("BIGINT_FROM_BYTES", "(BYTES, STRING) -> BIGINT", bigint_from_bytes),
-    overload("DOUBLE_FROM_BYTES", "(BYTES) -> DOUBLE", double_from_bytes, doc="8 bytes as an IEEE 754 number."),
-    overload("DOUBLE_FROM_BYTES", "(BYTES, STRING) -> DOUBLE", double_from_bytes),
+FUNCTIONS: tuple[Scalar, ...] = (
+    scalar(
+        "TO_BYTES",
+        "Text of an encoding (hex, utf8, ascii, base64) as bytes.",
+        gives(b"Hi", "4869", "hex"),
+        over("(STRING, STRING) -> BYTES", to_bytes),
+    ),
+    scalar(
+        "FROM_BYTES", "Bytes as text of an encoding.", gives("Hi", b"Hi", "utf8"), over("(BYTES, STRING) -> STRING", from_bytes)
+    ),
+    scalar(
+        "ENCODE",
+        "Text of the second encoding in the third.",
+        gives("Hi", "4869", "hex", "utf8"),
+        over("(STRING, STRING, STRING) -> STRING", encode),
+    ),
+    scalar(
+        "INT_FROM_BYTES",
+        "4 bytes as a number; BIG_ENDIAN or LITTLE_ENDIAN.",
+        gives(65280, b"\0\0\xff\0"),
+        over("(BYTES) -> INTEGER", int_from_bytes),
+        over("(BYTES, STRING) -> INTEGER", int_from_bytes),
+    ),
+    scalar(
+        "BIGINT_FROM_BYTES",
+        "8 bytes as a number; BIG_ENDIAN or LITTLE_ENDIAN.",
+        gives(1, b"\0\0\0\0\0\0\0\1"),
+        over("(BYTES) -> BIGINT", bigint_from_bytes),
+        over("(BYTES, STRING) -> BIGINT", bigint_from_bytes),
+    ),
+    scalar(
+        "DOUBLE_FROM_BYTES",
+        "8 bytes as an IEEE 754 number; BIG_ENDIAN or LITTLE_ENDIAN.",
+        gives(1.0, b"\x3f\xf0\0\0\0\0\0\0"),
+        over("(BYTES) -> DOUBLE", double_from_bytes),
+        over("(BYTES, STRING) -> DOUBLE", double_from_bytes),
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from .signature import Overload, overload
+from .scalar import Scalar, gives, over, scalar
 
 
 def explode(items: list[Any]) -> list[Any]:
@@ -18,7 +18,12 @@ def cube_explode(items: list[Any]) -> list[list[Any]]:
     return [list(row) for row in product(*choices)]
 
 
-OVERLOADS: tuple[Overload, ...] = (
-    overload("EXPLODE", "(ARRAY<T>) -> T", explode, doc="A row for each item of an array."),
-    overload("CUBE_EXPLODE", "(ARRAY<T>) -> ARRAY<T>", cube_explode, doc="A row for each combination of items and nulls."),
+FUNCTIONS: tuple[Scalar, ...] = (
+    scalar("EXPLODE", "A row for each item of an array.", gives([1, 2], [1, 2]), over("(ARRAY<T>) -> T", explode)),
+    scalar(
+        "CUBE_EXPLODE",
+        "A row for each combination of items and nulls.",
+        gives([[None], [1]], [1]),
+        over("(ARRAY<T>) -> ARRAY<T>", cube_explode),
+    ),
 )

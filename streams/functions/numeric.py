@@ -10,15 +10,25 @@ from typing import Any
 
 from logflume.log.schemas import DataType, decimal
 
-from .signature import Overload, overload
+from .arithmetic import wrap64
+from .numeric_columns import (
+    abs_columns,
+    ceil_columns,
+    degrees_columns,
+    floor_columns,
+    greatest_columns,
+    least_columns,
+    radians_columns,
+    round_columns,
+    same_columns,
+    sign_columns,
+    sqrt_columns,
+    trunc_columns,
+)
+from .scalar import Scalar, gives, over, scalar
 
 _INT64_MAX = 2**63 - 1
 _WIDE = Context(prec=200)
-
-
-def wrap64(value: int) -> int:
-    """Return the value as a 64-bit two's complement number."""
-    return (value + 2**63) % 2**64 - 2**63
 
 
 def saturate64(value: float) -> int:
@@ -252,63 +262,119 @@ def _whole(types: Sequence[DataType]) -> DataType:
     return decimal(max(first.precision - first.scale, 1), 0)
 
 
-_TRIGONOMETRY = {
-    "ACOS": acos,
-    "ASIN": asin,
-    "ATAN": atan,
-    "CBRT": cbrt,
-    "COS": cos,
-    "COSH": cosh,
-    "COT": cot,
-    "DEGREES": degrees,
-    "EXP": exp,
-    "LN": ln,
-    "RADIANS": radians,
-    "SIN": sin,
-    "SINH": sinh,
-    "SQRT": sqrt,
-    "TAN": tan,
-    "TANH": tanh,
-}
+def _of_double(
+    name: str, impl: Callable[[float], float], doc: str, result: float, argument: float, columns: Any = None
+) -> Scalar:
+    return scalar(name, doc, gives(result, argument), over("(DOUBLE) -> DOUBLE", impl, columns=columns))
 
-OVERLOADS: tuple[Overload, ...] = (
-    overload("ABS", "(INTEGER) -> INTEGER", absolute_integer, doc="The absolute value, of the same type.", kernel="abs"),
-    overload("ABS", "(BIGINT) -> BIGINT", absolute_bigint, kernel="abs"),
-    overload("ABS", "(DECIMAL) -> DECIMAL", absolute),
-    overload("ABS", "(DOUBLE) -> DOUBLE", absolute, spark="abs", kernel="abs"),
-    *(overload(name, "(DOUBLE) -> DOUBLE", impl) for name, impl in _TRIGONOMETRY.items()),
-    overload("ATAN2", "(DOUBLE, DOUBLE) -> DOUBLE", atan2),
-    overload("CEIL", "(INTEGER) -> INTEGER", same, doc="The smallest whole number not below the argument, of the same type."),
-    overload("CEIL", "(BIGINT) -> BIGINT", same),
-    overload("CEIL", "(DECIMAL) -> DECIMAL", ceil_decimal),
-    overload("CEIL", "(DOUBLE) -> DOUBLE", ceil_double),
-    overload("FLOOR", "(INTEGER) -> INTEGER", same, doc="The largest whole number not above the argument, of the same type."),
-    overload("FLOOR", "(BIGINT) -> BIGINT", same),
-    overload("FLOOR", "(DECIMAL) -> DECIMAL", floor_decimal),
-    overload("FLOOR", "(DOUBLE) -> DOUBLE", floor_double),
-    overload("LOG", "(DOUBLE) -> DOUBLE", ln, doc="The natural logarithm; with two arguments to the base given first."),
-    overload("LOG", "(DOUBLE, DOUBLE) -> DOUBLE", log_base),
-    overload("POWER", "(DOUBLE, DOUBLE) -> DOUBLE", power),
-    overload("PI", "() -> DOUBLE", pi),
-    overload("RANDOM", "() -> DOUBLE", random, doc="A number in [0, 1)."),
-    overload("SIGN", "(INTEGER) -> INTEGER", sign, doc="-1, 0 or 1."),
-    overload("SIGN", "(BIGINT) -> INTEGER", sign),
-    overload("SIGN", "(DECIMAL) -> INTEGER", sign),
-    overload("SIGN", "(DOUBLE) -> INTEGER", sign),
-    overload("ROUND", "(INTEGER) -> BIGINT", same, doc="Rounds half up; with two arguments to that many decimal places."),
-    overload("ROUND", "(BIGINT) -> BIGINT", same),
-    overload("ROUND", "(DOUBLE) -> BIGINT", round_double),
-    overload("ROUND", "(DOUBLE, INTEGER) -> DOUBLE", round_double_places),
-    overload("ROUND", "(DECIMAL) -> DECIMAL", round_decimal, result_type=_whole),
-    overload("ROUND", "(DECIMAL, INTEGER) -> DECIMAL", round_decimal_places),
-    overload(
-        "TRUNC", "(INTEGER) -> BIGINT", same, doc="Cuts the fraction off; with two arguments after that many decimal places."
+
+FUNCTIONS: tuple[Scalar, ...] = (
+    scalar(
+        "ABS",
+        "The absolute value, of the same type.",
+        gives(3, -3),
+        over("(INTEGER) -> INTEGER", absolute_integer, columns=abs_columns, kernel="abs"),
+        over("(BIGINT) -> BIGINT", absolute_bigint, columns=abs_columns, kernel="abs"),
+        over("(DECIMAL) -> DECIMAL", absolute),
+        over("(DOUBLE) -> DOUBLE", absolute, columns=abs_columns, kernel="abs"),
     ),
-    overload("TRUNC", "(BIGINT) -> BIGINT", same),
-    overload("TRUNC", "(DOUBLE) -> BIGINT", trunc_double),
-    overload("TRUNC", "(DOUBLE, INTEGER) -> DOUBLE", trunc_double_places),
-    overload("TRUNC", "(DECIMAL) -> DECIMAL", trunc_decimal, result_type=_whole),
-    overload("TRUNC", "(DECIMAL, INTEGER) -> DECIMAL", trunc_decimal_places),
-    overload("GREATEST", "(T, T...) -> T", greatest, handles_null=True, doc="The largest argument; nulls do not count."),
-    overload("LEAST", "(T, T...) -> T", least, handles_null=True, doc="The smallest argument; nulls do not count."),
+    _of_double("ACOS", acos, "The arc cosine in radians.", 0.0, 1.0),
+    _of_double("ASIN", asin, "The arc sine in radians.", 0.0, 0.0),
+    _of_double("ATAN", atan, "The arc tangent in radians.", 0.0, 0.0),
+    scalar(
+        "ATAN2",
+        "The angle of a point from its y and x, in radians.",
+        gives(0.0, 0.0, 1.0),
+        over("(DOUBLE, DOUBLE) -> DOUBLE", atan2),
+    ),
+    _of_double("CBRT", cbrt, "The cube root.", 3.0, 27.0),
+    _of_double("COS", cos, "The cosine of an angle in radians.", 1.0, 0.0),
+    _of_double("COSH", cosh, "The hyperbolic cosine.", 1.0, 0.0),
+    _of_double("COT", cot, "The cotangent of an angle in radians.", math.inf, 0.0),
+    _of_double("DEGREES", degrees, "Radians as degrees.", 180.0, math.pi, degrees_columns),
+    _of_double("EXP", exp, "e to a power.", 1.0, 0.0),
+    _of_double("LN", ln, "The natural logarithm.", 0.0, 1.0),
+    _of_double("RADIANS", radians, "Degrees as radians.", math.pi, 180.0, radians_columns),
+    _of_double("SIN", sin, "The sine of an angle in radians.", 0.0, 0.0),
+    _of_double("SINH", sinh, "The hyperbolic sine.", 0.0, 0.0),
+    _of_double("SQRT", sqrt, "The square root; NaN of a negative number.", 1.5, 2.25, sqrt_columns),
+    _of_double("TAN", tan, "The tangent of an angle in radians.", 0.0, 0.0),
+    _of_double("TANH", tanh, "The hyperbolic tangent.", 0.0, 0.0),
+    scalar(
+        "CEIL",
+        "The smallest whole number not below the argument, of the same type.",
+        gives(2.0, 1.2),
+        over("(INTEGER) -> INTEGER", same, columns=same_columns),
+        over("(BIGINT) -> BIGINT", same, columns=same_columns),
+        over("(DECIMAL) -> DECIMAL", ceil_decimal),
+        over("(DOUBLE) -> DOUBLE", ceil_double, columns=ceil_columns),
+    ),
+    scalar(
+        "FLOOR",
+        "The largest whole number not above the argument, of the same type.",
+        gives(-2.0, -1.2),
+        over("(INTEGER) -> INTEGER", same, columns=same_columns),
+        over("(BIGINT) -> BIGINT", same, columns=same_columns),
+        over("(DECIMAL) -> DECIMAL", floor_decimal),
+        over("(DOUBLE) -> DOUBLE", floor_double, columns=floor_columns),
+    ),
+    scalar(
+        "LOG",
+        "The natural logarithm; with two arguments to the base given first.",
+        gives(3.0, 2.0, 8.0),
+        over("(DOUBLE) -> DOUBLE", ln),
+        over("(DOUBLE, DOUBLE) -> DOUBLE", log_base),
+        subject=-1,
+    ),
+    scalar(
+        "POWER",
+        "The first argument to the power of the second.",
+        gives(1024.0, 2.0, 10.0),
+        over("(DOUBLE, DOUBLE) -> DOUBLE", power),
+    ),
+    scalar("PI", "The number pi.", gives(math.pi), over("() -> DOUBLE", pi)),
+    scalar("RANDOM", "A number in [0, 1).", None, over("() -> DOUBLE", random)),
+    scalar(
+        "SIGN",
+        "-1, 0 or 1.",
+        gives(-1, -2),
+        over("(INTEGER) -> INTEGER", sign, columns=sign_columns),
+        over("(BIGINT) -> INTEGER", sign, columns=sign_columns),
+        over("(DECIMAL) -> INTEGER", sign),
+        over("(DOUBLE) -> INTEGER", sign, columns=sign_columns),
+    ),
+    scalar(
+        "ROUND",
+        "Rounds half up to a BIGINT; with two arguments to that many decimal places, of the same type.",
+        gives(3, 2.5),
+        over("(INTEGER) -> BIGINT", same, columns=same_columns),
+        over("(BIGINT) -> BIGINT", same, columns=same_columns),
+        over("(DOUBLE) -> BIGINT", round_double, columns=round_columns),
+        over("(DOUBLE, INTEGER) -> DOUBLE", round_double_places),
+        over("(DECIMAL) -> DECIMAL", round_decimal, result_type=_whole),
+        over("(DECIMAL, INTEGER) -> DECIMAL", round_decimal_places),
+    ),
+    scalar(
+        "TRUNC",
+        "Cuts the fraction off; with two arguments after that many decimal places.",
+        gives(-1.2, -1.29, 1),
+        over("(INTEGER) -> BIGINT", same, columns=same_columns),
+        over("(BIGINT) -> BIGINT", same, columns=same_columns),
+        over("(DOUBLE) -> BIGINT", trunc_double, columns=trunc_columns),
+        over("(DOUBLE, INTEGER) -> DOUBLE", trunc_double_places),
+        over("(DECIMAL) -> DECIMAL", trunc_decimal, result_type=_whole),
+        over("(DECIMAL, INTEGER) -> DECIMAL", trunc_decimal_places),
+    ),
+    scalar(
+        "GREATEST",
+        "The largest argument; nulls do not count.",
+        gives(3, 1, None, 3),
+        over("(T, T...) -> T", greatest, handles_null=True, columns=greatest_columns),
+    ),
+    scalar(
+        "LEAST",
+        "The smallest argument; nulls do not count.",
+        gives("a", "b", "a"),
+        over("(T, T...) -> T", least, handles_null=True, columns=least_columns),
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .signature import Overload, overload
+from .scalar import Scalar, gives, over, scalar
 
 # Mean radius of the Earth; the same constants give 111.19 km for a degree.
 _RADIUS = {"KM": 6371.0, "KILOMETER": 6371.0, "KILOMETERS": 6371.0, "MI": 3959.0, "MILE": 3959.0, "MILES": 3959.0}
@@ -26,12 +26,12 @@ def geo_distance(
     return radius * 2 * math.asin(math.sqrt(a))
 
 
-OVERLOADS: tuple[Overload, ...] = (
-    overload(
+FUNCTIONS: tuple[Scalar, ...] = (
+    scalar(
         "GEO_DISTANCE",
-        "(DOUBLE, DOUBLE, DOUBLE, DOUBLE) -> DOUBLE",
-        geo_distance,
-        doc="Kilometres (or MILES) between two points.",
+        "Kilometres (or MILES) between two points given as latitude and longitude.",
+        gives(0.0, 1.0, 2.0, 1.0, 2.0),
+        over("(DOUBLE, DOUBLE, DOUBLE, DOUBLE) -> DOUBLE", geo_distance),
+        over("(DOUBLE, DOUBLE, DOUBLE, DOUBLE, STRING) -> DOUBLE", geo_distance, handles_null=True),
     ),
-    overload("GEO_DISTANCE", "(DOUBLE, DOUBLE, DOUBLE, DOUBLE, STRING) -> DOUBLE", geo_distance, handles_null=True),
 )

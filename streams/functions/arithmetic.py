@@ -156,6 +156,14 @@ def array_item(items: list[Any], index: int) -> Any:
     return None
 
 
+def attempt(compute: Callable[[], Any]) -> Any:
+    """Return what a part of a value gives; None where it fails: only that part is null then."""
+    try:
+        return compute()
+    except Exception:  # noqa: BLE001 - whatever a function raises
+        return None
+
+
 def make_map(*items: Any) -> dict[Any, Any]:
     """Return a map from alternating keys and values; the last of equal keys wins."""
     return dict(zip(items[::2], items[1::2], strict=True))

@@ -8,7 +8,8 @@ from typing import Any
 from logflume.log.schemas import Column as Col
 from logflume.log.schemas import DataType, array, java_double_text, struct
 
-from .signature import Overload, overload
+from .collection_columns import array_length_columns
+from .scalar import Scalar, gives, over, scalar
 
 SERIES_MAX_ITEMS = 1_000_000
 
@@ -192,49 +193,120 @@ def _entries_type(types: Sequence[DataType]) -> DataType:
     return array(struct(Col("K", pairs.key), Col("V", pairs.element)))
 
 
-OVERLOADS: tuple[Overload, ...] = (
-    overload("ARRAY_CONCAT", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_concat, handles_null=True, doc="Both arrays in a row."),
-    overload(
-        "ARRAY_CONTAINS", "(ARRAY<T>, T) -> BOOLEAN", array_contains, handles_null=True, doc="Whether an item is in an array."
+FUNCTIONS: tuple[Scalar, ...] = (
+    scalar(
+        "ARRAY_CONCAT",
+        "Both arrays in a row.",
+        gives([1, 2, 2], [1, 2], [2]),
+        over("(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_concat, handles_null=True),
     ),
-    overload("ARRAY_DISTINCT", "(ARRAY<T>) -> ARRAY<T>", array_distinct, doc="Each item once."),
-    overload(
-        "ARRAY_EXCEPT", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_except, doc="Distinct items of the first not in the second."
+    scalar(
+        "ARRAY_CONTAINS",
+        "Whether an item is in an array.",
+        gives(True, [1, 2], 2),
+        over("(ARRAY<T>, T) -> BOOLEAN", array_contains, handles_null=True),
     ),
-    overload("ARRAY_INTERSECT", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_intersect, doc="Distinct items of both."),
-    overload("ARRAY_UNION", "(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_union, doc="Distinct items of either."),
-    overload("ARRAY_REMOVE", "(ARRAY<T>, T) -> ARRAY<T>", array_remove, handles_null=True, doc="Without every equal item."),
-    overload("ARRAY_LENGTH", "(ARRAY<T>) -> INTEGER", array_length, doc="The number of items."),
-    overload("ARRAY_MAX", "(ARRAY<T>) -> T", array_max, doc="The largest item; nulls do not count."),
-    overload("ARRAY_MIN", "(ARRAY<T>) -> T", array_min, doc="The smallest item; nulls do not count."),
-    overload("ARRAY_SORT", "(ARRAY<T>) -> ARRAY<T>", array_sort, doc="Sorted, nulls last; ASC or DESC."),
-    overload("ARRAY_SORT", "(ARRAY<T>, STRING) -> ARRAY<T>", array_sort),
-    overload("ARRAY_JOIN", "(ARRAY<T>) -> STRING", array_join, handles_null=True, doc="Items as text with a separator."),
-    overload("ARRAY_JOIN", "(ARRAY<T>, STRING) -> STRING", array_join, handles_null=True),
-    overload("SLICE", "(ARRAY<T>, INTEGER, INTEGER) -> ARRAY<T>", slice_array, doc="Items from a first to a last position."),
-    overload("AS_MAP", "(ARRAY<STRING>, ARRAY<T>) -> MAP<STRING, T>", as_map, doc="A map of keys and values."),
-    overload("MAP_KEYS", "(MAP<STRING, T>) -> ARRAY<STRING>", map_keys, doc="The keys of a map."),
-    overload("MAP_VALUES", "(MAP<STRING, T>) -> ARRAY<T>", map_values, doc="The values of a map."),
-    overload(
+    scalar("ARRAY_DISTINCT", "Each item once.", gives([1, 2], [1, 2, 1]), over("(ARRAY<T>) -> ARRAY<T>", array_distinct)),
+    scalar(
+        "ARRAY_EXCEPT",
+        "Distinct items of the first array that are not in the second.",
+        gives([1, 3], [1, 2, 3], [2]),
+        over("(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_except),
+    ),
+    scalar(
+        "ARRAY_INTERSECT",
+        "Distinct items that are in both arrays.",
+        gives([2], [1, 2, 2], [2, 3]),
+        over("(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_intersect),
+    ),
+    scalar(
+        "ARRAY_UNION",
+        "Distinct items of either array.",
+        gives([1, 2, 3], [1, 2], [2, 3]),
+        over("(ARRAY<T>, ARRAY<T>) -> ARRAY<T>", array_union),
+    ),
+    scalar(
+        "ARRAY_REMOVE",
+        "Without every equal item.",
+        gives([1], [1, 2, 2], 2),
+        over("(ARRAY<T>, T) -> ARRAY<T>", array_remove, handles_null=True),
+    ),
+    scalar(
+        "ARRAY_LENGTH",
+        "The number of items.",
+        gives(2, ["a", "b"]),
+        over("(ARRAY<T>) -> INTEGER", array_length, columns=array_length_columns),
+    ),
+    scalar("ARRAY_MAX", "The largest item; nulls do not count.", gives(3, [1, None, 3]), over("(ARRAY<T>) -> T", array_max)),
+    scalar("ARRAY_MIN", "The smallest item; nulls do not count.", gives(1, [1, None, 3]), over("(ARRAY<T>) -> T", array_min)),
+    scalar(
+        "ARRAY_SORT",
+        "Sorted, nulls last; ASC or DESC.",
+        gives([2, 1, None], [2, None, 1], "DESC"),
+        over("(ARRAY<T>) -> ARRAY<T>", array_sort),
+        over("(ARRAY<T>, STRING) -> ARRAY<T>", array_sort),
+    ),
+    scalar(
+        "ARRAY_JOIN",
+        "Items as text with a separator, a comma unless said otherwise.",
+        gives("1-2", [1, 2], "-"),
+        over("(ARRAY<T>) -> STRING", array_join, handles_null=True),
+        over("(ARRAY<T>, STRING) -> STRING", array_join, handles_null=True),
+    ),
+    scalar(
+        "SLICE",
+        "Items from a first to a last position, both included, from 1.",
+        gives(["b", "c"], ["a", "b", "c", "d"], 2, 3),
+        over("(ARRAY<T>, INTEGER, INTEGER) -> ARRAY<T>", slice_array),
+    ),
+    scalar(
+        "AS_MAP",
+        "A map of keys and values.",
+        gives({"a": 1}, ["a"], [1]),
+        over("(ARRAY<STRING>, ARRAY<T>) -> MAP<STRING, T>", as_map),
+    ),
+    scalar("MAP_KEYS", "The keys of a map.", gives(["a"], {"a": 1}), over("(MAP<STRING, T>) -> ARRAY<STRING>", map_keys)),
+    scalar("MAP_VALUES", "The values of a map.", gives([1], {"a": 1}), over("(MAP<STRING, T>) -> ARRAY<T>", map_values)),
+    scalar(
         "MAP_UNION",
-        "(MAP<STRING, T>, MAP<STRING, T>) -> MAP<STRING, T>",
-        map_union,
-        handles_null=True,
-        doc="The second map wins.",
+        "The entries of both maps; the second wins.",
+        gives({"a": 1, "b": 3}, {"a": 1, "b": 2}, {"b": 3}),
+        over("(MAP<STRING, T>, MAP<STRING, T>) -> MAP<STRING, T>", map_union, handles_null=True),
     ),
-    overload(
-        "ENTRIES", "(MAP<STRING, T>, BOOLEAN) -> ARRAY<STRUCT>", entries, result_type=_entries_type, doc="Entries, sorted or not."
+    scalar(
+        "ENTRIES",
+        "The entries of a map as STRUCT<K, V>, sorted by key or not.",
+        gives([{"K": "a", "V": 1}], {"a": 1}, True),
+        over("(MAP<STRING, T>, BOOLEAN) -> ARRAY<STRUCT>", entries, result_type=_entries_type),
     ),
-    overload("GENERATE_SERIES", "(INTEGER, INTEGER) -> ARRAY<INTEGER>", generate_series, doc="The numbers from first to last."),
-    overload("GENERATE_SERIES", "(INTEGER, INTEGER, INTEGER) -> ARRAY<INTEGER>", generate_series),
-    overload("GENERATE_SERIES", "(BIGINT, BIGINT) -> ARRAY<BIGINT>", generate_series),
-    overload("GENERATE_SERIES", "(BIGINT, BIGINT, INTEGER) -> ARRAY<BIGINT>", generate_series),
-    overload(
-        "FILTER", "(ARRAY<T>, (T) => BOOLEAN) -> ARRAY<T>", filter_array, doc="Items or entries for which a lambda is true."
+    scalar(
+        "GENERATE_SERIES",
+        "The numbers from first to last, by a step.",
+        gives([5, 3, 1], 5, 1, -2),
+        over("(INTEGER, INTEGER) -> ARRAY<INTEGER>", generate_series),
+        over("(INTEGER, INTEGER, INTEGER) -> ARRAY<INTEGER>", generate_series),
+        over("(BIGINT, BIGINT) -> ARRAY<BIGINT>", generate_series),
+        over("(BIGINT, BIGINT, INTEGER) -> ARRAY<BIGINT>", generate_series),
     ),
-    overload("FILTER", "(MAP<K, V>, (K, V) => BOOLEAN) -> MAP<K, V>", filter_map),
-    overload("TRANSFORM", "(ARRAY<T>, (T) => R) -> ARRAY<R>", transform_array, doc="Each item or entry changed by lambdas."),
-    overload("TRANSFORM", "(MAP<K, V>, (K, V) => R, (K, V) => S) -> MAP<R, S>", transform_map),
-    overload("REDUCE", "(ARRAY<T>, S, (S, T) => S) -> S", reduce_array, handles_null=True, doc="Items folded into a state."),
-    overload("REDUCE", "(MAP<K, V>, S, (S, K, V) => S) -> S", reduce_map, handles_null=True),
+    scalar(
+        "FILTER",
+        "The items or entries for which a lambda is true.",
+        gives([3], [1, 3], lambda x: x > 1, sql="FILTER(ARRAY[1, 3], X => X > 1)"),
+        over("(ARRAY<T>, (T) => BOOLEAN) -> ARRAY<T>", filter_array),
+        over("(MAP<K, V>, (K, V) => BOOLEAN) -> MAP<K, V>", filter_map),
+    ),
+    scalar(
+        "TRANSFORM",
+        "Each item changed by a lambda, or each entry by one for the key and one for the value.",
+        gives([2, 4], [1, 3], lambda x: x + 1, sql="TRANSFORM(ARRAY[1, 3], X => X + 1)"),
+        over("(ARRAY<T>, (T) => R) -> ARRAY<R>", transform_array),
+        over("(MAP<K, V>, (K, V) => R, (K, V) => S) -> MAP<R, S>", transform_map),
+    ),
+    scalar(
+        "REDUCE",
+        "The items or entries folded into a state by a lambda.",
+        gives(14, [1, 3], 10, lambda s, x: s + x, sql="REDUCE(ARRAY[1, 3], 10, (S, X) => S + X)"),
+        over("(ARRAY<T>, S, (S, T) => S) -> S", reduce_array, handles_null=True),
+        over("(MAP<K, V>, S, (S, K, V) => S) -> S", reduce_map, handles_null=True),
+    ),
 )

@@ -8,17 +8,34 @@ times.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from logflume.log.schemas import ANY, DataType, Kind, array, decimal, map_of
-from logflume.sql.types import NAMED_TYPES, NUMERIC, TIME_KINDS, as_decimal, can_cast_implicitly, common_type
+from logflume.log.schemas import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    Kind,
+    array,
+    decimal,
+    map_of,
+)  # fmt: skip
+
+from .types import NUMERIC, TIME_KINDS, as_decimal, can_cast_implicitly, common_type
 
 # What an argument is while its type is not known by itself.
 LAMBDA_ARGUMENT = DataType(Kind.ANY, precision=-1)
 UNIT_ARGUMENT = DataType(Kind.ANY, precision=-2)
 
+_NAMED = {str(t): t for t in (BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING, BYTES, DATE, TIME, TIMESTAMP)}
 _TOKEN = re.compile(r"\s*(=>|->|\.\.\.|[A-Za-z_]+|[(),<>])")
 
 
@@ -72,47 +89,6 @@ class Signature:
         return (*self.params[:i], *([self.params[i]] * extra), *self.params[i + 1 :])
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """One variation of a function.
-
-    Attributes:
-        impl: importable callable over Python values; what `extra` returns is given to it after the arguments.
-        result_type: computes the type from the argument types where the pattern cannot say it.
-        handles_null: it is called with nulls too; otherwise a null argument gives null without a call.
-        extra: (argument types, result type) -> constants, e.g. a scale.
-        spark: an exact Spark SQL equivalent's name, or None.
-        kernel: an exact numba equivalent's name, or None.
-    """
-
-    name: str
-    signature: Signature
-    impl: Callable[..., Any]
-    result_type: Callable[[Sequence[DataType]], DataType] | None = None
-    handles_null: bool = False
-    extra: Callable[[Sequence[DataType], DataType], tuple[Any, ...]] | None = None
-    doc: str = ""
-    spark: str | None = None
-    kernel: str | None = None
-
-
-def overload(
-    name: str,
-    signature: str,
-    impl: Callable[..., Any],
-    *,
-    result_type: Callable[[Sequence[DataType]], DataType] | None = None,
-    handles_null: bool = False,
-    extra: Callable[[Sequence[DataType], DataType], tuple[Any, ...]] | None = None,
-    doc: str = "",
-    spark: str | None = None,
-    kernel: str | None = None,
-) -> Overload:
-    """Make an overload from a signature's text."""
-    parsed = parse_signature(signature)
-    return Overload(name, parsed, impl, result_type, handles_null, extra, doc, spark, kernel)
-
-
 def parse_signature(text: str) -> Signature:
     """Read a signature.
 
@@ -153,8 +129,8 @@ def parse_signature(text: str) -> Signature:
             return Pattern("map", parts=(key, value))
         if word in ("DECIMAL", "STRUCT", "ANY", "UNIT"):
             return Pattern(word.lower())
-        if word in NAMED_TYPES:
-            return Pattern("type", NAMED_TYPES[word])
+        if word in _NAMED:
+            return Pattern("type", _NAMED[word])
         assert len(word) == 1, (text, word)
         return Pattern("var", name=word)
 

@@ -1,24 +1,19 @@
-"""The standard aggregate functions, for the DSL and SQL, and plain callables as aggregate functions.
-
-States are tuples and are replaced, never changed in place. All callables are module-level or instances of classes here, so that
-an aggregator pickles by reference (with the user's callables in it).
-"""
+"""Count, sum, mean, minimum and maximum: for the DSL by type, for SQL by name."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 from logflume.log import InvalidInput
-from logflume.log.schemas import ANY, BIGINT, DOUBLE, Column, DataType, Kind
+from logflume.log.schemas import BIGINT, DOUBLE, Column, DataType, Kind
 
-from .graph import Aggregation, Aggregator
-
-State = tuple[Any, ...]
-NUMERIC = (Kind.INTEGER, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
+from ..graph import Aggregator
+from .aggregate import ORDERED, SUMMABLE, Aggregate, State, aggregate, first, over_all
+from .arithmetic import wrap32, wrap64
+from .types import NUMERIC
 
 
 def count() -> Aggregator:
@@ -28,25 +23,33 @@ def count() -> Aggregator:
     )
 
 
-def total(type: DataType) -> Aggregator:
-    """Sum of a numeric type, 0 of nothing; integers are summed as BIGINT and wrap. State: the sum."""
+def total(type: DataType, *, is_widened: bool = True) -> Aggregator:
+    """Sum of a numeric type, 0 of nothing; integers wrap, INTEGER is summed as BIGINT when `is_widened`. State: the sum."""
     _check_numeric("sum", type)
-    result = BIGINT if type.kind is Kind.INTEGER else type
+    result = BIGINT if type.kind is Kind.INTEGER and is_widened else type
     return Aggregator(
         "sum", result, (Column("sum", result),), (_zero(result),), Add(result), first, merge=Merge(result), undo=Subtract(result),
-        kernel="sum" if result.kind in (Kind.BIGINT, Kind.DOUBLE) else None,
+        kernel="sum" if result.kind in (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE) else None,
     )  # fmt: skip
 
 
-def mean(type: DataType) -> Aggregator:
-    """Arithmetic mean as DOUBLE, null of nothing. State: sum (BIGINT for integers, else DOUBLE) and number."""
+def mean(type: DataType, *, result: Callable[[State], Any] | None = None) -> Aggregator:
+    """Arithmetic mean as DOUBLE, of nothing null (or what `result` says). State: sum (BIGINT of integers), number."""
     _check_numeric("mean", type)
     sums = BIGINT if type.kind in (Kind.INTEGER, Kind.BIGINT) else DOUBLE
     columns = (Column("sum", sums), Column("count", BIGINT))
     kernel = "mean" if type.kind in (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE) else None
     undo = SubtractMean(sums)
     return Aggregator(
-        "mean", DOUBLE, columns, (_zero(sums), 0), AddMean(sums), mean_of, merge=MergeMean(sums), undo=undo, kernel=kernel
+        "mean",
+        DOUBLE,
+        columns,
+        (_zero(sums), 0),
+        AddMean(sums),
+        result or mean_of,
+        merge=MergeMean(sums),
+        undo=undo,
+        kernel=kernel,
     )
 
 
@@ -64,22 +67,6 @@ def greatest(type: DataType) -> Aggregator:
     return Aggregator("max", type, (Column("max", type),), (None,), _max, first, merge=_merge_max, kernel=kernel)
 
 
-def fold(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any], Any] | None = None) -> Aggregator:
-    """An arbitrary aggregate: `add(aggregate, *args)` from `init` (a value, or a callable giving a fresh one).
-
-    A result of None deletes the aggregate; the next record starts from `init` again. `merge` combines two partial aggregates.
-    """
-    merged = None if merge is None else MergeObjects(merge)
-    return Aggregator("aggregate", ANY, (Column("state", ANY),), (None,), Fold(init, add), first, merge=merged, skips_null=False)
-
-
-def reduction(function: Callable[..., Any]) -> Aggregator:
-    """A reducer: the first value is the aggregate, then `function(aggregate, value)`."""
-    return Aggregator(
-        "reduce", ANY, (Column("state", ANY),), (None,), Reduce(function), first, merge=MergeObjects(function), skips_null=False
-    )
-
-
 def _check_numeric(name: str, type: DataType) -> None:
     if type.kind not in NUMERIC and type.kind is not Kind.ANY:
         raise InvalidInput(f"{name}() needs a number, found {type}")
@@ -94,11 +81,6 @@ def _zero(type: DataType) -> Any:
     if type.kind is Kind.DOUBLE:
         return 0.0
     return Decimal(0).scaleb(-type.scale) if type.kind is Kind.DECIMAL else 0
-
-
-def first(state: State) -> Any:
-    """Return the only part of a state, as its result."""
-    return state[0]
 
 
 def _count(state: State, *args: Any) -> State:
@@ -135,10 +117,12 @@ def mean_of(state: State) -> float | None:
 
 
 def plus(left: Any, right: Any, type: DataType) -> Any:
-    """Return left + right as the sum state of `type` has it: BIGINT wraps, DECIMAL must fit."""
+    """Return left + right as the sum state of `type` has it: INTEGER and BIGINT wrap, DECIMAL must fit."""
     result = left + right
+    if type.kind is Kind.INTEGER and not -(2**31) <= result < 2**31:
+        return wrap32(result)
     if type.kind is Kind.BIGINT and not -(2**63) <= result < 2**63:
-        return (result + 2**63) % 2**64 - 2**63
+        return wrap64(result)
     if type.kind is Kind.DECIMAL and result.adjusted() + 1 > type.precision - type.scale and result != 0:
         raise ArithmeticError(f"the sum {result} does not fit {type}")
     return result
@@ -206,59 +190,94 @@ class MergeMean:
         return (plus(left[0], right[0], self.type), left[1] + right[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """A plain `add(aggregate, *args)` over a state of one object."""
-
-    init: Any
-    add: Callable[..., Any]
-
-    def __call__(self, state: State, *args: Any) -> State:
-        current = state[0]
-        if current is None:
-            current = self.init() if callable(self.init) else copy.copy(self.init)
-        size = len(current) if isinstance(current, Sized) else 0
-        result = self.add(current, *args)
-        if result is None and isinstance(current, Sized) and len(current) != size:
-            raise InvalidInput(
-                "the function changed the aggregate in place and returned None, which would delete it: return the aggregate"
-            )
-        return (result,)
+def mean_or_zero(state: State) -> float:
+    """Return sum / count, 0.0 of nothing."""
+    return state[0] / state[1] if state[1] else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reduce:
-    """A plain `function(aggregate, value)` over a state of one object, the first value unchanged."""
+# ------------------------------------------------------------------------------------------------ as SQL names them
 
-    function: Callable[..., Any]
 
-    def __call__(self, state: State, value: Any) -> State:
-        return (value,) if state[0] is None else (self.function(state[0], value),)
+def _count_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
+    return replace(count(), name="COUNT")
+
+
+def _sum_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
+    return replace(total(types[0], is_widened=False), name="SUM")
+
+
+def _average_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
+    return replace(mean(types[0], result=mean_or_zero), name="AVG")
+
+
+def _least_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
+    return replace(least(types[0]), name="MIN")
+
+
+def _greatest_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
+    return replace(greatest(types[0]), name="MAX")
 
 
 @dataclass(frozen=True, slots=True)
-class MergeObjects:
-    """A plain merge of two aggregates, None being the empty one."""
+class AddItems:
+    """(sum,) + or - all items of an array."""
 
-    function: Callable[[Any, Any], Any]
+    type: DataType
+    sign: int
 
-    def __call__(self, left: State, right: State) -> State:
-        if left[0] is None or right[0] is None:
-            return right if left[0] is None else left
-        return (self.function(left[0], right[0]),)
+    def __call__(self, state: State, items: list[Any]) -> State:
+        total_of_items = sum(i for i in items if i is not None)
+        return (plus(state[0], total_of_items * self.sign, self.type),)
 
 
-def results_of(aggregations: tuple[Aggregation, ...]) -> Callable[[State], State]:
-    """Return the function from the state of an aggregate's entry to its result row.
+def _sum_list_of(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
+    assert types[0].element is not None
+    type = types[0].element
+    columns = (Column("SUM", type),)
+    return Aggregator("SUM_LIST", type, columns, (_zero(type),), AddItems(type, 1), first, Merge(type), AddItems(type, -1))
 
-    >>> from logflume.streams.graph import Aggregation
-    >>> results_of((Aggregation("n", count()), Aggregation("m", mean(BIGINT))))((3, 6, 3))
-    (3, 2.0)
-    """
-    parts: list[tuple[Callable[[State], Any], int, int]] = []
-    start = 0
-    for aggregation in aggregations:
-        stop = start + len(aggregation.aggregator.state_columns)
-        parts.append((aggregation.aggregator.result, start, stop))
-        start = stop
-    return lambda state: tuple([result(state[i:j]) for result, i, j in parts])
+
+FUNCTIONS: tuple[Aggregate, ...] = (
+    aggregate(
+        "COUNT",
+        "The number of records, or of values that are not null.",
+        over_all("() -> BIGINT", _count_of, has_undo=True),
+        over_all("(T) -> BIGINT", _count_of, has_undo=True),
+        is_simple=True,
+        example=((3, None, 4), 2),
+    ),
+    aggregate(
+        "SUM",
+        "The sum, of the same type; nulls do not count.",
+        *(over_all(f"({t}) -> {t}", _sum_of, has_undo=True) for t in SUMMABLE),
+        is_simple=True,
+        example=((3, None, 4), 7),
+    ),
+    aggregate(
+        "AVG",
+        "The mean; nulls do not count.",
+        *(over_all(f"({t}) -> DOUBLE", _average_of, has_undo=True) for t in SUMMABLE),
+        example=((3, None, 4), 3.5),
+    ),
+    aggregate(
+        "MIN",
+        "The smallest value; nulls do not count.",
+        *(over_all(f"({t}) -> {t}", _least_of) for t in ORDERED),
+        is_simple=True,
+        example=((3, None, 4), 3),
+    ),
+    aggregate(
+        "MAX",
+        "The largest value; nulls do not count.",
+        *(over_all(f"({t}) -> {t}", _greatest_of) for t in ORDERED),
+        is_simple=True,
+        example=((3, None, 4), 4),
+    ),
+    aggregate(
+        "SUM_LIST",
+        "The sum of all items of arrays.",
+        *(over_all(f"(ARRAY<{t}>) -> {t}", _sum_list_of, has_undo=True) for t in SUMMABLE),
+        is_simple=True,
+        example=(([1, 2], None, [3]), 6),
+    ),
+)

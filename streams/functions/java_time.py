@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 DAY_MS = 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
+EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 _MONTHS = [
     "January",
@@ -54,8 +54,8 @@ _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|\[|\]|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """kind: 'literal' (text), 'field' (letter, count), 'open' or 'close' of an optional section."""
+class PatternPart:
+    """A part of a pattern. kind: 'literal' (text), 'field' (letter, count), 'open' or 'close' of an optional section."""
 
     kind: str
     text: str = ""
@@ -64,22 +64,23 @@ class _Part:
 
 
 @lru_cache(maxsize=256)
-def _parts(pattern: str) -> tuple[_Part, ...]:
-    parts: list[_Part] = []
+def pattern_parts(pattern: str) -> tuple[PatternPart, ...]:
+    """Return the parts of a pattern. Raises ValueError: it is not one."""
+    parts: list[PatternPart] = []
     for match in _TOKEN.finditer(pattern):
         token = match.group()
         if token[0] == "'" and len(token) > 1:
-            parts.append(_Part("literal", match.group(1).replace("''", "'") or "'"))
+            parts.append(PatternPart("literal", match.group(1).replace("''", "'") or "'"))
         elif token in "[]":
-            parts.append(_Part("open" if token == "[" else "close"))
+            parts.append(PatternPart("open" if token == "[" else "close"))
         elif token[0].isascii() and token[0].isalpha():
             if token[0] not in "GyuYMLDdEeaHhkKmsSnAVzOXxZ":
                 raise ValueError(f"Unknown pattern letter: {token[0]} in {pattern!r}")
-            parts.append(_Part("field", letter=token[0], count=len(token)))
+            parts.append(PatternPart("field", letter=token[0], count=len(token)))
         elif token == "'":
             raise ValueError(f"the pattern {pattern!r} has a quote that is never closed")
         else:
-            parts.append(_Part("literal", token))
+            parts.append(PatternPart("literal", token))
     return tuple(parts)
 
 
@@ -128,7 +129,7 @@ def _year_text(year: int, count: int) -> str:
     return f"{year % 100:02}" if count == 2 else _number(year, count)
 
 
-def _field_text(when: datetime, part: _Part) -> str:
+def _field_text(when: datetime, part: PatternPart) -> str:
     count = part.count
     simple: dict[str, Callable[[], str]] = {
         "G": lambda: "AD",
@@ -169,7 +170,9 @@ def _ms_of_day(when: datetime) -> int:
 
 
 def _format(when: datetime, pattern: str) -> str:
-    return "".join(p.text if p.kind == "literal" else _field_text(when, p) if p.kind == "field" else "" for p in _parts(pattern))
+    return "".join(
+        p.text if p.kind == "literal" else _field_text(when, p) if p.kind == "field" else "" for p in pattern_parts(pattern)
+    )
 
 
 def format_timestamp(ms: int, pattern: str, zone: str = "UTC") -> str:
@@ -179,7 +182,7 @@ def format_timestamp(ms: int, pattern: str, zone: str = "UTC") -> str:
 
 def format_date(days: int, pattern: str) -> str:
     """Write days since the epoch."""
-    return _format(datetime.combine(date.fromordinal(_EPOCH_DAY + days), datetime.min.time(), UTC), pattern)
+    return _format(datetime.combine(date.fromordinal(EPOCH_DAY + days), datetime.min.time(), UTC), pattern)
 
 
 def format_time(ms: int, pattern: str) -> str:
@@ -237,13 +240,13 @@ class _Reader:
         return ValueError(f"Text '{self.text}' could not be parsed at index {self.position} with pattern '{self.pattern}'")
 
     def read(self) -> _Fields:
-        parts = _parts(self.pattern)
+        parts = pattern_parts(self.pattern)
         self._run(parts, 0, len(parts))
         if self.position != len(self.text):
             raise self.fail()
         return self.fields
 
-    def _run(self, parts: tuple[_Part, ...], start: int, stop: int) -> None:
+    def _run(self, parts: tuple[PatternPart, ...], start: int, stop: int) -> None:
         index = start
         while index < stop:
             part = parts[index]
@@ -288,7 +291,7 @@ class _Reader:
         self.position = match.end()
         return match.group()
 
-    def _field(self, part: _Part, *, is_packed: bool) -> None:
+    def _field(self, part: PatternPart, *, is_packed: bool) -> None:
         fields, letter, count = self.fields, part.letter, part.count
         widest = count if is_packed else (19 if count == 1 else count)
         match letter:
@@ -331,7 +334,7 @@ class _Reader:
                 fields.zone = zone_of(self._match(_ZONE))
 
 
-def _closing(parts: tuple[_Part, ...], start: int) -> int:
+def _closing(parts: tuple[PatternPart, ...], start: int) -> int:
     depth = 0
     for index in range(start, len(parts)):
         depth += (parts[index].kind == "open") - (parts[index].kind == "close")
@@ -376,7 +379,7 @@ def parse_date(text: str, pattern: str) -> int:
     fields = _Reader(text, pattern).read()
     if fields.hour is not None or fields.half_hour is not None or fields.minute or fields.second or fields.zone is not None:
         raise ValueError(f"Date format contains time field: '{pattern}'")
-    return _date_of(fields, text).toordinal() - _EPOCH_DAY
+    return _date_of(fields, text).toordinal() - EPOCH_DAY
 
 
 def parse_time(text: str, pattern: str) -> int:
