@@ -32,6 +32,7 @@ from .fetch import FetchHandler
 from .groups import TxnAdmission
 from .produce import ProduceHandler
 from .seams import CLOSE_CONNECTION, Handler, RequestContext
+from .splitting import SPLITS, in_slices
 
 API_VERSIONS = 18
 _log = logging.getLogger("logflume.broker")
@@ -117,6 +118,7 @@ class Handlers:
         by_name |= {name: partial(function, core) for name, function in plain.items()}
         self._init_transactional = (coordinators or {}).get("InitProducerId")
         by_name |= {name: handler for name, handler in (coordinators or {}).items() if name != "InitProducerId"}
+        by_name |= {name: in_slices(by_name[name], split) for name, split in SPLITS.items() if name in by_name}
         names = tables.api_names()
         self._by_key: dict[int, Handler] = {names[name]: handler for name, handler in by_name.items()}
         self._handled = frozenset(
