@@ -30,11 +30,14 @@ from .telemetry.subscriptions import metrics_spec
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+MAX_DESCRIBED = 100_000
+"""Settings in one answer."""
 
 
 def describe_configs(core: Core, context: RequestContext, request: Any) -> Steps:
     """List settings with value, source, type and what they were looked up in."""
     response = messages.DescribeConfigsResponse()
+    left = MAX_DESCRIBED
     for number, asked in enumerate(request.resources):
         if number:  # a slice each: a broker has hundreds of settings
             yield None
@@ -49,8 +52,18 @@ def describe_configs(core: Core, context: RequestContext, request: Any) -> Steps
             _fail(answer, error)
             continue
         wanted = asked.configuration_keys
+        left -= len(found)
+        if left < 0:
+            _fail(answer, _too_much())
+            continue
         answer.configs = [_describe(response, value, request) for value in found if wanted is None or value.spec.name in wanted]
     return response
+
+
+def _too_much() -> KafkaError:
+    return KafkaError(
+        ErrorCode.POLICY_VIOLATION, f"one answer has at most {MAX_DESCRIBED} settings; ask for fewer resources at a time"
+    )
 
 
 def _values(core: Core, asked: Any) -> list[ConfigValue]:

@@ -38,7 +38,7 @@ def metadata(core: Core, context: RequestContext, request: Any) -> Steps:
         asked = (topic for topic in topics if context.may(Operation.DESCRIBE, Resource.TOPIC, topic.name))
         failed: dict[str, LogflumeError] = {}
     else:
-        asked = request.topics
+        asked = {(each.name, each.topic_id): each for each in request.topics}.values()
         failed = yield from _create_missing(core, context, request, response)
     left = PARTITIONS_AT_A_TIME
     for each in asked:
