@@ -39,7 +39,7 @@ def describe_configs(core: Core, context: RequestContext, request: Any) -> Steps
     response = messages.DescribeConfigsResponse()
     left = MAX_DESCRIBED
     for number, asked in enumerate(request.resources):
-        if number:  # a slice each: a broker has hundreds of settings
+        if number or asked.resource_type == BROKER:  # a slice each: a broker has hundreds of settings
             yield None
         answer = response.DescribeConfigsResult(
             resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None

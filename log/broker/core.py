@@ -488,11 +488,11 @@ class Core:
         self.for_logs(lambda delete: delete(), self.take_out(topic))
         self.cluster.finish_delete([topic])
 
-    def for_logs(self, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    def for_logs(self, function: Callable[[_T], _R], items: Sequence[_T], *, threads: int = DISK_THREADS) -> list[_R]:
         """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""
         if len(items) < PARALLEL_FROM or self._disk_threads == 1:
             return [function(item) for item in items]
-        with ThreadPoolExecutor(self._disk_threads) as pool:
+        with ThreadPoolExecutor(min(threads, self._disk_threads)) as pool:
             return list(pool.map(function, items))
 
 

@@ -24,6 +24,8 @@ from .seams import Reply
 FILES_AT_A_TIME = 64
 """Logs made or deleted by one job of the other thread, which batches of records wait for too."""
 TOPICS_AT_A_TIME = 64
+THREADS = 8
+"""For those files, while requests are served: each thread more makes the loop wait for the interpreter's lock once more."""
 
 Errors = dict[str, StorageError]
 Change = Generator["Reply | None", None, Errors]
@@ -129,7 +131,7 @@ def _elsewhere(core: Core, jobs: Sequence[_Job]) -> Generator[Reply | None, None
     """Do jobs on files off the loop; return what each returned, or the StorageError that it raised."""
     outcomes: list[Any] = []
     for start in range(0, len(jobs), FILES_AT_A_TIME):
-        done = core.offload(partial(core.for_logs, _attempt, jobs[start : start + FILES_AT_A_TIME]))
+        done = core.offload(partial(core.for_logs, _attempt, jobs[start : start + FILES_AT_A_TIME], threads=THREADS))
         yield done
         if isinstance(done.value, Exception):
             raise done.value

@@ -14,7 +14,7 @@ from .coordinator import TransactionCoordinator
 from .metadata import Txn, TxnState
 
 NO_FILTER = -1
-MARKERS_AT_A_TIME, ANSWERS_AT_A_TIME = 50, 2000
+MARKERS_AT_A_TIME, ANSWERS_AT_A_TIME = 20, 2000
 """In one slice of the loop's time."""
 
 
