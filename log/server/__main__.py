@@ -20,6 +20,8 @@ from .logs import configure_logs
 from .shell import BrokerShell
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
+SWITCH_INTERVAL_S = 0.001
+"""The loop has the interpreter's lock back from other threads so soon; Python's own 5 ms add up in every request."""
 
 
 async def serve(
@@ -43,6 +45,7 @@ async def serve(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and serve; returns the exit code."""
     end_with_parent(signal.SIGTERM)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     parser = argparse.ArgumentParser(
         prog="python -m logflume.log.server",
         description="A logflume broker, which speaks the Kafka protocol. "
