@@ -111,6 +111,42 @@ def test_a_directory_is_opened_here_and_joined_by_a_second_process(tmp_path: Pat
         holder.communicate()
 
 
+def test_reading_never_begins_a_log_and_a_command_says_which_one_it_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOGFLUME_DATA", raising=False)
+    monkeypatch.delenv("LOGFLUME_BOOTSTRAP", raising=False)
+    for command in (
+        ["topic", "list"],
+        ["consume", "t"],
+        ["group", "list"],
+        ["config", "show"],
+        ["produce", "t"],
+        ["sql", "-e", "SHOW TOPICS;"],
+    ):
+        failed = run(*command, code=1)
+        assert f"there is no log in {tmp_path / 'data'}" in failed.stderr, command
+        assert "Traceback" not in failed.stderr
+        if command[0] != "sql":
+            assert f"there is no log in {tmp_path / 'other'}" in run(*command, "--data", "other", code=1).stderr, command
+    assert "name the directory to begin one there: --data data" in run("topic", "create", "t", code=1).stderr
+    assert list(tmp_path.iterdir()) == []
+    run("topic", "create", "t", "--data", "data")
+    listed = run("topic", "list")
+    assert f"log: {tmp_path / 'data'}" in listed.stderr
+    assert listed.stdout.splitlines()[1:] == ["t\t1\t0"]
+
+
+def test_a_group_commits_what_was_printed(server: str) -> None:
+    run("topic", "create", "some", "--bootstrap", server)
+    run("produce", "some", "--bootstrap", server, stdin="1\n2\n3\n4\n5\n")
+    read = ("consume", "some", "--group", "few", "--bootstrap", server)
+    assert run(*read, "-n", "2").stdout.splitlines() == ["0:0\t\t1", "0:1\t\t2"]
+    described = json.loads(run("group", "describe", "few", "--json", "--bootstrap", server).stdout)
+    assert [(o["committed"], o["lag"]) for o in described["offsets"]] == [(2, 3)]
+    assert run(*read, "-n", "1").stdout.splitlines() == ["0:2\t\t3"]
+    assert run(*read).stdout.splitlines() == ["0:3\t\t4", "0:4\t\t5"]
+
+
 def test_serve_restarts_a_broker_that_was_killed(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--workers", "0") as (address, process):
         run("topic", "create", "t", "--bootstrap", address)
