@@ -8,7 +8,7 @@ from types import MappingProxyType
 from logflume.log.schemas import Kind
 
 from .. import graph as g
-from ..aggregators import first, mean_of
+from ..aggregators import Fold, Reduce, first, mean_of
 from ..expr import Side
 from . import arithmetic
 from .expressions import Fragment, identifier
@@ -119,6 +119,11 @@ def _guarded(
             change()
 
 
+def is_fold(aggregator: g.Aggregator) -> bool:
+    """Return whether a plain callable changes the state: what that raises drops the record."""
+    return isinstance(aggregator.add, Fold | Reduce)
+
+
 def _call(
     generator: Generator, node: g.Aggregate, aggregation: g.Aggregation, names: list[str], args: list[Fragment], is_first: bool
 ) -> None:
@@ -135,7 +140,7 @@ def _call(
     with writer.block("try:"):
         writer.line(f"{targets} = {add}(({', '.join(names)},){''.join(', ' + a.code for a in args)})")
     with writer.block("except Exception as error:"):
-        writer.line(generator.report("expression", node.name, "error"))
+        generator.report_failure(node.name, is_callable=is_fold(aggregator))
     if nullable:
         writer.depth -= 1
 

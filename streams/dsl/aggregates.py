@@ -13,7 +13,7 @@ from .. import aggregators
 from ..expr import WHOLE, ColumnRef, Expr, Side
 from ..graph import Aggregation, Aggregator
 from .binding import Scope, bind
-from .callables import expect_arguments
+from .callables import expect_arguments, refuse_in_place
 from .fields import Value, lift
 
 
@@ -68,12 +68,14 @@ def aggregate(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any],
     `init`: the aggregate of nothing, or a callable that makes it (`list`). None as a result deletes it. `merge(a, b)` combines
     two partial ones; with it a Spark backfill can aggregate in parallel.
     """
+    refuse_in_place(add, "aggregate()")
     takes_key = expect_arguments(add, (2, 3), 2, "aggregate()") == 3
     return FoldCall(aggregators.fold(init, add, merge=merge), takes_key)
 
 
 def reduce(function: Callable[..., Any]) -> FoldCall:
     """An aggregate of the values themselves: the first is kept, then `function(aggregate, value)`."""
+    refuse_in_place(function, "reduce()")
     expect_arguments(function, (2,), 2, "reduce()")
     return FoldCall(aggregators.reduction(function), False)
 
