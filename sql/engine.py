@@ -16,6 +16,7 @@ from pathlib import Path
 from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import default_registry
+from logflume.streams.functions import Library, builtin_library
 from logflume.streams.runtime import EngineOptions, EngineStatus
 from logflume.streams.seams import Plan
 
@@ -26,7 +27,6 @@ from .command_log import Command, CommandLog, command_topic
 from .definitions import apply_definition, check_is_free
 from .errors import NotSupported, StatementError
 from .format import statement_text
-from .functions.library import Library, builtin_library
 from .inference import inferred
 from .inserts import values_record
 from .listing import describe, explain, show

@@ -12,13 +12,13 @@ from typing import Any
 
 from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import FORMATS, Column, FormatSpec, check_columns, format_of, of_topic
+from logflume.streams.functions.dates import UNITS_MS
 
 from . import ast
 from .ast import NOWHERE, Span
 from .binding.context import REGISTRY_URL, Context
 from .errors import StatementError, SyntaxFault
 from .types import has_map, show_type
-from .words import UNITS_MS
 
 _NAMED_DELIMITERS = {"TAB": "\t", "SPACE": " "}
 
@@ -294,8 +294,6 @@ def value_format(
         at = options.span("WRAP_SINGLE_VALUE")
         if not (format.can_wrap if wraps else format.can_unwrap):
             raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(wraps).lower()}'.", at)
-        if not format.can_wrap:
-            raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE'; leave it out", at)
         if len(columns) > 1:
             raise StatementError("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", at)
     can_wrap = format is not None and format.can_wrap

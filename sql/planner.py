@@ -25,6 +25,7 @@ from logflume.log.schemas import (
     schema_type,
 )
 from logflume.streams import expr as x
+from logflume.streams.functions.types import can_cast_implicitly
 from logflume.streams.graph import Topology
 
 from . import ast
@@ -46,7 +47,7 @@ from .options import KEY_SIDE, VALUE_SIDE, Options, check_schema, format_name, k
 from .parser import parse_statement
 from .rules import optimize
 from .topology import build_topology
-from .types import can_cast_implicitly, resolve_type, show_type
+from .types import resolve_type, show_type
 
 
 @dataclass(frozen=True, slots=True)

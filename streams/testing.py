@@ -20,9 +20,9 @@ from logflume.log.records import I64
 from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
-from .aggregators import results_of
 from .dsl.app import App
 from .dsl.schemas import is_single
+from .functions import results_of
 from .planner import plan, rewrite
 from .runtime.options import OnProblem
 from .runtime.problems import StreamsError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from logflume.sql.catalog import Catalog
-from logflume.sql.functions.library import Library, builtin_library
+from logflume.streams.functions import Library, builtin_library
 from logflume.streams.graph import Emit
 
 DEFAULT_KEY_FORMAT = "ksql.persistence.default.format.key"

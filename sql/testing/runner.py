@@ -19,13 +19,13 @@ from logflume.sql.binding.context import REGISTRY_URL, Context
 from logflume.sql.catalog import Catalog, SourceInfo
 from logflume.sql.definitions import apply_definition
 from logflume.sql.errors import NotSupported, StatementError, SyntaxFault
-from logflume.sql.functions.library import Library
 from logflume.sql.inference import inferred
 from logflume.sql.inserts import values_record
 from logflume.sql.parser import parse_statement
 from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert, plan_source
 from logflume.sql.scripts import split_script
 from logflume.sql.types import show_type
+from logflume.streams.functions import Library
 from logflume.streams.graph import Emit
 
 from .cases import IGNORED_KEYS, Case, CaseFault, CaseRecord

@@ -8,9 +8,11 @@ from types import MappingProxyType
 from logflume.log.schemas import Kind
 
 from .. import graph as g
-from ..aggregators import Fold, Reduce, first, mean_of
 from ..expr import Side
-from . import arithmetic
+from ..functions import arithmetic
+from ..functions.aggregate import first
+from ..functions.folds import Fold, Reduce
+from ..functions.totals import mean_of
 from .expressions import Fragment, identifier
 from .flow import ColumnId
 from .generator import Generator

@@ -101,6 +101,15 @@ def positional_count(function: Callable[..., Any], default: int) -> int:
     return required
 
 
+def positional_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the positional arguments of a function. Raises InvalidInput: it does not tell them."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{function!r} does not tell its arguments: write a lambda") from None
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty)
+
+
 def expect_arguments(function: Callable[..., Any], allowed: tuple[int, ...], default: int, what: str) -> int:
     """Return the number of positional arguments, one of `allowed`. Raises InvalidInput naming the function otherwise."""
     if not callable(function):
