@@ -15,7 +15,7 @@ from logflume.log.children import end_with_parent
 from logflume.log.errors import LogflumeError
 
 from .addresses import Address, parse_address
-from .config_files import configured_data_dir, gather_configs
+from .config_files import configured_data_dir, gather_configs, refuse_contradictions
 from .logs import configure_logs
 from .shell import BrokerShell
 
@@ -64,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     raise_file_limit()
     try:
         configs = gather_configs(options.config_file, options.config, os.environ)
+        refuse_contradictions(configs, listen=options.listen, advertise=options.advertise, data=options.data)
         listen = options.listen or ([] if configs.get("listeners") else [DEFAULT_LISTEN])
         asyncio.run(
             serve(
