@@ -14,6 +14,7 @@ from logflume.log import InvalidInput, UnknownName
 
 from ..expr import BinaryOp, Meta, UnaryOp
 from ..functions.scalar import Scalar
+from .missing import missing
 
 
 class Value:
@@ -29,6 +30,9 @@ class Value:
 
     def __iter__(self) -> Any:
         raise InvalidInput(f"`{self!r}` has no items yet")
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing(f"`{self!r}`", name, dir(type(self)), hint=f"a field of a nested object is {self!r}[{name!r}]")
 
     __hash__ = object.__hash__
 
