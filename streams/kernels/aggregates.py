@@ -17,10 +17,10 @@ from logflume.log.records import I64
 from logflume.log.schemas import Kind
 
 from .. import graph as g
-from ..aggregators import State, results_of
 from ..compiler.codecs import encode_fragment
 from ..compiler.expressions import Fragment, Namespace
 from ..expr import Meta, Side
+from ..functions import State, results_of
 from ..state.columns import holds
 from .flow import Batch, Builder, Flow, Keys, Step, make_output, make_project, prepare_all
 from .vectors import KINDS, ColumnId, Kinds, Mask, Rows, Unsupported, Vector, VectorOf, compile_vector, full

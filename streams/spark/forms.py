@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logflume.log.schemas import Kind
-from logflume.streams import aggregators
 from logflume.streams import graph as g
 from logflume.streams.compiler import CompiledProgram, compile_program
 from logflume.streams.compiler.usage import Wiring
 from logflume.streams.expr import Side
+from logflume.streams.functions import totals
 from logflume.streams.graph import TimeWindow
 from logflume.streams.kernels import tiered
 from logflume.streams.seams import OutputTopic, Plan, Program, State, SubTopology
@@ -184,13 +184,13 @@ def _partial_node(node: g.Aggregate) -> g.Aggregate:
     name = "records"
     while any(aggregation.name == name for aggregation in node.aggregations):
         name += "_"
-    return replace(node, aggregations=(*node.aggregations, g.Aggregation(name, aggregators.count())))
+    return replace(node, aggregations=(*node.aggregations, g.Aggregation(name, totals.count())))
 
 
 def merge_of(aggregations: tuple[g.Aggregation, ...]) -> Merge:
     """Return the function from the state of an entry and that of a partial entry to the state of both.
 
-    >>> merge_of((g.Aggregation("n", aggregators.count()), g.Aggregation("m", aggregators.count())))((1, 2), (10, 20))
+    >>> merge_of((g.Aggregation("n", totals.count()), g.Aggregation("m", totals.count())))((1, 2), (10, 20))
     (11, 22)
     """
     parts: list[tuple[Merge, int, int]] = []

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import logflume.streams as lf
 from logflume.log.records import Chunk, TopicPartition
 from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, Column
-from logflume.streams import aggregators as a
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.compiler import compile_program
+from logflume.streams.functions import totals as a
 from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
 from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
