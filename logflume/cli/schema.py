@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import unified_diff
 from pathlib import Path
@@ -263,7 +263,7 @@ def _setting(
     kind: str,
     subject: str | None,
     body: dict[str, Any] | None,
-    query: dict[str, str | int],
+    query: Mapping[str, str | int],
     registry: str | None,
     *,
     unset: bool,
@@ -297,9 +297,10 @@ def _versions(client: RegistryClient, subject: str, *, deleted: bool) -> list[di
 
 def _print_history(versions: list[dict[str, Any]], *, as_json: bool) -> None:
     """Print versions from the oldest, each with how many lines it added and removed."""
-    rows, before = [], None
+    rows: list[tuple[Any, ...]] = []
+    before: dict[str, Any] | None = None
     for each in versions:
-        lines = [] if before is None else _changed_lines(before, each)
+        lines: list[str] = [] if before is None else _changed_lines(before, each)
         added, removed = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
         picture = "first" if before is None else f"{'+' * min(added, 20)}{'-' * min(removed, 20)} +{added} -{removed}"
         state = "deleted" if each.get("deleted") else ""
@@ -309,8 +310,9 @@ def _print_history(versions: list[dict[str, Any]], *, as_json: bool) -> None:
 
 
 def _changed_lines(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    names = [f"{each['subject']} version {each['version']}" for each in (old, new)]
-    return list(unified_diff(pretty(old["schema"]).splitlines(), pretty(new["schema"]).splitlines(), *names, lineterm="", n=2))
+    before, after = (f"{each['subject']} version {each['version']}" for each in (old, new))
+    was, is_ = pretty(old["schema"]).splitlines(), pretty(new["schema"]).splitlines()
+    return list(unified_diff(was, is_, before, after, lineterm="", n=2))
 
 
 def _reads(client: RegistryClient, writer: dict[str, Any], reader: dict[str, Any]) -> list[str]:
