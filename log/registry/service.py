@@ -92,6 +92,7 @@ class Service:
         gc.disable()  # what is read now stays: looking through it again and again would take longer than reading
         try:
             await self.wait_for(end)
+            self.state.subject_names(deleted=False)
             gc.freeze()
         finally:
             gc.enable()
