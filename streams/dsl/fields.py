@@ -31,9 +31,6 @@ class Value:
     def __iter__(self) -> Any:
         raise InvalidInput(f"`{self!r}` has no items yet")
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing(f"`{self!r}`", name, dir(type(self)), hint=f"a field of a nested object is {self!r}[{name!r}]")
-
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Value:  # type: ignore[override]
@@ -226,6 +223,13 @@ class Item(Value):
 
     def __repr__(self) -> str:
         return f"{self.operand!r}[{self.key!r}]"
+
+    def __call__(self, *args: Any) -> Any:
+        """A field is not called: its name was meant to be a function's."""
+        from .functions import scalars
+
+        name = str(self.key.value) if isinstance(self.key, Constant) else repr(self.key)
+        raise missing(f"`{self.operand!r}`", name, {*object.__dir__(self), *scalars()})
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
