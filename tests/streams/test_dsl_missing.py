@@ -26,12 +26,17 @@ def app() -> lf.App:
         (lambda: app().table("in").map_value, "did you mean 'map_values'"),
         (lambda: app().stream("in").group_by(col.a).agregate, "did you mean 'aggregate'"),
         (lambda: app().streams, "did you mean 'stream'"),
+        (lambda: col.name.uper(), "did you mean 'upper'"),
     ],
 )
 def test_an_unknown_attribute_is_an_error_with_near_matches(use: Any, text: str) -> None:
     with pytest.raises(UnknownName, match=text) as caught:
         use()
     assert isinstance(caught.value, AttributeError)
+
+
+def test_a_field_of_a_nested_object_is_an_attribute() -> None:
+    assert repr(col.ship.city) == "col.ship['city']"
 
 
 def test_what_asks_whether_an_attribute_exists_still_gets_an_answer() -> None:
