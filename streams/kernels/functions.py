@@ -1,4 +1,7 @@
-"""Scalar functions over columns: those whose `Function.kernel` names one here. Follows what their Python says for plain ASCII."""
+"""Scalar functions over columns: those whose `Function.kernel` names one here, the others by their own form.
+
+Follows what their Python says for plain ASCII.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy as np
 from logflume.log.schemas import Kind
 
 from .. import expr as e
+from .forms import library_call
 from .vectors import Kinds, Rows, Unsupported, Vector, VectorOf, compile_as, compile_vector, either, full, merged, text_constant
 
 Build = Callable[[e.Call, Kinds], VectorOf]
@@ -18,9 +22,7 @@ Build = Callable[[e.Call, Kinds], VectorOf]
 
 def compile_call(expr: e.Call, kinds: Kinds) -> tuple[Kind, VectorOf]:
     """Return the kind and the vector of a call. Raises Unsupported: the function, or an argument, is not held."""
-    build = _BUILDERS.get(expr.function.kernel or "")
-    if build is None:
-        raise Unsupported(f"the function {expr.function.name}")
+    build = _BUILDERS.get(expr.function.kernel or "", library_call)
     return expr.type.kind, build(expr, kinds)
 
 
