@@ -12,6 +12,7 @@ from logflume.streams.graph import Emit
 DEFAULT_KEY_FORMAT = "ksql.persistence.default.format.key"
 DEFAULT_VALUE_FORMAT = "ksql.persistence.default.format.value"
 WRAP_SINGLE_VALUES = "ksql.persistence.wrap.single.values"
+REGISTRY_URL = "ksql.schema.registry.url"
 OUTPUT_PREFIX = "ksql.output.topic.name.prefix"
 
 

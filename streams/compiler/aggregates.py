@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .. import graph as g
 from ..expr import WHOLE, Side
-from .aggregating import constant, new_state, results
+from .aggregating import constant, is_fold, new_state, results
 from .expressions import Fragment
 from .flow import ColumnId, Flow
 from .generator import Generator, keyed
@@ -24,11 +24,13 @@ def emit_aggregate(generator: Generator, node: g.Node, flow: Flow, source: str) 
         with writer.block(f"elif {flow.null}:"):
             writer.line(generator.report("null_value", node.name, "None"))
     with writer.block("else:"):
+        failed = generator.watch([x for a in node.aggregations for x in a.args])
         args = [[generator.evaluate(x, flow, node.name, f"{a.name}_argument") for x in a.args] for a in node.aggregations]
-        if node.window is None:
-            _update(generator, node, flow, args, str(flow.key))
-        else:
-            _update_windows(generator, node, node.window, flow, args)
+        with generator.unless(failed):
+            if node.window is None:
+                _update(generator, node, flow, args, str(flow.key))
+            else:
+                _update_windows(generator, node, node.window, flow, args)
 
 
 def _update_windows(
@@ -77,36 +79,53 @@ def _update(generator: Generator, node: g.Aggregate, flow: Flow, args: list[list
     state = f"({', '.join(flat)},)"
     if can_delete:
         state = f"None if {flat[0]} is None else {state}"
+    failed = generator.watch((), always=any(is_fold(a.aggregator) for a in node.aggregations))
     writer.line(f"{entry} = {entries}.get({key})")
     with writer.block(f"if {entry} is None or ({before} := {entry}.state) is None:"):
         if is_update:
             writer.line(f"{before} = None")
             writer.line(f"{time} = {flow.time}")
         new_state(generator, node, states, args, is_first=True)
-        writer.line(f"{entries}[{key}] = Entry({state}, {flow.time})")
-        with writer.block(f"if {entry} is None or {key} not in {dirty}:"):
-            writer.line(f"{dirty}[{key}] = None")
+        with generator.unless(failed):
+            writer.line(f"{entries}[{key}] = Entry({state}, {flow.time})")
+            with writer.block(f"if {entry} is None or {key} not in {dirty}:"):
+                writer.line(f"{dirty}[{key}] = None")
     with writer.block("else:"):
         writer.line(f"{', '.join(flat)}{',' if len(flat) == 1 else ''} = {before}")
+        generator.failed = failed
         new_state(generator, node, states, args, is_first=False)
-        with writer.block(f"if {key} not in {dirty}:"):
-            writer.line(f"{dirty}[{key}] = {before}")
-        writer.line(f"{entry}.state = {state}")
-        if is_update:
-            writer.line(f"{time} = {entry}.timestamp_ms")
-            with writer.block(f"if {flow.time} > {time}:"):
-                writer.line(f"{entry}.timestamp_ms = {time} = {flow.time}")
-        else:
-            with writer.block(f"if {flow.time} > {entry}.timestamp_ms:"):
-                writer.line(f"{entry}.timestamp_ms = {flow.time}")
+        with generator.unless(failed):
+            with writer.block(f"if {key} not in {dirty}:"):
+                writer.line(f"{dirty}[{key}] = {before}")
+            writer.line(f"{entry}.state = {state}")
+            if is_update:
+                writer.line(f"{time} = {entry}.timestamp_ms")
+                with writer.block(f"if {flow.time} > {time}:"):
+                    writer.line(f"{entry}.timestamp_ms = {time} = {flow.time}")
+            else:
+                with writer.block(f"if {flow.time} > {entry}.timestamp_ms:"):
+                    writer.line(f"{entry}.timestamp_ms = {flow.time}")
+    with generator.unless(failed):
+        writer.line("pass")
+        _follow_update(generator, node, flow, states, (key, before, time))
+
+
+def _follow_update(
+    generator: Generator, node: g.Aggregate, flow: Flow, states: list[list[str]], names: tuple[str, str, str]
+) -> None:
+    """Write what follows the change of one entry: its window is noted as open, its result goes out at once with Emit.UPDATE."""
+    writer = generator.writer
+    entries, _ = generator.entries(node.store)
+    key, before, time = names
+    flat = [name for each in states for name in each]
     if node.emit is g.Emit.FINAL:
         generator.closing[node.store] = None
         start = flow.columns[Side.META, "WINDOWSTART"].code
         writer.line(f"{generator.local('windows', node.store)}.setdefault({start}, {{}})[{key}] = {entries}[{key}]")
-    if is_update and generator.wiring.children[node.name]:
+    if node.emit is g.Emit.UPDATE and generator.wiring.children[node.name]:
         old = _old_results(generator, node, before, flow, key, time) if node.name in generator.wiring.wants_old else None
         null = None
-        if can_delete:
+        if g.is_bare(node.schema):
             null = writer.local("gone")
             writer.line(f"{null} = {flat[0]} is None")
         columns = keyed(flow) | results(generator, node, states)

@@ -11,6 +11,7 @@ from .. import graph as g
 from ..expr import Side
 from ..functions import arithmetic
 from ..functions.aggregate import first
+from ..functions.folds import Fold, Reduce
 from ..functions.totals import mean_of
 from .expressions import Fragment, identifier
 from .flow import ColumnId
@@ -120,6 +121,11 @@ def _guarded(
             change()
 
 
+def is_fold(aggregator: g.Aggregator) -> bool:
+    """Return whether a plain callable changes the state: what that raises drops the record."""
+    return isinstance(aggregator.add, Fold | Reduce)
+
+
 def _call(
     generator: Generator, node: g.Aggregate, aggregation: g.Aggregation, names: list[str], args: list[Fragment], is_first: bool
 ) -> None:
@@ -136,7 +142,7 @@ def _call(
     with writer.block("try:"):
         writer.line(f"{targets} = {add}(({', '.join(names)},){''.join(', ' + a.code for a in args)})")
     with writer.block("except Exception as error:"):
-        writer.line(generator.report("expression", node.name, "error"))
+        generator.report_failure(node.name, is_callable=is_fold(aggregator))
     if nullable:
         writer.depth -= 1
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..expr import WHOLE, Expr, Side, columns_used
 from ..seams import Entry
 from .expressions import Compiler, Fragment, Namespace, identifier
 from .flow import ColumnId, Flow, Writer
-from .usage import Wiring, is_needed, sees_null
+from .usage import Wiring, calls_python, is_needed, sees_null
 
 Emit = Callable[["Generator", g.Node, Flow, str], None]
 
@@ -45,6 +46,8 @@ class Generator:
     stores: dict[str, None] = field(default_factory=dict)
     loads: dict[str, g.TimeWindow | None] = field(default_factory=dict)
     closing: dict[str, None] = field(default_factory=dict)
+    failed: str | None = None
+    is_silent: bool = False
 
     def start(self, *, has_chunk: bool) -> None:
         """Begin another function."""
@@ -92,7 +95,36 @@ class Generator:
     def needs(self, name: str) -> frozenset[ColumnId]:
         return self.wiring.needs[name]
 
-    def fallible(self, name: str, fragment: Fragment, node: str, *, on_error: str = "None") -> None:
+    def watch(self, exprs: Iterable[Expr], *, always: bool = False) -> str | None:
+        """Note in a local, which is returned, whether a plain callable in these expressions fails; None where there is none."""
+        self.failed = None
+        if always or any(calls_python(x) for x in exprs):
+            self.failed = self.writer.local("failed")
+            self.writer.line(f"{self.failed} = False")
+        return self.failed
+
+    def unless(self, failed: str | None) -> AbstractContextManager[None]:
+        """Write what is done only if nothing that was watched has failed: else the record ends here."""
+        self.failed = None
+        return nullcontext() if failed is None else self.writer.block(f"if not {failed}:")
+
+    @contextmanager
+    def silently(self) -> Iterator[None]:
+        """Write what is computed of a row as it was before: what fails there was reported when it came."""
+        self.is_silent = True
+        yield
+        self.is_silent = False
+
+    def report_failure(self, node: str, *, is_callable: bool) -> None:
+        """Write, inside an `except ... as error`, the report; and that the record ends here, if a watched callable failed."""
+        if self.is_silent:
+            self.writer.line("pass")
+            return
+        if is_callable and self.failed is not None:
+            self.writer.line(f"{self.failed} = True")
+        self.writer.line(self.report("callable" if is_callable else "expression", node, "error"))
+
+    def fallible(self, name: str, fragment: Fragment, node: str, *, on_error: str = "None", is_callable: bool = False) -> None:
         """Write `name = fragment`; an error gives `on_error` and is reported."""
         if not fragment.can_fail:
             self.writer.line(f"{name} = {fragment.code}")
@@ -101,7 +133,7 @@ class Generator:
             self.writer.line(f"{name} = {fragment.code}")
         with self.writer.block("except Exception as error:"):
             self.writer.line(f"{name} = {on_error}")
-            self.writer.line(self.report("expression", node, "error"))
+            self.report_failure(node, is_callable=is_callable)
 
     def evaluate(self, expr: Expr, flow: Flow, node: str, hint: str) -> Fragment:
         """Write what computes an expression into a local and return it; a column or constant stays where it is."""
@@ -109,14 +141,14 @@ class Generator:
         if fragment.is_atom:
             return fragment
         name = self.writer.local(identifier(hint))
-        self.fallible(name, fragment, node)
+        self.fallible(name, fragment, node, is_callable=calls_python(expr))
         return Fragment(name, is_nullable=fragment.is_nullable or fragment.can_fail, is_atom=True)
 
     def compute(self, columns: Sequence[tuple[str, Expr]], flow: Flow, node: g.Node) -> dict[ColumnId, Fragment]:
         """Write the needed ones of new value columns. Those of a null value are null, unless a callable takes the whole value."""
         wanted = [(name, expr) for name, expr in columns if is_needed(self.needs(node.name), name)]
         fragments = [(name, expr, self.expressions.value(expr, flow.find)) for name, expr in wanted]
-        guarded = flow.null is not None and any(f.can_fail and not sees_null(x) for _, x, f in fragments)
+        guarded = flow.null is not None and any(f.can_fail and not sees_null(node, x) for _, x, f in fragments)
         found: dict[ColumnId, Fragment] = {}
         plain: list[tuple[str, Expr, Fragment, str]] = []
         for name, expr, fragment in fragments:
@@ -130,11 +162,11 @@ class Generator:
             with self.writer.block(f"if {flow.null}:"):
                 self.writer.line(" = ".join(target for _, _, _, target in plain) + " = None")
             with self.writer.block("else:"):
-                for _, _, fragment, target in plain:
-                    self.fallible(target, fragment, node.name)
+                for _, expr, fragment, target in plain:
+                    self.fallible(target, fragment, node.name, is_callable=calls_python(expr))
         else:
-            for _, _, fragment, target in plain:
-                self.fallible(target, fragment, node.name)
+            for _, expr, fragment, target in plain:
+                self.fallible(target, fragment, node.name, is_callable=calls_python(expr))
         return found
 
     def null_after(self, node: g.Node, flow: Flow, found: Mapping[ColumnId, Fragment]) -> str | None:

@@ -38,9 +38,11 @@ def emit_join(generator: Generator, node: g.Node, flow: Flow, source: str) -> No
     both = dict(flow.columns)
     both |= {(side, TABLE_PREFIX + name): f for (side, name), f in table.columns.items() if side is Side.VALUE}
     joined = replace(flow, columns=both)
+    failed = generator.watch([x for _, x in node.columns])
     found = generator.compute(node.columns, joined, node)
     null = generator.null_after(node, joined, found)
-    generator.forward(node.name, replace(flow, columns=keyed(flow) | found, null=null))
+    with generator.unless(failed):
+        generator.forward(node.name, replace(flow, columns=keyed(flow) | found, null=null))
     writer.depth = depth
 
 

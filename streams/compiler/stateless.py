@@ -7,13 +7,13 @@ from dataclasses import replace
 from logflume.log import InvalidInput
 
 from .. import graph as g
-from ..expr import Expr, Side, columns_used
+from ..expr import Side, columns_used
 from .codecs import encode_fragment
 from .expressions import Fragment, identifier
 from .flow import Flow
 from .generator import Generator
 from .sources import keep_row
-from .usage import is_needed, sees_null
+from .usage import calls_python, is_needed, sees_null
 
 
 def emit_filter(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
@@ -23,21 +23,21 @@ def emit_filter(generator: Generator, node: g.Node, flow: Flow, source: str) -> 
         _emit_table_filter(generator, node, flow, source)
         return
     flow = generator.with_whole(flow, source, [node.predicate])
-    test = _test(generator, node.predicate, flow)
-    null = flow.null if sees_null(node.predicate) else None
+    test = _test(generator, node, flow)
+    null = flow.null if sees_null(node, node.predicate) else None
     if not test.can_fail:
         with generator.writer.block(f"if {_unwrap(test.code)}:"):
             generator.forward(node.name, replace(flow, null=null))
         return
     keep = generator.writer.local("keep")
-    generator.fallible(keep, test, node.name, on_error="False")
+    generator.fallible(keep, test, node.name, on_error="False", is_callable=calls_python(node.predicate))
     with generator.writer.block(f"if {keep}:"):
         generator.forward(node.name, replace(flow, null=null))
 
 
-def _test(generator: Generator, predicate: Expr, flow: Flow) -> Fragment:
-    test = generator.expressions.predicate(predicate, flow.find)
-    if flow.null is None or sees_null(predicate):
+def _test(generator: Generator, node: g.Filter, flow: Flow) -> Fragment:
+    test = generator.expressions.predicate(node.predicate, flow.find)
+    if flow.null is None or sees_null(node, node.predicate):
         return test
     return Fragment(f"(not {flow.null} and {test.code})", is_nullable=False, can_fail=test.can_fail)
 
@@ -56,13 +56,20 @@ def _unwrap(code: str) -> str:
 
 def _emit_table_filter(generator: Generator, node: g.Filter, flow: Flow, source: str) -> None:
     """The new row passes, or a tombstone goes out; nothing where the old row is known not to have passed either."""
-    writer = generator.writer
     flow = generator.with_whole(flow, source, [node.predicate])
+    failed = generator.watch([node.predicate])
     after, gone = _passing(generator, node, flow)
+    with generator.unless(failed):
+        _forward_row(generator, node, flow, source, after, gone)
+
+
+def _forward_row(generator: Generator, node: g.Filter, flow: Flow, source: str, after: Flow, gone: str) -> None:
+    writer = generator.writer
     if node.store is not None:
         after = keep_row(generator, node, replace(after, old=None))
     elif flow.old is not None:
-        old, _ = _passing(generator, node, generator.with_whole(flow.old, source, [node.predicate]))
+        with generator.silently():
+            old, _ = _passing(generator, node, generator.with_whole(flow.old, source, [node.predicate]))
         after = replace(after, old=old)
     if after.old is None:
         generator.forward(node.name, after)
@@ -74,7 +81,8 @@ def _emit_table_filter(generator: Generator, node: g.Filter, flow: Flow, source:
 def _passing(generator: Generator, node: g.Filter, flow: Flow) -> tuple[Flow, str]:
     """Write the test of a row; return the flow that is null where it fails, and the flag that says so."""
     gone, keep = generator.writer.local("gone"), generator.writer.local("keep")
-    generator.fallible(keep, _test(generator, node.predicate, flow), node.name, on_error="False")
+    is_callable = calls_python(node.predicate)
+    generator.fallible(keep, _test(generator, node, flow), node.name, on_error="False", is_callable=is_callable)
     generator.writer.line(f"{gone} = not {keep}")
     return _emptied(generator, flow, gone), gone
 
@@ -93,12 +101,15 @@ def _emptied(generator: Generator, flow: Flow, gone: str) -> Flow:
 def emit_project(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
     """Compute the new columns that are read further on."""
     assert isinstance(node, g.Project)
+    failed = generator.watch([x for name, x in node.columns if is_needed(generator.needs(node.name), name)])
     after = replace(_projected(generator, node, flow, source), old=None)
-    if node.store is not None:
-        after = keep_row(generator, node, after)
-    elif flow.old is not None and node.name in generator.wiring.wants_old:
-        after = replace(after, old=_projected(generator, node, flow.old, source))
-    generator.forward(node.name, after)
+    with generator.unless(failed):
+        if node.store is not None:
+            after = keep_row(generator, node, after)
+        elif flow.old is not None and node.name in generator.wiring.wants_old:
+            with generator.silently():
+                after = replace(after, old=_projected(generator, node, flow.old, source))
+        generator.forward(node.name, after)
 
 
 def _projected(generator: Generator, node: g.Project, flow: Flow, source: str) -> Flow:
@@ -121,6 +132,7 @@ def emit_flat_map(generator: Generator, node: g.Node, flow: Flow, source: str) -
     flow = generator.with_whole(flow, source, [x for _, x, _ in node.columns])
     fixed: dict[tuple[Side, str], Fragment] = {}
     lists, targets = [], []
+    failed = generator.watch([x for _, x, _ in node.columns])
     for name, expr, is_exploded in node.columns:
         value = generator.evaluate(expr, flow, node.name, f"{name}_items" if is_exploded else name)
         if is_exploded:
@@ -137,14 +149,15 @@ def emit_flat_map(generator: Generator, node: g.Node, flow: Flow, source: str) -
 
         generator.namespace.add("zip_longest", zip_longest)
     items = lists[0] if len(lists) == 1 else f"zip_longest({', '.join(lists)})"
-    if g.is_bare(node.schema):
-        with _iterating(generator, node, items, targets[0]):
-            null = writer.local("null")
-            writer.line(f"{null} = {targets[0]} is None")
-            generator.forward(node.name, replace(flow, columns=_beside(flow) | fixed, null=null))
-    else:
-        with _iterating(generator, node, items, ", ".join(targets)):
-            generator.forward(node.name, replace(flow, columns=_beside(flow) | fixed, null=None))
+    with generator.unless(failed):
+        if g.is_bare(node.schema):
+            with _iterating(generator, node, items, targets[0]):
+                null = writer.local("null")
+                writer.line(f"{null} = {targets[0]} is None")
+                generator.forward(node.name, replace(flow, columns=_beside(flow) | fixed, null=null))
+        else:
+            with _iterating(generator, node, items, ", ".join(targets)):
+                generator.forward(node.name, replace(flow, columns=_beside(flow) | fixed, null=None))
 
 
 class _iterating:
@@ -153,7 +166,8 @@ class _iterating:
     def __init__(self, generator: Generator, node: g.FlatMap, items: str, targets: str) -> None:
         writer = generator.writer
         name = writer.local("items")
-        generator.fallible(name, Fragment(f"list({items})", can_fail=True), node.name, on_error="()")
+        is_callable = any(calls_python(x) for _, x, _ in node.columns)
+        generator.fallible(name, Fragment(f"list({items})", can_fail=True), node.name, on_error="()", is_callable=is_callable)
         self._block = writer.block(f"for {targets} in {name}:")
 
     def __enter__(self) -> None:
@@ -168,14 +182,16 @@ def emit_rekey(generator: Generator, node: g.Node, flow: Flow, source: str) -> N
     assert isinstance(node, g.Rekey)
     flow = generator.with_whole(flow, source, [x for _, x in node.key])
     columns = {c: f for c, f in flow.columns.items() if c[0] is not Side.KEY and c[1] not in ("WINDOWSTART", "WINDOWEND")}
+    failed = generator.watch([x for _, x in node.key])
     for name, expr in node.key:
         found = generator.evaluate(expr, flow, node.name, f"key_{name}")
-        if flow.null is not None and not sees_null(expr) and any(side is Side.VALUE for side, _ in columns_used(expr)):
+        if flow.null is not None and not sees_null(node, expr) and any(side is Side.VALUE for side, _ in columns_used(expr)):
             target = generator.writer.local(identifier(f"key_{name}"))
             generator.writer.line(f"{target} = None if {flow.null} else {found.code}")
             found = Fragment(target, is_atom=True)
         columns[Side.KEY, name] = found
-    generator.forward(node.name, replace(flow, columns=columns, key=None, is_loaded=False))
+    with generator.unless(failed):
+        generator.forward(node.name, replace(flow, columns=columns, key=None, is_loaded=False))
 
 
 def emit_pass(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
@@ -195,7 +211,7 @@ def emit_to_table(generator: Generator, node: g.Node, flow: Flow, source: str) -
 
 
 def emit_foreach(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:
-    """Call the function; what it raises is reported and the record goes on."""
+    """Call the function; what it raises is reported and ends the record's way."""
     assert isinstance(node, g.Foreach)
     flow = generator.with_whole(flow, source, None, sides=(Side.KEY, Side.VALUE))
     function = generator.namespace.add(generator.label(node.name), node.function)
@@ -203,8 +219,10 @@ def emit_foreach(generator: Generator, node: g.Node, flow: Flow, source: str) ->
     with generator.writer.block("try:"):
         generator.writer.line(f"{function}({key}, {value}, {flow.time})")
     with generator.writer.block("except Exception as error:"):
-        generator.writer.line(generator.report("expression", node.name, "error"))
-    generator.forward(node.name, flow)
+        generator.report_failure(node.name, is_callable=True)
+    with generator.writer.block("else:"):
+        generator.writer.line("pass")
+        generator.forward(node.name, flow)
 
 
 def emit_sink(generator: Generator, node: g.Node, flow: Flow, source: str) -> None:

@@ -61,9 +61,19 @@ def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[
     )
 
 
-def sees_null(expr: Expr) -> bool:
-    """Return whether an expression is evaluated for a null value: when a plain callable takes the whole value."""
-    return any(isinstance(n, PyCall) and (Side.VALUE, WHOLE) in columns_used(n) for n in walk(expr))
+def calls_python(expr: Expr) -> bool:
+    """Return whether an expression holds a plain callable: what that raises drops the record."""
+    return any(isinstance(n, PyCall) for n in walk(expr))
+
+
+def sees_null(node: g.Node, expr: Expr) -> bool:
+    """Return whether an expression of a node is evaluated for a null value: when a plain callable takes all of a stream's value.
+
+    On a table a null value is a deleted row, which no callable is asked about.
+    """
+    return node.kind is not g.EdgeKind.TABLE and any(
+        isinstance(n, PyCall) and (Side.VALUE, WHOLE) in columns_used(n) for n in walk(expr)
+    )
 
 
 def _raw_keys(nodes: Mapping[str, g.Node], sources: Sequence[str]) -> dict[str, tuple[FormatSpec, tuple[Column, ...]] | None]:

@@ -15,7 +15,7 @@ from ..functions.library import choose
 from ..functions.signature import fill, is_concrete
 from ..graph import Aggregation, Aggregator
 from .binding import Scope, bind
-from .callables import expect_arguments
+from .callables import expect_arguments, refuse_in_place
 from .calls import cast_to, narrow
 from .fields import Value, lift
 
@@ -79,12 +79,14 @@ def aggregate(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any],
     `init`: the aggregate of nothing, or a callable that makes it (`list`). None as a result deletes it. `merge(a, b)` combines
     two partial ones; with it a Spark backfill can aggregate in parallel.
     """
+    refuse_in_place(add, "aggregate()")
     takes_key = expect_arguments(add, (2, 3), 2, "aggregate()") == 3
     return FoldCall(folds.fold(init, add, merge=merge), takes_key)
 
 
 def reduce(function: Callable[..., Any]) -> FoldCall:
     """An aggregate of the values themselves: the first is kept, then `function(aggregate, value)`."""
+    refuse_in_place(function, "reduce()")
     expect_arguments(function, (2,), 2, "reduce()")
     return FoldCall(folds.reduction(function), False)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any
 
+from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, Column
 
 from ..graph import Aggregator
@@ -40,7 +41,13 @@ class Fold:
         current = state[0]
         if current is None:
             current = self.init() if callable(self.init) else copy.copy(self.init)
-        return (self.add(current, *args),)
+        size = len(current) if isinstance(current, Sized) else 0
+        result = self.add(current, *args)
+        if result is None and isinstance(current, Sized) and len(current) != size:
+            raise InvalidInput(
+                "the function changed the aggregate in place and returned None, which would delete it: return the aggregate"
+            )
+        return (result,)
 
 
 @dataclass(frozen=True, slots=True)
