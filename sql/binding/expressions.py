@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from logflume.log import near_matches
-from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, DataType, Kind, array, map_of, struct
+from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, TIMESTAMP, DataType, Kind, array, map_of, struct
 from logflume.log.schemas import Column as Col
 from logflume.sql import ast
 from logflume.sql.errors import NotSupported, StatementError
@@ -243,6 +243,8 @@ class Binder:
             left = x.Cast(left, right.type)
         elif right.type == STRING and left.type.kind in TIME_KINDS:
             right = x.Cast(right, left.type)
+        elif {left.type.kind, right.type.kind} == {Kind.DATE, Kind.TIMESTAMP}:
+            left, right = (side if side.type == TIMESTAMP else x.Cast(side, TIMESTAMP) for side in (left, right))
         elif left.type != right.type and is_numeric(left.type) and is_numeric(right.type):
             common = common_type(left.type, right.type)
             if common is not None and common.kind is not Kind.DECIMAL:

@@ -155,7 +155,7 @@ class _Expression:
             case e.MakeMap():
                 return self._map(expr)
             case e.MakeStruct():
-                parts = [(f"{name!r}: ", self.value(item)) for name, item in expr.items]
+                parts = [(f"{name!r}: ", self._attempted(self.value(item))) for name, item in expr.items]
                 return self._collect([replace(f, code=label + f.code) for label, f in parts], "{", "}")
             case e.Lambda():
                 return self._lambda(expr)
