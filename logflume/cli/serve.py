@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,15 @@ from logflume.cli.registry import DEFAULT_LISTEN as DEFAULT_REGISTRY
 from logflume.cli.registry import parse_listen
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.server import JsonFormatter, LogFormat, client_address, configured_data_dir, gather_configs, unix_socket_path
+from logflume.log.server import (
+    JsonFormatter,
+    LogFormat,
+    client_address,
+    configured_data_dir,
+    gather_configs,
+    refuse_contradictions,
+    unix_socket_path,
+)
 
 app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
@@ -63,6 +72,7 @@ def serve(
     Example: logflume serve --data ./data --listen 127.0.0.1:9092
     """
     configs = gather_configs(str(config_file) if config_file else None, config or [], os.environ)
+    refuse_contradictions(configs, listen=[listen] if listen else [], data=str(data) if data else None, http=http)
     if data is None:
         data = Path(configured_data_dir(configs) if {"log.dirs", "log.dir"} & configs.keys() else "data")
     own_listen = [] if listen is None and configs.get("listeners") else ["--listen", listen or DEFAULT_LISTEN]
@@ -86,7 +96,10 @@ def serve(
         options += ["--config-file", str(config_file)]
     broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])
     supervisor.add(broker)
-    wait_ready(broker, host, port)
+    wait_ready(broker, host, port, lambda: supervisor.is_stopping)
+    if supervisor.is_stopping:
+        supervisor.run()
+        return
     print(f"broker    {host}:{port}   (any Kafka client)")
     print(f"data      {data.resolve()}")
     print(f"metrics   http://{http or configs['logflume.http.listener']}/metrics   (/healthz, /readyz)")
@@ -179,10 +192,10 @@ def free_port() -> int:
         return port
 
 
-def wait_ready(broker: Child, host: str, port: int) -> None:
-    """Return when the broker accepts connections; raises with its last words when it ends first."""
+def wait_ready(broker: Child, host: str, port: int, is_stopping: Callable[[], bool]) -> None:
+    """Return when the broker accepts connections, or when it is to stop; raises with its last words when it ends first."""
     deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not is_stopping():
         assert broker.process is not None
         if broker.process.poll() is not None:
             broker.process.wait()
@@ -194,4 +207,6 @@ def wait_ready(broker: Child, host: str, port: int) -> None:
             return
         except OSError:
             time.sleep(0.02)
+    if is_stopping():
+        return
     raise LogflumeError(f"the broker did not accept connections on {host}:{port} within {READY_TIMEOUT_S:g} s")
