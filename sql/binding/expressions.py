@@ -20,6 +20,7 @@ from logflume.streams import expr as x
 from logflume.streams.functions import Library, Overload, can_convert
 from logflume.streams.functions.dates import UNITS_MS
 from logflume.streams.functions.java_time import parse_iso
+from logflume.streams.functions.nulls import REQUIRED
 from logflume.streams.functions.regexes import LIKE
 from logflume.streams.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Pattern, fill, is_concrete, match_pattern
 from logflume.streams.functions.text import CONCAT_TEXT
@@ -203,6 +204,8 @@ class Binder:
                 "STRINGs for +",
                 e.span,
             )
+        if self.lambdas:
+            left, right = _required(left), _required(right)
         type = arithmetic_type(e.op, left.type, right.type)
         if type.kind is not Kind.DECIMAL:
             left, right = widen(left, type), widen(right, type)
@@ -498,6 +501,11 @@ def widen(e: x.Expr, type: DataType) -> x.Expr:
 def replace_type(e: x.Expr, type: DataType) -> x.Expr:
     """Give a NULL literal a type; leave anything else."""
     return x.Literal(None, type) if isinstance(e, x.Literal) and e.value is None else e
+
+
+def _required(operand: x.Expr) -> x.Expr:
+    """In a lambda arithmetic with null is an error: the function around it gives null as a whole, not an item that is null."""
+    return operand if isinstance(operand, x.Literal) else x.Call(REQUIRED, (operand,), operand.type)
 
 
 def _refuse_nulls(items: Sequence[x.Expr], what: str, of: str) -> None:

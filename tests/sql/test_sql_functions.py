@@ -99,6 +99,12 @@ VALUES: dict[str, Any] = {
 }
 
 
+def test_arithmetic_with_null_in_a_lambda_fails_the_whole() -> None:
+    with pytest.raises(ValueError, match="null"):
+        value_of("TRANSFORM(ARRAY[1, NULL], x => x + 1)")
+    assert value_of("FILTER(ARRAY[1, NULL, 7], x => x > 5)") == [7]
+
+
 NESTED: dict[str, Any] = {
     "ARRAY[CAST('x' AS INT), 1]": [None, 1],
     "STRUCT(X := CAST('x' AS INT), Y := 2)": {"X": None, "Y": 2},
