@@ -9,7 +9,7 @@ import numpy as np
 from logflume.log.schemas import Kind
 
 from .. import expr as e
-from .forms import library_cast
+from .library_forms import library_cast
 from .vectors import Kinds, Rows, Vector, VectorOf, compile_vector, either, full, wrapped
 
 _INTEGERS = (Kind.INTEGER, Kind.BIGINT)

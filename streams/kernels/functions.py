@@ -14,7 +14,7 @@ import numpy as np
 from logflume.log.schemas import Kind
 
 from .. import expr as e
-from .forms import library_call
+from .library_forms import library_call
 from .vectors import Kinds, Rows, Unsupported, Vector, VectorOf, compile_as, compile_vector, either, full, merged, text_constant
 
 Build = Callable[[e.Call, Kinds], VectorOf]
