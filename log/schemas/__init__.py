@@ -1,7 +1,7 @@
 """Column types and serdes shared by streams, sql and connect."""
 
 from .avro_schema import AVRO_NAMESPACE
-from .coerce import java_double_text, json_value
+from .coerce import double_from_text, java_double_text, json_value
 from .formats import (
     FORMATS,
     CompiledSerde,
@@ -89,6 +89,7 @@ __all__ = [
     "array",
     "check_columns",
     "columns_of",
+    "double_from_text",
     "decimal",
     "format_of",
     "is_object_class",

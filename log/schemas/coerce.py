@@ -142,10 +142,11 @@ def int_from_text(text: str, kind: Kind, path: str) -> int:
 
 
 def double_from_text(text: str, path: str) -> float:
-    """Return a number written as text; surrounding blanks, NaN and Infinity are allowed."""
+    """Return a number written as text, as Java reads it: blanks around it, NaN, Infinity and a suffix (`1.5d`) are allowed."""
     stripped = text.strip()
-    if _DECIMAL_TEXT.match(stripped):
-        return float(stripped)
+    number = stripped[:-1] if stripped[-1:] in ("d", "D", "f", "F") else stripped
+    if _DECIMAL_TEXT.match(number):
+        return float(number)
     specials = {"NaN": float("nan"), "Infinity": float("inf"), "+Infinity": float("inf"), "-Infinity": float("-inf")}
     if stripped in specials:
         return specials[stripped]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from logflume.log import near_matches
-from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, DataType, Kind, array, map_of, struct
+from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, TIMESTAMP, DataType, Kind, array, map_of, struct
 from logflume.log.schemas import Column as Col
 from logflume.sql import ast
 from logflume.sql.errors import NotSupported, StatementError
@@ -20,6 +20,7 @@ from logflume.streams import expr as x
 from logflume.streams.functions import Library, Overload, can_convert
 from logflume.streams.functions.dates import UNITS_MS
 from logflume.streams.functions.java_time import parse_iso
+from logflume.streams.functions.nulls import REQUIRED
 from logflume.streams.functions.regexes import LIKE
 from logflume.streams.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Pattern, fill, is_concrete, match_pattern
 from logflume.streams.functions.text import CONCAT_TEXT
@@ -203,6 +204,8 @@ class Binder:
                 "STRINGs for +",
                 e.span,
             )
+        if self.lambdas:
+            left, right = _required(left), _required(right)
         type = arithmetic_type(e.op, left.type, right.type)
         if type.kind is not Kind.DECIMAL:
             left, right = widen(left, type), widen(right, type)
@@ -243,6 +246,8 @@ class Binder:
             left = x.Cast(left, right.type)
         elif right.type == STRING and left.type.kind in TIME_KINDS:
             right = x.Cast(right, left.type)
+        elif {left.type.kind, right.type.kind} == {Kind.DATE, Kind.TIMESTAMP}:
+            left, right = (side if side.type == TIMESTAMP else x.Cast(side, TIMESTAMP) for side in (left, right))
         elif left.type != right.type and is_numeric(left.type) and is_numeric(right.type):
             common = common_type(left.type, right.type)
             if common is not None and common.kind is not Kind.DECIMAL:
@@ -496,6 +501,11 @@ def widen(e: x.Expr, type: DataType) -> x.Expr:
 def replace_type(e: x.Expr, type: DataType) -> x.Expr:
     """Give a NULL literal a type; leave anything else."""
     return x.Literal(None, type) if isinstance(e, x.Literal) and e.value is None else e
+
+
+def _required(operand: x.Expr) -> x.Expr:
+    """In a lambda arithmetic with null is an error: the function around it gives null as a whole, not an item that is null."""
+    return operand if isinstance(operand, x.Literal) else x.Call(REQUIRED, (operand,), operand.type)
 
 
 def _refuse_nulls(items: Sequence[x.Expr], what: str, of: str) -> None:

@@ -72,9 +72,18 @@ def _equal(actual: Any, expected: Any, tolerance: float | None) -> bool:
     return False
 
 
+def _same_number(actual: Decimal, text: str) -> bool:
+    """Equal in value and scale, leading zeros apart (`005.4` is 5.4)."""
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return False
+    return actual == number and actual.as_tuple().exponent == number.as_tuple().exponent
+
+
 def _equal_decimal(actual: Decimal, expected: Any, tolerance: float | None) -> bool:
     if isinstance(expected, str):
-        return str(actual) == expected
+        return _same_number(actual, expected)
     if not isinstance(expected, int | Decimal):
         return False
     if tolerance is not None:

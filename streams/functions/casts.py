@@ -14,8 +14,8 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
-from logflume.log import InvalidInput
-from logflume.log.schemas import ANY, BIGINT, BOOLEAN, BYTES, DOUBLE, STRING, DataType, Kind, java_double_text
+from logflume.log import DecodeError, InvalidInput
+from logflume.log.schemas import ANY, BIGINT, BOOLEAN, BYTES, DOUBLE, STRING, DataType, Kind, double_from_text, java_double_text
 
 from .arithmetic import wrap32, wrap64
 from .java_time import DAY_MS, EPOCH_DAY, format_iso_timestamp, parse_iso
@@ -25,7 +25,6 @@ Convert = Callable[[Any], Any]
 
 _WIDE = Context(prec=400)
 _INT = re.compile(r"[+-]?[0-9]{1,64}\Z")
-_DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?[dDfF]?\Z|NaN\Z|[+-]?Infinity\Z")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?\Z")
 _TIME = re.compile(r"[0-9]{1,2}(?::|\Z)")
 _RANGES = {Kind.INTEGER: (-(2**31), 2**31 - 1), Kind.BIGINT: (-(2**63), 2**63 - 1)}
@@ -168,10 +167,10 @@ def _text_to_decimal(text: str, precision: int, scale: int) -> Decimal:
 
 def text_to_double(text: str) -> float:
     """Read a number as Java does: `1.5`, `1e3`, `1.5d`, NaN, Infinity; blanks around it are left out."""
-    stripped = text.strip()
-    if not _DOUBLE.match(stripped):
-        raise CastError(f"Cannot convert {_short(text)} to DOUBLE")
-    return float(stripped.rstrip("dDfF") if stripped[-1] in "dDfF" else stripped)
+    try:
+        return double_from_text(text, "")
+    except DecodeError:
+        raise CastError(f"Cannot convert {_short(text)} to DOUBLE") from None
 
 
 def text_to_boolean(text: str) -> bool:

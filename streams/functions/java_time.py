@@ -129,35 +129,37 @@ def _year_text(year: int, count: int) -> str:
     return f"{year % 100:02}" if count == 2 else _number(year, count)
 
 
-def _field_text(when: datetime, part: PatternPart) -> str:
-    count = part.count
-    simple: dict[str, Callable[[], str]] = {
-        "G": lambda: "AD",
-        "y": lambda: _year_text(when.year, count),
-        "u": lambda: _year_text(when.year, count),
-        "Y": lambda: _year_text(when.isocalendar().year, count),
-        "M": lambda: _month_text(when.month, count),
-        "L": lambda: _month_text(when.month, count),
-        "D": lambda: _number(when.timetuple().tm_yday, count),
-        "d": lambda: _number(when.day, count),
-        "E": lambda: _DAYS[when.weekday()] if count == 4 else _DAYS[when.weekday()][:3],
-        "e": lambda: _number(when.isoweekday() % 7 + 1, count),
-        "a": lambda: "AM" if when.hour < 12 else "PM",
-        "H": lambda: _number(when.hour, count),
-        "k": lambda: _number(when.hour or 24, count),
-        "K": lambda: _number(when.hour % 12, count),
-        "h": lambda: _number(when.hour % 12 or 12, count),
-        "m": lambda: _number(when.minute, count),
-        "s": lambda: _number(when.second, count),
-        "S": lambda: f"{when.microsecond:06}000"[:count].ljust(count, "0"),
-        "n": lambda: _number(when.microsecond * 1000, count),
-        "A": lambda: _number(_ms_of_day(when), count),
-        "V": lambda: str(when.tzinfo),
-        "z": lambda: when.tzname() or "UTC",
-    }
-    if part.letter in simple:
-        return simple[part.letter]()
-    return _offset_text(when.utcoffset() or timedelta(0), part.letter, count)
+def _day_name(when: datetime, count: int) -> str:
+    name = _DAYS[when.weekday()]
+    return name if count == 4 else name[:3]
+
+
+_Write = Callable[[datetime, int], str]
+_WRITERS: dict[str, _Write] = {
+    "G": lambda when, count: "AD",
+    "y": lambda when, count: _year_text(when.year, count),
+    "u": lambda when, count: _year_text(when.year, count),
+    "Y": lambda when, count: _year_text(when.isocalendar().year, count),
+    "M": lambda when, count: _month_text(when.month, count),
+    "L": lambda when, count: _month_text(when.month, count),
+    "D": lambda when, count: _number(when.timetuple().tm_yday, count),
+    "d": lambda when, count: _number(when.day, count),
+    "E": _day_name,
+    "e": lambda when, count: _number(when.isoweekday() % 7 + 1, count),
+    "a": lambda when, count: "AM" if when.hour < 12 else "PM",
+    "H": lambda when, count: _number(when.hour, count),
+    "k": lambda when, count: _number(when.hour or 24, count),
+    "K": lambda when, count: _number(when.hour % 12, count),
+    "h": lambda when, count: _number(when.hour % 12 or 12, count),
+    "m": lambda when, count: _number(when.minute, count),
+    "s": lambda when, count: _number(when.second, count),
+    "S": lambda when, count: f"{when.microsecond:06}000"[:count].ljust(count, "0"),
+    "n": lambda when, count: _number(when.microsecond * 1000, count),
+    "A": lambda when, count: _number(_ms_of_day(when), count),
+    "V": lambda when, count: str(when.tzinfo),
+    "z": lambda when, count: when.tzname() or "UTC",
+    **{letter: lambda when, count, at=letter: _offset_text(when.utcoffset() or timedelta(0), at, count) for letter in "OXxZ"},  # type: ignore[misc]
+}
 
 
 def _month_text(month: int, count: int) -> str:
@@ -170,9 +172,14 @@ def _ms_of_day(when: datetime) -> int:
 
 
 def _format(when: datetime, pattern: str) -> str:
-    return "".join(
-        p.text if p.kind == "literal" else _field_text(when, p) if p.kind == "field" else "" for p in pattern_parts(pattern)
-    )
+    return "".join([text if write is None else write(when, count) for write, count, text in _writers(pattern)])
+
+
+@lru_cache(maxsize=256)
+def _writers(pattern: str) -> tuple[tuple[_Write | None, int, str], ...]:
+    """Return what writes each part of a pattern: (function of a moment, width, ""), or (None, 0, text)."""
+    parts = [part for part in pattern_parts(pattern) if part.kind in ("literal", "field")]
+    return tuple((_WRITERS[p.letter], p.count, "") if p.kind == "field" else (None, 0, p.text) for p in parts)
 
 
 def format_timestamp(ms: int, pattern: str, zone: str = "UTC") -> str:

@@ -23,6 +23,15 @@ def as_value(value: Any) -> Any:
     return value
 
 
+def required(value: Any) -> Any:
+    """The value. Raises ValueError where it is null."""
+    if value is None:
+        raise ValueError("null where a value is required")
+    return value
+
+
+REQUIRED = over("(T) -> T", required, handles_null=True).function("REQUIRED")
+
 FUNCTIONS: tuple[Scalar, ...] = (
     scalar(
         "COALESCE",

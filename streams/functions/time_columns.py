@@ -155,7 +155,7 @@ def _read(text: Any, pattern: Any, *, is_date: bool = False) -> tuple[Any, Any, 
     starts, sizes = offsets[:-1], np.diff(offsets)
     unsure = sizes != width
     if len(data) == 0 or width == 0:
-        raise NotHeld("no text")
+        return np.zeros(len(sizes), np.int64), None, np.ones(len(sizes), np.bool_)
     matrix = data[np.minimum(starts[:, None] + np.arange(width), len(data) - 1)]
     found = {"y": 1970, "M": 1, "d": 1, "H": 0, "m": 0, "s": 0, "S": 0}
     numbers: dict[str, Any] = {key: np.full(len(starts), value, np.int64) for key, value in found.items()}

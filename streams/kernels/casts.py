@@ -1,4 +1,4 @@
-"""Casts over columns: those of `compiler.casts` that are exact here, or unsure row by row."""
+"""Casts over columns: those that are exact here, or unsure row by row; the others by the library's form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from logflume.log.schemas import Kind
 
 from .. import expr as e
-from .vectors import Kinds, Rows, Unsupported, Vector, VectorOf, compile_vector, either, full, wrapped
+from .library_forms import library_cast
+from .vectors import Kinds, Rows, Vector, VectorOf, compile_vector, either, full, wrapped
 
 _INTEGERS = (Kind.INTEGER, Kind.BIGINT)
 _INTEGER_TEXT_BYTES = 20
@@ -36,7 +37,7 @@ def compile_cast(expr: e.Cast, kinds: Kinds) -> tuple[Kind, VectorOf]:
         return target, lambda rows: _integer_text(operand(rows), rows)
     if kind is Kind.BOOLEAN and target is Kind.STRING:
         return target, lambda rows: _boolean_text(operand(rows))
-    raise Unsupported(f"cast of {kind} to {target}")
+    return target, library_cast(expr, kinds)
 
 
 def _changed(found: Vector, change: Any) -> Vector:

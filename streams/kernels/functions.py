@@ -1,4 +1,7 @@
-"""Scalar functions over columns: those whose `Function.kernel` names one here. Follows what their Python says for plain ASCII."""
+"""Scalar functions over columns: those whose `Function.kernel` names one here, the others by their own form.
+
+Follows what their Python says for plain ASCII.
+"""
 
 from __future__ import annotations
 

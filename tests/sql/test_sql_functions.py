@@ -16,9 +16,11 @@ from logflume.sql.binding.scope import Scope
 from logflume.sql.errors import StatementError
 from logflume.sql.evaluate import evaluate
 from logflume.sql.parser import parse_expression
+from logflume.streams.compiler import Compiler, Namespace
 from logflume.streams.functions.distinct import distinct_add, distinct_count, distinct_merge, distinct_start
 from logflume.streams.functions.java_time import format_timestamp, parse_timestamp
 from logflume.streams.functions.library import builtin_library
+from logflume.streams.functions.regexes import like, regexp_extract
 
 VALUES: dict[str, Any] = {
     "ABS(-3) + SIGN(-2)": 2,
@@ -95,6 +97,41 @@ VALUES: dict[str, Any] = {
     "CAST(1.0E7 AS STRING)": "1.0E7",
     "CAST('tru' AS BOOLEAN) AND NOT CAST('nope' AS BOOLEAN)": True,
 }
+
+
+def test_arithmetic_with_null_in_a_lambda_fails_the_whole() -> None:
+    with pytest.raises(ValueError, match="null"):
+        value_of("TRANSFORM(ARRAY[1, NULL], x => x + 1)")
+    assert value_of("FILTER(ARRAY[1, NULL, 7], x => x > 5)") == [7]
+
+
+NESTED: dict[str, Any] = {
+    "ARRAY[CAST('x' AS INT), 1]": [None, 1],
+    "STRUCT(X := CAST('x' AS INT), Y := 2)": {"X": None, "Y": 2},
+    "MAP('a' := CAST('x' AS INT), 'b' := 2)": {"a": None, "b": 2},
+    "CAST(ARRAY['x', '2'] AS ARRAY<INT>)": [None, 2],
+    "COALESCE(CAST('x' AS INT), 7)": 7,
+}
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_an_item_that_fails_is_null_alone_in_queries_too(text: str) -> None:
+    assert value_of(text) == NESTED[text]
+    bound = Binder(Scope(()), builtin_library(), {}).bind(parse_expression(text))
+    namespace = Namespace()
+    fragment = Compiler(namespace).value(bound, lambda ref: pytest.fail("no columns"))
+    assert eval(fragment.code, namespace.values) == NESTED[text]
+
+
+@pytest.mark.parametrize("pattern", ["(a)(?=b)", r"(a)\1", "a" * 5_000, "(("])
+def test_a_pattern_that_is_not_one_of_re2_says_so(pattern: str) -> None:
+    with pytest.raises(ValueError, match="regular expression"):
+        regexp_extract(pattern, "text")
+
+
+def test_a_pattern_that_explodes_elsewhere_takes_linear_time() -> None:
+    assert regexp_extract("(a+)+$", "a" * 50_000 + "b") is None
+    assert like("a" * 50_000, "%a%a%a%a%a%b") is False
 
 
 def value_of(text: str) -> Any:
