@@ -64,20 +64,31 @@ def greatest(type: DataType) -> Aggregator:
     return Aggregator("max", type, (Column("max", type),), (None,), _max, first, merge=_merge_max, kernel=kernel)
 
 
-def fold(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any], Any] | None = None) -> Aggregator:
+def fold(
+    init: Any,
+    add: Callable[..., Any],
+    *,
+    merge: Callable[[Any, Any], Any] | None = None,
+    subtract: Callable[..., Any] | None = None,
+) -> Aggregator:
     """An arbitrary aggregate: `add(aggregate, *args)` from `init` (a value, or a callable giving a fresh one).
 
-    A result of None deletes the aggregate; the next record starts from `init` again. `merge` combines two partial aggregates.
+    A result of None deletes the aggregate; the next record starts from `init` again. `merge` combines two partial aggregates,
+    `subtract(aggregate, *args)` takes out again what was added (aggregates of tables).
     """
-    merged = None if merge is None else MergeObjects(merge)
-    return Aggregator("aggregate", ANY, (Column("state", ANY),), (None,), Fold(init, add), first, merge=merged, skips_null=False)
-
-
-def reduction(function: Callable[..., Any]) -> Aggregator:
-    """A reducer: the first value is the aggregate, then `function(aggregate, value)`."""
     return Aggregator(
-        "reduce", ANY, (Column("state", ANY),), (None,), Reduce(function), first, merge=MergeObjects(function), skips_null=False
-    )
+        "aggregate", ANY, (Column("state", ANY),), (None,), Fold(init, add), first,
+        merge=None if merge is None else MergeObjects(merge), undo=None if subtract is None else Fold(init, subtract),
+        skips_null=False,
+    )  # fmt: skip
+
+
+def reduction(function: Callable[..., Any], *, subtract: Callable[..., Any] | None = None) -> Aggregator:
+    """A reducer: the first value is the aggregate, then `function(aggregate, value)`; `subtract` takes a value out again."""
+    return Aggregator(
+        "reduce", ANY, (Column("state", ANY),), (None,), Reduce(function), first, merge=MergeObjects(function),
+        undo=None if subtract is None else Reduce(subtract), skips_null=False,
+    )  # fmt: skip
 
 
 def _check_numeric(name: str, type: DataType) -> None:
