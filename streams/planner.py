@@ -19,7 +19,9 @@ from .compiler import CompiledProgram, compile_program
 from .compiler.usage import wire
 from .expr import Side
 from .kernels import tiered
-from .seams import OutputTopic, Plan, SubTopology, changelog_topic
+from .operators import operator_program
+from .operators.registry import operators
+from .seams import OutputTopic, Plan, Program, SubTopology, changelog_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -270,7 +272,9 @@ def outputs_of(part: Mapping[str, g.Node]) -> list[str]:
 
 
 def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
-    program = tiered(compile_part(part))
+    program: Program = tiered(compile_part(part))
+    if all(isinstance(node, g.Repartition) or type(node) in operators() for node in part.values()):
+        program = operator_program(part, sources_of(part), outputs_of(part))
     outputs = {}
     for name in outputs_of(part):
         node = part[name]

@@ -293,6 +293,151 @@ def update(
     return last
 
 
+@njit(inline="always")
+def _put_big_endian(out: Any, at: int, value: int, size: int) -> int:
+    for k in range(size):
+        out[at + k] = (value >> (8 * (size - 1 - k))) & 255
+    return at + size
+
+
+class Traced(NamedTuple):
+    """What `fold` tells of each pair where somebody follows single updates, else nothing: slot, time, state; the state before.
+
+    had: whether there was an entry before. Arrays of P rows, or of none.
+    """
+
+    slots: Any
+    times: Any
+    ints: Any
+    floats: Any
+    nulls: Any
+    had: Any
+    old_ints: Any
+    old_floats: Any
+    old_nulls: Any
+
+
+_TRACED = types.NamedTuple((_I64, _I64, _I2, _F2, _B2, _B1, _I2, _F2, _B2), Traced)
+
+
+@njit(
+    types.int64(
+        _SLOTS, _BEFORE, _SPEC, _TRACED, _IN_I64, _IN_I32, _IN_I64, _IN_I64, _IN_I64, types.int64, types.int64, _IN_I2
+    ),
+    cache=True,
+    nogil=True,
+    error_model="numpy",
+)
+def fold(
+    slots: Any,
+    before: Any,
+    spec: Any,
+    traced: Any,
+    keys: Any,
+    key_sizes: Any,
+    times: Any,
+    pair_rows: Any,
+    pair_starts: Any,
+    first: int,
+    last: int,
+    arguments: Any,
+) -> int:
+    """Fold pairs first..last of a row and a window start into their entries; return where it stopped for want of room.
+
+    keys (addresses), key_sizes, times: of the rows, each of which has a key. arguments: int64[G, 2], addresses of the nulls (0:
+    none is null) and the data of each.
+    """
+    table, hashes, slot_starts, slot_sizes, arena, starts, slot_times, states, reals, gaps, dirty, used, changed, counters = slots
+    steps, columns, args, is_float, arg_is_float, first_ints, first_floats, first_nulls, numbers = spec
+    had, before_ints, before_floats, before_nulls = before
+    keeps, is_traced, has_old = numbers[5] == 1, len(traced.slots) > 0, len(traced.had) > 0
+    room, arena_room, count = len(hashes), len(arena), len(steps)
+    for pair in range(first, last):
+        row, start = pair_rows[pair], pair_starts[pair]
+        key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
+        if counters[SLOTS] + 1 > room or counters[ARENA] + key_size > arena_room:
+            return pair
+        hashed = _hash(key, key_size, start)
+        slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
+        is_new = slot < 0
+        if is_new:
+            slot = _new(table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, key, key_size, start, hashed, place)
+            slot_times[slot] = time
+            for c in range(len(is_float)):
+                states[slot, c] = first_ints[c]
+                reals[slot, c] = first_floats[c]
+                gaps[slot, c] = first_nulls[c]
+        elif time > slot_times[slot]:
+            slot_times[slot] = time
+        used[slot] = True
+        if not dirty[slot]:
+            dirty[slot] = True
+            k = counters[CHANGED]
+            changed[k] = slot
+            counters[CHANGED] = k + 1
+            if keeps:
+                had[k] = not is_new
+                for c in range(len(is_float)):
+                    before_ints[k, c] = states[slot, c]
+                    before_floats[k, c] = reals[slot, c]
+                    before_nulls[k, c] = gaps[slot, c]
+        if has_old:
+            traced.had[pair] = not is_new
+            for c in range(len(is_float)):
+                traced.old_ints[pair, c] = states[slot, c]
+                traced.old_floats[pair, c] = reals[slot, c]
+                traced.old_nulls[pair, c] = gaps[slot, c]
+        for j in range(count):
+            arg = args[j]
+            if arg >= 0 and arguments[arg, 0] != 0 and load_byte(arguments[arg, 0], row) != 0:
+                continue
+            kind, c = steps[j], columns[j]
+            if kind == COUNT:
+                states[slot, c] += 1
+                continue
+            was_null = gaps[slot, c]
+            gaps[slot, c] = False
+            if is_float[c]:
+                number: Any = 0.0
+                if arg_is_float[arg]:
+                    number = load_double(arguments[arg, 1], row << 3)
+                else:
+                    number = float(load_word(arguments[arg, 1], row << 3))
+                old = reals[slot, c]
+                if kind in (SUM, MEAN):
+                    reals[slot, c] = number if was_null else old + number
+                elif was_null or (number < old if kind == MIN else number > old):
+                    reals[slot, c] = number
+            else:
+                whole: Any = load_word(arguments[arg, 1], row << 3)
+                held = states[slot, c]
+                if kind in (SUM, MEAN):
+                    states[slot, c] = whole if was_null else held + whole
+                elif was_null or (whole < held if kind == MIN else whole > held):
+                    states[slot, c] = whole
+            if kind == MEAN:
+                states[slot, c + 1] += 1
+        if is_traced:
+            traced.slots[pair], traced.times[pair] = slot, slot_times[slot]
+            for c in range(len(is_float)):
+                traced.ints[pair, c] = states[slot, c]
+                traced.floats[pair, c] = reals[slot, c]
+                traced.nulls[pair, c] = gaps[slot, c]
+    return last
+
+
+@njit(types.int64(_IN_I64, _IN_I32, _IN_I64, _U8, _I64), cache=True, nogil=True)
+def windowed_keys(keys: Any, key_sizes: Any, starts: Any, out: Any, out_starts: Any) -> int:
+    """Write each key (addresses) with a window start behind it; return the bytes written. out_starts: positions in `out`."""
+    at = 0
+    for i in range(len(keys)):
+        out_starts[i] = at
+        for k in range(key_sizes[i]):
+            out[at + k] = load_byte(keys[i], k)
+        at = _put_big_endian(out, at + key_sizes[i], starts[i], 8)
+    return at
+
+
 @njit(types.int64(_SLOTS, _SPEC, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, _I64, _I64), cache=True, nogil=True)
 def missing(slots: Any, spec: Any, keys: Any, key_sizes: Any, times: Any, alive: Any, floor: int, rows: Any, starts: Any) -> int:
     """List (row, window start) of entries below `floor` that living rows will change and that have no slot; return how many.
@@ -408,13 +553,6 @@ def copy_keys(keys: Any, key_sizes: Any, rows: Any, out: Any) -> int:
             out[at + k] = load_byte(key, k)
         at += key_sizes[row]
     return at
-
-
-@njit(inline="always")
-def _put_big_endian(out: Any, at: int, value: int, size: int) -> int:
-    for k in range(size):
-        out[at + k] = (value >> (8 * (size - 1 - k))) & 255
-    return at + size
 
 
 @njit(inline="always")

@@ -1,0 +1,200 @@
+"""A batch: N rows of one edge of the topology, as columns.
+
+Rows come in the order of the records that caused them: `causes` says which record of the round each came of (several rows may share
+one), `rows` where that record is in its chunk. A round is what a task takes at once, of one or several inputs. Batches of a task
+commit have no cause. On a TABLE edge a row is a change: the columns hold the new row (`nulls`: there
+is none any more), and `old` the row before where a consumer compares with it.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from logflume.log.records import I64, Chunk
+from logflume.log.schemas import BIGINT, Kind, is_object_class, object_codec
+
+from .. import graph as g
+from ..compiler.expressions import identifier
+from ..expr import WHOLE, Meta, Side
+from ..kernels.vectors import Mask, Vector
+from .column import Bytes, Column
+
+ColumnId = tuple[Side, str]
+
+
+@dataclass(slots=True, eq=False)
+class Old:
+    """The rows before the changes of a batch: their value columns, and where there was none."""
+
+    columns: Mapping[ColumnId, Column]
+    nulls: Mask
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """See the module.
+
+    Attributes:
+        schema: of the edge; what a whole row, as an object, is.
+        times: event times in ms, int64[N].
+        keys: encoded keys, on a windowed edge with the window's start behind; None after a change of key.
+        columns: what has been decoded or computed; META columns are made when asked for.
+        nulls: where the value is null; None: nowhere.
+        chunk: the records at hand; None at a task commit.
+        rows: indices in the chunk, int64[N]; None at a task commit.
+        causes: positions in the round, int64[N], never falling; None at a task commit.
+        memory: what spans of texts made on the way point into.
+    """
+
+    schema: g.Schema
+    times: I64
+    keys: Bytes | None
+    columns: dict[ColumnId, Column]
+    nulls: Mask | None = None
+    chunk: Chunk | None = None
+    rows: I64 | None = None
+    causes: I64 | None = None
+    old: Old | None = None
+    memory: list[Any] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    # -- columns ---------------------------------------------------------------------------------------------------------
+
+    def column(self, side: Side, name: str) -> Column:
+        """Return a column; a whole row and what lies beside the record are made when first asked for."""
+        found = self.columns.get((side, name))
+        if found is None:
+            found = self._meta(name) if side is Side.META else self._whole(side)
+            self.columns[side, name] = found
+        return found
+
+    def _whole(self, side: Side) -> Column:
+        schema = self.schema
+        if side is Side.VALUE:
+            parts = [self.columns[side, column.name] for column in schema.value]
+            only = parts[0] if len(parts) == 1 else None
+            if only is not None and (
+                g.is_bare(schema) or (schema.value_class is not None and not is_object_class(schema.value_class))
+            ):
+                return only
+            return Column.lazily(len(self), Kind.ANY, lambda: _rows(row_maker(schema), parts, self.nulls))
+        parts = [self.columns[side, column.name] for column in schema.key]
+        if not parts:
+            return Column.of_nulls(len(self), Kind.ANY)
+        if len(parts) == 1 and schema.window is None:
+            return parts[0]
+        names = [column.name for column in schema.key]
+        if schema.window is not None:
+            parts = [*parts, self.column(Side.META, Meta.WINDOWSTART)]
+            names.append("window_start")
+        gone = self.keys.nulls() if self.keys is not None else None
+        return Column.lazily(len(self), Kind.ANY, lambda: _rows(row_class(tuple(names))._make, parts, gone))
+
+    def _meta(self, name: str) -> Column:
+        count, chunk, rows = len(self), self.chunk, self.rows
+        if name == Meta.ROWTIME:
+            return Column.of_vector(Vector(self.times), count, Kind.BIGINT)
+        if name in (Meta.WINDOWSTART, Meta.WINDOWEND):
+            return self._window_bound(name)
+        if chunk is None or rows is None:
+            return Column.of_nulls(count, Kind.ANY if name == Meta.HEADERS else Kind.BIGINT)
+        if name == Meta.ROWPARTITION:
+            return Column.of_vector(Vector(np.int64(chunk.partition)), count, Kind.INTEGER)
+        if name == Meta.ROWOFFSET:
+            return Column.of_vector(Vector(chunk.offsets[rows]), count, Kind.BIGINT)
+        assert name == Meta.HEADERS, name
+        return Column.lazily(count, Kind.ANY, lambda: headers_of(chunk, rows))
+
+    def _window_bound(self, name: str) -> Column:
+        """Return the start or the end of the window that stands behind the encoded key."""
+        assert self.keys is not None and self.schema.window is not None, f"{name} is only there on windowed edges"
+        shift = self.schema.window.size_ms if name == Meta.WINDOWEND else 0
+        unpack = g.WINDOW_START.unpack
+        starts = [None if key is None else unpack(key[-8:])[0] + shift for key in self.keys.objects()]
+        return Column.of_objects(starts, BIGINT.kind)
+
+    # -- rows ------------------------------------------------------------------------------------------------------------
+
+    def take(self, rows: I64) -> Batch:
+        """Return some rows, in that order."""
+        return replace(
+            self,
+            times=self.times[rows],
+            keys=None if self.keys is None else self.keys.take(rows),
+            columns={c: column.take(rows) for c, column in self.columns.items()},
+            nulls=_rows_of(self.nulls, rows),
+            rows=None if self.rows is None else self.rows[rows],
+            causes=None if self.causes is None else self.causes[rows],
+            old=None
+            if self.old is None
+            else Old({c: column.take(rows) for c, column in self.old.columns.items()}, self.old.nulls[rows]),
+        )
+
+    def where(self, mask: Mask | None) -> Batch:
+        """Return the rows where a mask is set; None: all."""
+        return self if mask is None or mask.all() else self.take(np.flatnonzero(mask))
+
+    def without(self, mask: Mask | None) -> Batch:
+        """Return the rows where a mask is not set; None: all."""
+        return self if mask is None else self.where(~mask)
+
+    def with_values(self, schema: g.Schema, columns: Mapping[ColumnId, Column], *, nulls: Mask | None, old: Old | None) -> Batch:
+        """Return the rows with other value columns."""
+        kept = {c: column for c, column in self.columns.items() if c[0] is not Side.VALUE}
+        return replace(self, schema=schema, columns={**kept, **columns}, nulls=nulls, old=old)
+
+    def before(self) -> Batch:
+        """Return the rows before the changes, as a batch of their own."""
+        assert self.old is not None
+        kept = {c: column for c, column in self.columns.items() if c[0] is not Side.VALUE}
+        return replace(self, columns={**kept, **self.old.columns}, nulls=self.old.nulls, old=None)
+
+    def values(self) -> dict[ColumnId, Column]:
+        """Return the value columns."""
+        return {c: column for c, column in self.columns.items() if c[0] is Side.VALUE}
+
+
+def _rows_of(mask: Mask | None, rows: I64) -> Mask | None:
+    if mask is None:
+        return None
+    found = mask[rows]
+    return found if found.any() else None
+
+
+def _rows(make: Callable[[tuple[Any, ...]], Any], parts: list[Column], nulls: Mask | None) -> list[Any]:
+    """Return one object a row, None where it is null."""
+    if not parts:
+        rows: Any = [()] * (0 if nulls is None else len(nulls))
+    else:
+        rows = zip(*[part.objects() for part in parts], strict=True)
+    if nulls is None:
+        return list(map(make, rows))
+    return [None if null else make(row) for row, null in zip(rows, nulls.tolist(), strict=True)]
+
+
+@lru_cache(maxsize=1024)
+def row_class(names: tuple[str, ...]) -> Any:
+    """Return a named tuple class for rows without a class of their own."""
+    return namedtuple("Row", [identifier(name) for name in names], rename=True)
+
+
+def row_maker(schema: g.Schema) -> Callable[[tuple[Any, ...]], Any]:
+    """Return what makes the object of a value row."""
+    if schema.value_class is not None and is_object_class(schema.value_class):
+        return object_codec(schema.value_class).from_row
+    make: Callable[[tuple[Any, ...]], Any] = row_class(tuple(column.name for column in schema.value))._make
+    return make
+
+
+def headers_of(chunk: Chunk, rows: I64) -> list[Any]:
+    """Return the headers of records as ARRAY<STRUCT<KEY STRING, VALUE BYTES>>."""
+    found = chunk.take(rows).headers()
+    return [[{"KEY": key, "VALUE": value} for key, value in headers] for headers in found]

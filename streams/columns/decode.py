@@ -1,0 +1,228 @@
+"""Records -> columns: values and keys of a source.
+
+Values have two decoders. The fast one (kernels, JSON rows of scalars) says per row whether it is certain; rows that are not, and
+everything where it does not exist, are decoded by the exact one (msgspec, and the serde for what surprises it) into the same
+columns. What cannot be decoded is reported and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from logflume.log import DecodeError
+from logflume.log.records import I64, Chunk
+from logflume.log.schemas import Column as Field
+from logflume.log.schemas import FormatSpec, Kind, serde
+
+from ..compiler.codecs import write_decode
+from ..compiler.expressions import Namespace
+from ..compiler.flow import Writer
+from ..expr import Side
+from ..kernels.source import Fields
+from ..kernels.vectors import Mask, Unsupported, Vector
+from .batch import ColumnId
+from .column import Bytes, Column, patched
+from .compiled import kernels
+
+FEW_RECORDS = 48
+_MAX_REFUSED_SHARE = 2
+"""Where more than one row in this many is refused by the fast decoder, the exact one takes all of them and the next runs."""
+_RUNS_WITHOUT = 30
+
+Report = Callable[[int, Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Columns of the rows of a run that could be decoded. `rows`: which, None: all; `nulls`: where the value is null."""
+
+    columns: dict[ColumnId, Column]
+    rows: I64 | None
+    nulls: Mask | None
+    memory: list[Any]
+
+
+class ValueDecoder:
+    """Decodes values of one source. Remembers only whether the fast decoder has been worth its time lately."""
+
+    def __init__(self, format: FormatSpec, columns: Sequence[Field], used: frozenset[str], *, bare_class: Any = None) -> None:
+        self._kept = tuple(column for column in columns if column.name in used)
+        self._exact = exact_decoder(format, columns, self._kept, bare_class)
+        self._fast = _fast_fields(format, tuple(columns), self._kept)
+        self._rest = 0
+
+    def decode(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
+        """Decode the values of records start..stop; rows count from `start`."""
+        loaded = kernels()
+        if self._fast is None or loaded is None or stop - start < FEW_RECORDS or not chunk.buffer.flags.c_contiguous:
+            return self._decode_objects(chunk, start, stop, report)
+        if self._rest:
+            self._rest -= 1
+            return self._decode_objects(chunk, start, stop, report)
+        count = stop - start
+        certain, nulls, values, sizes = self._fast.extract(chunk, start, stop, loaded.json)
+        vectors = self._fast.vectors(nulls, values, sizes)
+        columns = {c: (vector, kind) for (c, vector), kind in zip(vectors.items(), self._fast.kinds, strict=True)}
+        memory: list[Any] = [chunk.buffer]
+        refused = np.flatnonzero(~certain)
+        if len(refused) * _MAX_REFUSED_SHARE > count:
+            self._rest = _RUNS_WITHOUT
+            return self._decode_objects(chunk, start, stop, report)
+        if len(refused) == 0:
+            made = {c: Column.of_vector(v, count, kind, memory) for c, (v, kind) in columns.items()}
+            return Decoded(made, None, None, memory)
+        return self._joined(chunk, start, columns, refused, certain, memory, report)
+
+    def _joined(
+        self,
+        chunk: Chunk,
+        start: int,
+        columns: dict[ColumnId, tuple[Vector, Kind]],
+        refused: I64,
+        certain: Mask,
+        memory: list[Any],
+        report: Report,
+    ) -> Decoded:
+        """Decode refused rows exactly, and put them into the columns."""
+        count, places = len(certain), refused.tolist()
+        rest = chunk.take(refused + start)
+        kept, is_null, lists = self._exact(rest.values(), lambda row, error: report(places[row], error))
+        rows = refused[kept]
+        made = {
+            c: patched(vector, count, kind, rows, values, memory)
+            for (c, (vector, kind)), values in zip(columns.items(), lists, strict=True)
+        }
+        gone = np.zeros(count, np.bool_)
+        gone[rows] = is_null
+        if len(kept) == len(refused):
+            return Decoded(made, None, gone if gone.any() else None, memory)
+        alive = certain.copy()
+        alive[rows] = True
+        which = np.flatnonzero(alive)
+        return Decoded({c: column.take(which) for c, column in made.items()}, which, gone[which] if gone.any() else None, memory)
+
+    def _decode_objects(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
+        part = chunk if stop - start == len(chunk) else chunk.slice(start, stop)
+        kept, is_null, lists = self._exact(part.values(), report)
+        columns = {
+            (Side.VALUE, c.name): Column.of_objects(v, c.type.kind) for c, v in zip(self._kept, lists, strict=True)
+        }
+        rows = None if len(kept) == stop - start else np.array(kept, np.int64)
+        return Decoded(columns, rows, np.array(is_null, np.bool_) if True in is_null else None, [])
+
+
+def _fast_fields(format: FormatSpec, columns: tuple[Field, ...], kept: tuple[Field, ...]) -> Fields | None:
+    if format.name != "JSON" or (not format.is_wrapped and len(columns) == 1):
+        return None
+    try:
+        return Fields.of(kept, columns)
+    except Unsupported:
+        return None
+
+
+def exact_decoder(
+    format: FormatSpec, columns: Sequence[Field], kept: Sequence[Field], bare_class: Any = None
+) -> Callable[[Sequence[bytes | None], Report], tuple[list[int], list[bool], list[list[Any]]]]:
+    """Return the exact decoder: (bytes, report) -> places of the rows decoded, which are null, and one list per kept column."""
+    namespace, writer = Namespace(), Writer()
+    writer.names = set(_RESERVED)
+    writer.globals = namespace.values
+    namespace.is_taken = lambda name: name in _RESERVED
+    writer.line("def run(datas, report):")
+    writer.depth = 1
+    lists = [f"list_{i}" for i in range(len(kept))]
+    writer.line("kept, nulls = [], []")
+    for name in lists:
+        writer.line(f"{name} = []")
+    with writer.block("for i, data in enumerate(datas):"):
+        used = [column.name for column in kept]
+        names = write_decode(
+            writer, namespace, "value", format, columns, used, "data", "null", ["report(i, error)", "continue"], bare_class=bare_class
+        )
+        writer.line("kept.append(i)")
+        writer.line("nulls.append(null)")
+        for target, name in zip(lists, names, strict=True):
+            writer.line(f"{target}.append({name})")
+    writer.line(f"return kept, nulls, [{', '.join(lists)}]")
+    scope = dict(namespace.values)
+    exec(compile(writer.text(), "<decoder>", "exec"), scope)
+    run: Any = scope["run"]
+    return run
+
+
+_RESERVED = frozenset({"datas", "report", "kept", "nulls", "null", "i", "data", "error", "run", "enumerate"})
+
+
+class KeyDecoder:
+    """Decodes the encoded keys of a batch into columns: KAFKA texts and integers by kernels, all else by the serde."""
+
+    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], used: frozenset[str], *, is_windowed: bool) -> None:
+        self._columns = columns
+        self._kept = tuple(column for column in columns if column.name in used)
+        self._is_windowed = is_windowed
+        self._decode = serde(format, columns).decode if self._kept else None
+        only = columns[0].type.kind if len(columns) == 1 else None
+        is_fast = format.name == "KAFKA" and only in (Kind.STRING, Kind.INTEGER, Kind.BIGINT)
+        self._fast = only if is_fast and not is_windowed else None
+
+    def decode(self, keys: Bytes, memory: list[Any], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
+        """Return the key columns, and the rows that could be decoded (None: all)."""
+        if self._decode is None:
+            return {}, None
+        loaded = kernels()
+        if self._fast is not None and loaded is not None and keys.count >= FEW_RECORDS and keys.has_spans:
+            return self._decode_spans(keys, loaded.texts, memory, report)
+        return self._decode_objects(keys.objects(), report)
+
+    def _decode_objects(self, keys: list[bytes | None], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
+        assert self._decode is not None
+        rows: list[Any] = []
+        kept: list[int] = []
+        nothing = (None,) * len(self._columns)
+        for i, key in enumerate(keys):
+            if key is not None and self._is_windowed:
+                key = key[:-8]
+            try:
+                row = nothing if key is None else self._decode(key)
+            except DecodeError as error:
+                report(i, error)
+                continue
+            kept.append(i)
+            rows.append(nothing if row is None else row)
+        columns = {}
+        for place, column in enumerate(self._columns):
+            if column in self._kept:
+                columns[Side.KEY, column.name] = Column.of_objects([row[place] for row in rows], column.type.kind)
+        return columns, None if len(kept) == len(keys) else np.array(kept, np.int64)
+
+    def _decode_spans(self, keys: Bytes, texts: Any, memory: list[Any], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
+        buffer, starts, sizes = keys.spans()
+        count = keys.count
+        starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
+        data, nulls, unsure = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.bool_)
+        lengths = None
+        if self._fast is Kind.STRING:
+            lengths = np.empty(count, np.int64)
+            texts.text_keys(buffer, starts, sizes, count, data, lengths, nulls, unsure)
+        else:
+            texts.number_keys(buffer, starts, sizes, 4 if self._fast is Kind.INTEGER else 8, data, nulls, unsure)
+        memory.append(buffer)
+        name, vector = self._columns[0].name, Vector(data, lengths, nulls if nulls.any() else None)
+        assert self._fast is not None
+        if not unsure.any():
+            return {(Side.KEY, name): Column.of_vector(vector, count, self._fast, memory)}, None
+        rows = np.flatnonzero(unsure)
+        places = rows.tolist()
+        found, kept = self._decode_objects(keys.take(rows).objects(), lambda row, error: report(places[row], error))
+        good = rows if kept is None else rows[kept]
+        column = patched(vector, count, self._fast, good, found[Side.KEY, name].objects(), memory)
+        if kept is None:
+            return {(Side.KEY, name): column}, None
+        alive = ~unsure
+        alive[good] = True
+        which = np.flatnonzero(alive)
+        return {(Side.KEY, name): column.take(which)}, which

@@ -1,0 +1,319 @@
+"""Columns -> records: keys and values of an output.
+
+Like decoding, a fast encoder (kernels, JSON rows of scalars) says of which rows it is certain, and the exact one takes the rest; the
+rows stay in their order. What cannot be encoded is reported and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from logflume.log.records import I32, I64, Chunk
+from logflume.log.schemas import Column as Field
+from logflume.log.schemas import FormatSpec, Kind
+
+from .. import graph as g
+from ..compiler.codecs import encode_fragment
+from ..compiler.expressions import Fragment, Namespace
+from ..expr import Meta, Side
+from ..kernels.flow import plain_name
+from ..kernels.vectors import KINDS, Unsupported
+from .batch import Batch
+from .column import Bytes, Column, joined
+from .compiled import Kernels, kernels
+
+FEW_ROWS = 48
+_DTYPES = {0: np.bool_, 3: np.float64}
+
+Report = Callable[[int, Exception], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """Keys and values of R rows of a batch. `rows`: which, None: all."""
+
+    rows: I64 | None
+    keys: Bytes
+    values: Bytes
+
+
+class KeyEncoder:
+    """Gives the encoded keys of a batch in one format: as they came where nothing changed them, else made of the key columns."""
+
+    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], *, is_raw: bool, is_windowed: bool) -> None:
+        self._columns = columns
+        self._is_raw = is_raw
+        self._is_windowed = is_windowed
+        self._run = None if is_raw or not columns else _exact_keys(format, columns, is_windowed)
+        only = columns[0].type.kind if len(columns) == 1 else None
+        is_fast = format.name == "KAFKA" and only in (Kind.STRING, Kind.INTEGER, Kind.BIGINT)
+        self._fast = only if is_fast and not is_windowed else None
+
+    def encode(self, batch: Batch, report: Report) -> tuple[Bytes, set[int]]:
+        """Return the keys, and the rows that could not be encoded, which have been reported."""
+        if self._is_raw and batch.keys is not None:
+            return batch.keys, set()
+        if not self._columns:
+            return Bytes.of_objects([None] * len(batch)), set()
+        columns = [batch.column(Side.KEY, column.name) for column in self._columns]
+        loaded = kernels()
+        if self._fast is not None and loaded is not None and batch.keys is None and columns[0].has_vector:
+            return self._encode_vector(columns[0], batch, loaded), set()
+        lists = [column.objects() for column in columns]
+        if self._is_windowed:
+            lists.append(batch.column(Side.META, Meta.WINDOWSTART).objects())
+        gone = None if batch.keys is None else batch.keys.nulls()
+        failed: set[int] = set()
+        is_null = [False] * len(batch) if gone is None else gone.tolist()
+        assert self._run is not None
+        return Bytes.of_objects(self._run(lists, is_null, _noting(failed, report))), failed
+
+    def _encode_vector(self, column: Column, batch: Batch, loaded: Kernels) -> Bytes:
+        vector = column.vector()
+        assert vector is not None
+        count = len(batch)
+        if self._fast is Kind.STRING:
+            out = np.empty(int(vector.sizes.sum()) + 1, np.uint8)
+            loaded.slots.copy_keys(vector.data, vector.sizes.astype(np.int32), np.arange(count), out)
+            starts, sizes = np.cumsum(vector.sizes) - vector.sizes, vector.sizes
+        else:
+            width = 4 if self._fast is Kind.INTEGER else 8
+            out, starts = np.empty(count * width + 1, np.uint8), np.empty(count, np.int64)
+            loaded.texts.write_number_keys(vector.data, width, out, starts)
+            starts, sizes = starts - out.ctypes.data, np.full(count, width, np.int64)
+        if vector.nulls is not None:
+            sizes = np.where(vector.nulls, -1, sizes)
+        return Bytes.of_spans(out, starts, sizes.astype(np.int32))
+
+
+def _noting(failed: set[int], report: Report) -> Report:
+    def note(row: int, error: Exception) -> None:
+        failed.add(row)
+        report(row, error)
+
+    return note
+
+
+class RowEncoder:
+    """Encodes keys and values of one output."""
+
+    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], keys: KeyEncoder) -> None:
+        self._columns = columns
+        self._keys = keys
+        self._run = _exact_values(format, columns)
+        self._fast = _Fast.of(format, columns)
+
+    def encode(self, batch: Batch, report: Report) -> Encoded:
+        """Encode the rows of a batch."""
+        keys, failed = self._keys.encode(batch, report)
+        if failed:
+            rows = np.array([row for row in range(len(batch)) if row not in failed], np.int64)
+            places = rows.tolist()
+            return _within(rows, self._encode(batch.take(rows), keys.take(rows), lambda row, e: report(places[row], e)))
+        return self._encode(batch, keys, report)
+
+    def _encode(self, batch: Batch, keys: Bytes, report: Report) -> Encoded:
+        columns = [batch.column(Side.VALUE, column.name) for column in self._columns]
+        loaded = kernels()
+        if (
+            self._fast is not None
+            and loaded is not None
+            and len(batch) >= FEW_ROWS
+            and any(column.has_vector for column in columns)
+            and all(column.vector() is not None for column in columns)
+        ):
+            return self._fast.encode(batch, columns, keys, loaded, self._exact_rows, report)
+        values, failed = self._exact_rows(batch, report)
+        found = Bytes.of_objects(values)
+        if not failed:
+            return Encoded(None, keys, found)
+        rows = np.array([row for row in range(len(batch)) if row not in failed], np.int64)
+        return Encoded(rows, keys.take(rows), found.take(rows))
+
+    def _exact_rows(self, batch: Batch, report: Report) -> tuple[list[bytes | None], set[int]]:
+        lists = [batch.column(Side.VALUE, column.name).objects() for column in self._columns]
+        failed: set[int] = set()
+        is_null = None if batch.nulls is None else batch.nulls.tolist()
+        return self._run(lists, is_null, len(batch), _noting(failed, report)), failed
+
+
+def _within(rows: I64, found: Encoded) -> Encoded:
+    return Encoded(rows if found.rows is None else rows[found.rows], found.keys, found.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fast:
+    """JSON rows by the kernel. labels: what stands before each value, joined; label_ends: where each ends."""
+
+    kinds: I64
+    labels: Any
+    label_ends: I64
+
+    @classmethod
+    def of(cls, format: FormatSpec, columns: tuple[Field, ...]) -> _Fast | None:
+        if format.name != "JSON" or not columns or (not format.is_wrapped and len(columns) == 1):
+            return None
+        if any(column.type.kind not in KINDS for column in columns):
+            return None
+        try:
+            labels = [f'{"," if i else "{"}"{plain_name(column.name)}":'.encode() for i, column in enumerate(columns)]
+        except Unsupported:
+            return None
+        kinds = np.array([KINDS[column.type.kind] for column in columns], np.int64)
+        ends = np.cumsum([len(label) for label in labels], dtype=np.int64)
+        return cls(kinds, np.frombuffer(b"".join(labels) + bytes(8), np.uint8), ends)
+
+    def encode(
+        self,
+        batch: Batch,
+        columns: Sequence[Column],
+        keys: Bytes,
+        loaded: Kernels,
+        run: Callable[[Batch, Report], tuple[list[bytes | None], set[int]]],
+        report: Report,
+    ) -> Encoded:
+        """Encode what is certain; `run` encodes the rest."""
+        count, json = len(batch), loaded.json
+        key_starts, key_sizes = keys.addresses()
+        room = count * (len(self.labels) + json.NUMBER_SIZE * len(columns) + 1)
+        room += int(np.maximum(key_sizes, 0).sum(dtype=np.int64))
+        addresses = np.zeros((len(columns), 3), np.int64)
+        unsure = None if batch.nulls is None else batch.nulls.copy()
+        for c, column in enumerate(columns):
+            vector = column.vector()
+            assert vector is not None
+            parts = [vector.nulls, vector.data, vector.sizes]
+            if vector.sizes is not None:
+                room += int(vector.sizes.sum())
+            if vector.unsure is not None:
+                unsure = vector.unsure if unsure is None else unsure | vector.unsure
+            addresses[c] = [0 if part is None else part.ctypes.data for part in parts]
+        rows = np.arange(count) if unsure is None else np.flatnonzero(~unsure)
+        out = np.empty(room + json.SPARE_BYTES, np.uint8)
+        new_keys, starts, sizes = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
+        end = json.write(
+            rows, key_starts, key_sizes, self.labels, self.label_ends, self.kinds, addresses, out, new_keys, starts, sizes
+        )
+        is_good = sizes >= 0
+        if len(rows) == count and is_good.all():
+            out = out[:end]
+            return Encoded(None, Bytes.of_spans(out, new_keys, key_sizes), Bytes.of_spans(out, starts, sizes))
+        certain = rows[is_good]
+        parts_of = (new_keys[is_good], starts[is_good], sizes[is_good])
+        return _completed(batch, keys, key_sizes, out[:end], certain, parts_of, run, report)
+
+
+def _completed(
+    batch: Batch,
+    keys: Bytes,
+    key_sizes: I32,
+    out: Any,
+    certain: I64,
+    written: tuple[I64, I64, I32],
+    run: Callable[[Batch, Report], tuple[list[bytes | None], set[int]]],
+    report: Report,
+) -> Encoded:
+    """Encode the rows that are not certain exactly, and return all of them in order."""
+    count = len(batch)
+    is_open = np.ones(count, np.bool_)
+    is_open[certain] = False
+    rest = np.flatnonzero(is_open)
+    places = rest.tolist()
+    values, failed = run(batch.take(rest), lambda row, error: report(places[row], error))
+    value_buffer, value_starts, value_sizes = joined(values)
+    key_buffer, key_starts, _ = joined(keys.take(rest).objects())
+    buffer = np.concatenate([out, key_buffer, value_buffer])
+    all_keys, starts, sizes = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int32)
+    all_keys[certain], starts[certain], sizes[certain] = written
+    all_keys[rest] = key_starts + len(out)
+    starts[rest], sizes[rest] = value_starts + len(out) + len(key_buffer), value_sizes
+    if not failed:
+        return Encoded(None, Bytes.of_spans(buffer, all_keys, key_sizes), Bytes.of_spans(buffer, starts, sizes))
+    is_kept = np.ones(count, np.bool_)
+    is_kept[[places[row] for row in failed]] = False
+    rows = np.flatnonzero(is_kept)
+    return Encoded(rows, Bytes.of_spans(buffer, all_keys[rows], key_sizes[rows]), Bytes.of_spans(buffer, starts[rows], sizes[rows]))
+
+
+def record_chunk(keys: Bytes, values: Bytes, times: I64, source: Chunk | None, causes: I64 | None) -> Chunk | None:
+    """Return records as a chunk to be produced, with the headers of the records that caused them; None: they are objects."""
+    if not (keys.has_spans and values.has_spans):
+        return None
+    buffer, key_starts, key_sizes = keys.spans()
+    other, starts, sizes = values.spans()
+    if buffer is not other:
+        return None
+    count = len(times)
+    header_starts, header_counts = np.zeros(count, np.int64), np.zeros(count, np.int32)
+    if source is not None and causes is not None and source.header_counts.any():
+        header_counts = source.header_counts[causes]
+        if header_counts.any():
+            header_starts = source.header_starts[causes] + len(buffer)
+            buffer = np.concatenate([buffer, source.buffer])
+    return Chunk("", -1, buffer, np.arange(count), times, key_starts, key_sizes, starts, sizes, header_starts, header_counts, count)
+
+
+def _exact_values(format: FormatSpec, columns: tuple[Field, ...]) -> Any:
+    """Return (lists, is_null or None, count, report) -> bytes of each row, None where null or failed."""
+    namespace = Namespace()
+    names = [f"c{i}" for i in range(len(columns))]
+    namespace.is_taken = lambda name: name in names or name in _RESERVED
+    values = [Fragment(name, is_nullable=True, is_atom=True) for name in names]
+    code = encode_fragment(namespace, "value", format, columns, values).code
+    lines = ["def run(columns, is_null, count, report):", "    out = []", "    add = out.append"]
+    for guard in ("if is_null is None:", "else:"):
+        target = ", ".join([*names, "null"] if guard == "else:" else names) or "_"
+        sources = ["*columns", "is_null"] if guard == "else:" else ["*columns"]
+        lines += [
+            f"    {guard}",
+            f"        for {target}{',' if names and ',' not in target else ''} in "
+            + (f"zip({', '.join(sources)})" if names or guard == "else:" else "range(count)")
+            + ":",
+            "            try:",
+            f"                add({f'None if null else {code}' if guard == 'else:' else code})",
+            "            except Exception as error:",
+            "                report(len(out), error)",
+            "                add(None)",
+        ]
+    scope = dict(namespace.values)
+    exec(compile("\n".join([*lines, "    return out\n"]), "<encoder>", "exec"), scope)
+    return scope["run"]
+
+
+def _exact_keys(format: FormatSpec, columns: tuple[Field, ...], is_windowed: bool) -> Any:
+    """Return (lists of the key columns and window starts, is_null, report) -> bytes of each key, None where null or failed."""
+    namespace = Namespace()
+    names = [f"c{i}" for i in range(len(columns))]
+    namespace.is_taken = lambda name: name in names or name in _RESERVED
+    namespace.add("pack", g.WINDOW_START.pack)
+    values = [Fragment(name, is_nullable=True, is_atom=True) for name in names]
+    code = encode_fragment(namespace, "key", format, columns, values).code
+    if len(columns) == 1:
+        code = f"(None if c0 is None else {code})"
+    if is_windowed:
+        code = f"({code} + pack(start))"
+    targets = ", ".join([*names, *(["start"] if is_windowed else []), "null"])
+    lines = [
+        "def run(columns, is_null, report):",
+        "    out = []",
+        "    add = out.append",
+        f"    for {targets} in zip(*columns, is_null):",
+        "        try:",
+        f"            add(None if null else {code})",
+        "        except Exception as error:",
+        "            report(len(out), error)",
+        "            add(None)",
+        "    return out\n",
+    ]
+    scope = dict(namespace.values)
+    exec(compile("\n".join(lines), "<keys>", "exec"), scope)
+    return scope["run"]
+
+
+_RESERVED = frozenset(
+    {"run", "columns", "is_null", "count", "report", "out", "add", "null", "start", "error", "zip", "range", "Exception", "len"}
+)

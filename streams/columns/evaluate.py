@@ -1,0 +1,143 @@
+"""Expressions over batches: by columns where there is such a form and it pays, else, and where that is not certain, by rows.
+
+Both forms are in the same expression: rows of which the column form is not certain are computed again by the exact one and put
+back into the same column, so nothing leaves the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from logflume.log.records import I64
+from logflume.log.schemas import Kind
+
+from .. import expr as e
+from ..kernels.vectors import KINDS, Mask, Unsupported, Vector, VectorOf, compile_vector, full
+from ..kernels.vectors import Rows as VectorRows
+from .batch import Batch, ColumnId
+from .column import Column, patched
+from .compiled import kernels
+from .exact import Exact, exact
+
+FEW_ROWS = 48
+"""Below, a loop over rows is cheaper than the operations over columns."""
+
+Report = Callable[[int, Exception], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One expression. `is_truth`: a condition, whose null counts as False."""
+
+    expr: e.Expr
+    is_truth: bool = False
+
+    @cached_property
+    def _exact(self) -> Exact:
+        return exact(self.expr, is_truth=self.is_truth)
+
+    @cached_property
+    def used(self) -> tuple[ColumnId, ...]:
+        return tuple(sorted(e.columns_used(self.expr)))
+
+    @cached_property
+    def sees_null(self) -> bool:
+        """Whether it is computed for a null value too: a plain callable takes the whole of it."""
+        nodes = e.walk(self.expr)
+        return any(isinstance(n, e.PyCall) and (e.Side.VALUE, e.WHOLE) in e.columns_used(n) for n in nodes)
+
+    @cached_property
+    def _vector(self) -> VectorOf | None:
+        refs = [x for x in e.walk(self.expr) if isinstance(x, e.ColumnRef)]
+        kinds = {(ref.side, ref.name): ref.type.kind for ref in refs if ref.type.kind in KINDS}
+        try:
+            kind, found = compile_vector(self.expr, kinds)
+        except Unsupported:
+            return None
+        return found if kind is self.kind else None
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.BOOLEAN if self.is_truth else self.expr.type.kind
+
+    # -- values ----------------------------------------------------------------------------------------------------------
+
+    def column(self, batch: Batch, report: Report) -> Column:
+        """Return the value for each row, null where the row's value is null or the expression raised (which is reported)."""
+        if isinstance(self.expr, e.ColumnRef):
+            return batch.column(self.expr.side, self.expr.name)
+        nulls = batch.nulls
+        if nulls is None or self.sees_null or not self._reads_value:
+            return self._evaluate(batch, report)
+        rows = np.flatnonzero(~nulls)
+        places = rows.tolist()
+        part = self._evaluate(batch.take(rows), lambda row, error: report(places[row], error))
+        values: list[Any] = [None] * len(batch)
+        for row, value in zip(places, part.objects(), strict=True):
+            values[row] = value
+        return Column.of_objects(values, self.kind)
+
+    def truth(self, batch: Batch, report: Report) -> Mask:
+        """Return where a condition is True; a null value meets none, but one that sees nulls."""
+        found = self._evaluate(batch, report) if batch.nulls is None or self.sees_null else self.column(batch, report)
+        if found.has_vector:
+            vector = found.vector()
+            assert vector is not None
+            data: Mask = vector.data if vector.nulls is None else vector.data & ~vector.nulls
+            return data
+        return np.fromiter([value is True for value in found.objects()], np.bool_, len(batch))
+
+    @cached_property
+    def _reads_value(self) -> bool:
+        return self.is_truth or any(side is e.Side.VALUE for side, _ in self.used)
+
+    def _evaluate(self, batch: Batch, report: Report) -> Column:
+        found = self._by_columns(batch, report)
+        if found is not None:
+            return found
+        lists = [batch.column(*column).objects() for column in self._exact.columns]
+        return Column.of_objects(self._exact.run(lists, len(batch), report), self.kind)
+
+    def _by_columns(self, batch: Batch, report: Report) -> Column | None:
+        """Return the values by the column form; None where there is none, or it would not pay."""
+        loaded = kernels()
+        if loaded is None or len(batch) < FEW_ROWS or self._vector is None:
+            return None
+        columns = [batch.column(*column) for column in self.used]
+        if not all(column.has_vector for column in columns):
+            return None
+        rows = VectorRows(len(batch), {}, loaded.texts, batch.memory)
+        for name, column in zip(self.used, columns, strict=True):
+            vector = column.vector()
+            assert vector is not None
+            rows.columns[name] = vector
+            if column.memory is not None and column.memory is not batch.memory:
+                batch.memory.append(column.memory)
+        with np.errstate(all="ignore"):
+            found = self._vector(rows)
+        if self.is_truth and found.nulls is not None:
+            found = Vector(found.data & ~found.nulls, unsure=found.unsure)
+        if found.unsure is None or not np.any(found.unsure):
+            return Column.of_vector(found._replace(unsure=None), len(batch), self.kind, batch.memory)
+        unsure = np.flatnonzero(full(found.unsure, len(batch), np.bool_))
+        return self._again(batch, found, unsure, report)
+
+    def _again(self, batch: Batch, found: Vector, rows: I64, report: Report) -> Column:
+        """Compute uncertain rows by the exact form, and put them back."""
+        places = rows.tolist()
+        part = batch.take(rows)
+        lists = [part.column(*column).objects() for column in self._exact.columns]
+        values = self._exact.run(lists, len(rows), lambda row, error: report(places[row], error))
+        return patched(found, len(batch), self.kind, rows, values, batch.memory)
+
+
+def evaluations(columns: Sequence[tuple[str, e.Expr]]) -> tuple[tuple[str, Evaluation], ...]:
+    """Return the evaluations of named expressions."""
+    return tuple((name, Evaluation(expr)) for name, expr in columns)
+
+

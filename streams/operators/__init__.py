@@ -1,0 +1,4 @@
+"""The operators: one file each. `registry.operators()` finds them, `program.operator_program` puts them to work."""
+
+from .program import OperatorProgram as OperatorProgram
+from .program import operator_program as operator_program

@@ -1,0 +1,227 @@
+"""Aggregates per key and window.
+
+Structure first: which rows count, in which windows, what is late. Then content: the states of the entries, as objects
+(`aggregate_objects.py`) or, where all are numbers and the kernels are loaded, as typed columns (`aggregate_columns.py`); a store goes
+from the one to the other once, between two batches. Then results, for those who follow single updates, commits or windows' ends.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from logflume.log.schemas import Column as Field
+from logflume.log.schemas import Kind
+
+from .. import graph as g
+from ..aggregators import first
+from ..columns import Batch, Column, Old
+from ..columns.batch import ColumnId
+from ..columns.compiled import kernels
+from ..columns.decode import KeyDecoder
+from ..columns.evaluate import Evaluation
+from ..expr import WHOLE, Meta, Side, columns_used
+from ..kernels.vectors import Vector
+from ..seams import StoreSpec
+from ..state.store import Store
+from .aggregate_columns import ColumnEntries, columns_form
+from .aggregate_objects import ObjectEntries
+from .entries import Change, Entries, States, Updated
+from .operator import Bind, Operator, Task, Wiring, Work
+from .to_table import keyed_rows
+from .windows import window_end, windows_of
+
+
+class AggregateOperator(Operator[g.Aggregate]):
+    """An Aggregate."""
+
+    node_class = g.Aggregate
+
+    @cached_property
+    def args(self) -> tuple[Evaluation, ...]:
+        """The arguments of all aggregations, one after the other."""
+        return tuple(Evaluation(expr) for a in self.node.aggregations for expr in a.args)
+
+    def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
+        found = set().union(*(columns_used(x) for a in self.node.aggregations for x in a.args))
+        if self.node.emit is g.Emit.UPDATE:
+            found |= {c for c in below if c[0] is not Side.VALUE and c[1] not in (Meta.WINDOWSTART, Meta.WINDOWEND)}
+        return found
+
+    def stores(self) -> tuple[StoreSpec, ...]:
+        node = self.node
+        columns = tuple(
+            Field(a.name if len(a.aggregator.state_columns) == 1 else f"{a.name}_{c.name}", c.type)
+            for a in node.aggregations
+            for c in a.aggregator.state_columns
+        )
+        return (StoreSpec(node.store, node.schema.key, columns, node.window),)
+
+    def wants_old(self, *, is_asked: bool) -> bool:
+        return False
+
+    def plan(self, wiring: Wiring) -> Bind:
+        return lambda task: AggregateWork(self, wiring, task)
+
+
+class AggregateWork(Work):
+    """See `AggregateOperator`."""
+
+    def __init__(self, operator: AggregateOperator, wiring: Wiring, task: Task) -> None:
+        node = operator.node
+        self._node, self._task, self._args = node, task, operator.args
+        self._spec = operator.stores()[0]
+        self._store = task.store(node.store)
+        self._is_followed = bool(wiring.children[node.name])
+        self._wants_old = node.name in wiring.wants_old
+        self._needs = wiring.needs[node.name]
+        self._key_decoder = _key_decoder(node, wiring)
+        self._columns_form = columns_form(node, self._spec)
+        self._entries: Entries = ObjectEntries(node, self._store, wants_old=self._wants_old)
+
+    # -- counting --------------------------------------------------------------------------------------------------------
+
+    def process(self, batch: Batch, source: str) -> None:
+        node = self._node
+        batch = keyed_rows(self._task, node.name, batch)
+        if node.window is None and batch.nulls is not None:
+            for row in np.flatnonzero(batch.nulls).tolist():
+                self._task.report("null_value", node.name, batch, row, None)
+            batch = batch.without(batch.nulls)
+        if not len(batch):
+            return
+        report = self._task.reporter(node.name, batch)
+        args = [each.column(batch, report) for each in self._args]
+        change = self._change(batch, args)
+        if change.count == 0:
+            return
+        self._choose_entries()
+        is_update = node.emit is g.Emit.UPDATE and self._is_followed
+        updated = self._entries.update(change, report, is_traced=is_update)
+        if updated is not None:
+            rows = change.rows
+            after = batch if rows is None else batch.take(rows)
+            self._forward(updated, after)
+
+    def _change(self, batch: Batch, args: list[Column]) -> Change:
+        """Return which entries the rows change: one each, or one in each window that is still open."""
+        assert batch.keys is not None
+        window = self._node.window
+        if window is None:
+            return Change(batch.keys, batch.times, args, None, None)
+        found = windows_of(window, batch.times, self._store.stream_time_ms)
+        self._store.stream_time_ms = int(found.clocks[-1])
+        rows, starts = found.rows, found.starts
+        if found.late is None:
+            return Change(batch.keys, batch.times, args, rows, starts)
+        for pair in np.flatnonzero(found.late).tolist():
+            row = pair if rows is None else int(rows[pair])
+            self._task.report("late", self._node.name, batch, row, (int(starts[pair]), int(found.clocks[row])))
+        kept = np.flatnonzero(~found.late)
+        return Change(batch.keys, batch.times, args, kept if rows is None else rows[kept], starts[kept])
+
+    def _choose_entries(self) -> None:
+        """Keep the entries as columns from when the kernels are there."""
+        form = self._columns_form
+        if form is not None and isinstance(self._entries, ObjectEntries) and isinstance(self._store, Store):
+            loaded = kernels()
+            if loaded is not None:
+                self._entries = ColumnEntries(
+                    form, self._store, loaded, wants_old=self._wants_old, emitted_to=self._entries.emitted_to
+                )
+
+    # -- results ---------------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        if self._node.emit is g.Emit.UPDATE or not self._is_followed:
+            return
+        is_final = self._node.emit is g.Emit.FINAL
+        updated = self._entries.closed() if is_final else self._entries.changed()
+        if updated is not None and len(updated.times):
+            self._forward(updated, None)
+
+    def _forward(self, updated: Updated, causing: Batch | None) -> None:
+        """Forward the results of changed entries; `causing`: the rows that changed them, None at a task commit."""
+        node, count = self._node, len(updated.times)
+        columns: dict[ColumnId, Column] = {}
+        if causing is not None:
+            columns = {c: x for c, x in causing.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN_META}
+        if updated.starts is not None and node.window is not None:
+            starts = updated.starts
+            columns[Side.META, Meta.WINDOWSTART] = Column.of_vector(Vector(starts), count, Kind.BIGINT)
+            columns[Side.META, Meta.WINDOWEND] = Column.of_vector(Vector(window_end(starts, node.window)), count, Kind.BIGINT)
+        batch = Batch(node.schema, updated.times, updated.keys, columns)
+        if causing is not None:
+            batch.chunk, batch.rows, batch.causes, batch.memory = causing.chunk, causing.rows, causing.causes, causing.memory
+        else:
+            found, _ = self._key_decoder.decode(updated.keys, batch.memory, _never)
+            columns |= found
+        report = self._task.reporter(node.name, batch)
+        columns |= self._results(updated.states, report)
+        batch.nulls = updated.states.gone
+        if self._wants_old:
+            assert updated.before is not None
+            gone = updated.before.gone
+            batch.old = Old(self._results(updated.before, report), np.zeros(count, np.bool_) if gone is None else gone)
+        self._task.forward(node.name, batch)
+
+    def _results(self, states: States, report: Any) -> dict[ColumnId, Column]:
+        """Return the results of states, null where there is none."""
+        found: dict[ColumnId, Column] = {}
+        at = 0
+        for aggregation in self._node.aggregations:
+            stop = at + len(aggregation.aggregator.state_columns)
+            found[Side.VALUE, aggregation.name] = _result(aggregation, states.columns[at:stop], states.gone, report)
+            at = stop
+        return found
+
+
+_OWN_META = (Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND)
+_EXACT = 2**53
+
+
+def _never(row: int, error: Exception) -> None:
+    raise AssertionError(f"the key of an entry was decoded before: {error}")
+
+
+def _key_decoder(node: g.Aggregate, wiring: Wiring) -> KeyDecoder:
+    """Return what decodes the keys of entries, as far as a consumer reads them."""
+    raw, needs = wiring.raw_keys[node.name], wiring.needs[node.name]
+    assert raw is not None, "a change of key is followed by a repartition"
+    is_whole = (Side.KEY, WHOLE) in needs
+    names = frozenset(column.name for column in raw[1] if is_whole or (Side.KEY, column.name) in needs)
+    return KeyDecoder(*raw, names, is_windowed=node.schema.window is not None)
+
+
+def _result(aggregation: g.Aggregation, states: list[Column], gone: Any, report: Any) -> Column:
+    aggregator = aggregation.aggregator
+    if aggregator.result is first:
+        return states[0]
+    if aggregator.kernel == "mean" and gone is None and all(state.has_vector for state in states):
+        found = _mean(aggregator, states)
+        if found is not None:
+            return found
+    values: list[Any] = []
+    is_gone = [False] * states[0].count if gone is None else gone.tolist()
+    for row, (state, null) in enumerate(zip(zip(*[s.objects() for s in states], strict=True), is_gone, strict=True)):
+        try:
+            values.append(None if null else aggregator.result(state))
+        except Exception as error:
+            values.append(None)
+            report(row, error)
+    return Column.of_objects(values, aggregator.type.kind)
+
+
+def _mean(aggregator: g.Aggregator, states: list[Column]) -> Column | None:
+    """Return sum / count as typed columns; None where a sum is too large to be divided exactly."""
+    sums, counts = states[0].vector(), states[1].vector()
+    assert sums is not None and counts is not None
+    if sums.data.dtype == np.int64 and ((sums.data > _EXACT) | (sums.data < -_EXACT)).any():
+        return None
+    is_empty = counts.data == 0
+    empty = aggregator.result(aggregator.initial)
+    data = np.where(is_empty, empty or 0.0, sums.data / np.where(is_empty, 1, counts.data))
+    nulls = is_empty if empty is None and is_empty.any() else None
+    return Column.of_vector(Vector(data, None, nulls), states[0].count, Kind.DOUBLE)

@@ -1,0 +1,249 @@
+"""Entries of an aggregate as typed columns: states that are numbers, changed by kernels (`kernels.slots`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from logflume.log.records import I64
+from logflume.log.schemas import Kind
+
+from .. import graph as g
+from ..columns import Bytes, Column
+from ..columns.compiled import Kernels
+from ..kernels.vectors import Vector
+from ..seams import StoreSpec
+from ..state.columns import holds
+from ..state.store import Store
+from .entries import Change, States, Updated
+from .operator import Reporter
+
+_KERNELS = ("count", "sum", "mean", "min", "max")
+_WHOLE = (Kind.INTEGER, Kind.BIGINT)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnsForm:
+    """What the kernels do for an aggregate. A state columns, G arguments.
+
+    Attributes:
+        parts: per aggregation the kernel's name, its first state column and its argument (-1: none).
+        arg_kinds: of the arguments; `takes`: per argument the kinds of a column that the kernel reads.
+    """
+
+    node: g.Aggregate
+    parts: tuple[tuple[str, int, int], ...]
+    arg_kinds: tuple[Kind, ...]
+    first_state: tuple[Any, ...]
+    is_float: tuple[bool, ...]
+
+
+def columns_form(node: g.Aggregate, spec: StoreSpec) -> ColumnsForm | None:
+    """Return the form of an aggregate, None where a state or an argument is no number, or an aggregation has no kernel."""
+    if g.is_bare(node.schema) or not holds(spec.columns):
+        return None
+    parts, kinds, first_state = [], list[Kind](), list[Any]()
+    for aggregation in node.aggregations:
+        aggregator = aggregation.aggregator
+        kernel, state = aggregator.kernel or "", aggregator.state_columns[0].type.kind
+        if kernel not in _KERNELS or len(aggregation.args) != (0 if kernel == "count" and not aggregation.args else 1):
+            return None
+        if kernel in ("sum", "mean") and state not in (Kind.BIGINT, Kind.DOUBLE):
+            return None
+        arg = -1
+        if aggregation.args:
+            arg = len(kinds)
+            kinds.append(aggregation.args[0].type.kind)
+            takes = (*_WHOLE, state) if kernel in ("sum", "mean") else (state,)
+            if kernel != "count" and kinds[-1] not in takes:
+                return None
+        parts.append((kernel, len(first_state), arg))
+        first_state += aggregator.initial
+    if any(type(value) not in (int, float, type(None)) for value in first_state):
+        return None
+    is_float = tuple(column.type.kind is Kind.DOUBLE for column in spec.columns)
+    return ColumnsForm(node, tuple(parts), tuple(kinds), tuple(first_state), is_float)
+
+
+class ColumnEntries:
+    """Implements `entries.Entries` over `Store.columns`; from when it is made the store's entries are there."""
+
+    def __init__(self, form: ColumnsForm, store: Store, loaded: Kernels, *, wants_old: bool, emitted_to: int) -> None:
+        self._form, self._store, self._kernels = form, store, loaded.slots
+        self._wants_old = wants_old
+        self._is_update = form.node.emit is g.Emit.UPDATE
+        self._window = form.node.window
+        keeps_before = wants_old and not self._is_update
+        self._columns = store.use_columns(loaded.slots, keeps_before=keeps_before)
+        self._spec = _spec(form, loaded.slots, keeps_before)
+        self._emitted_to = emitted_to
+
+    # -- changes ---------------------------------------------------------------------------------------------------------
+
+    def update(self, change: Change, report: Reporter, *, is_traced: bool) -> Updated | None:
+        self._store.settle()
+        kernels, count = self._kernels, change.count
+        keys, sizes = change.keys.addresses()
+        rows = np.arange(count) if change.rows is None else change.rows
+        starts = np.zeros(count, np.int64) if change.starts is None else np.ascontiguousarray(change.starts)
+        times = np.ascontiguousarray(change.times)
+        self._load(change, rows, starts)
+        arguments, kept = self._arguments(change)
+        traced = self._traced(count if is_traced else 0)
+        at = 0
+        while at < count:
+            at = kernels.fold(
+                self._columns.slots, self._columns.before, self._spec, traced, keys, sizes, times, rows, starts, at, count, arguments
+            )
+            if at < count:
+                self._columns.make_room(1, int(sizes[rows[at]]))
+        del kept
+        if not is_traced:
+            return None
+        found = change.keys if change.rows is None else change.keys.take(change.rows)
+        if change.starts is not None:
+            found = self._with_starts(*found.addresses(), starts)
+        old = None
+        if self._wants_old:
+            old = self._states(traced.old_nulls, traced.old_ints, traced.old_floats, ~traced.had)
+        return Updated(found, traced.times, change.starts, self._states(traced.nulls, traced.ints, traced.floats, None), old)
+
+    def _arguments(self, change: Change) -> tuple[I64, list[Any]]:
+        """Return the addresses of the arguments' nulls and data, and what must live as long."""
+        addresses, kept = np.zeros((len(change.args), 2), np.int64), []
+        for i, column in enumerate(change.args):
+            vector = column.vector()
+            if vector is None:
+                vector = self._fitting(column)
+            addresses[i, 0] = 0 if vector.nulls is None else vector.nulls.ctypes.data
+            addresses[i, 1] = vector.data.ctypes.data
+            kept.append(vector)
+        return addresses, kept
+
+    def _fitting(self, column: Column) -> Vector:
+        """Return a column of which only the nulls count, or whose values a callable gave as another type of number."""
+        values = column.objects()
+        nulls = np.fromiter([value is None for value in values], np.bool_, column.count)
+        if column.kind is Kind.DOUBLE:
+            return Vector(np.array([0.0 if value is None else float(value) for value in values]), None, nulls)
+        if column.kind in _WHOLE:
+            wrapped = [0 if value is None else (int(value) + 2**63) % 2**64 - 2**63 for value in values]
+            return Vector(np.array(wrapped, np.int64), None, nulls)
+        return Vector(np.zeros(column.count, np.int64), None, nulls)
+
+    def _load(self, change: Change, rows: I64, starts: I64) -> None:
+        """Read entries that will change and are not in memory."""
+        floor = self._store.complete_from
+        if floor == 0 or (self._window is not None and not (starts < floor).any()):
+            return
+        keys, sizes = change.keys.addresses()
+        found = np.empty(len(rows), np.int64)
+        self._kernels.find(self._columns.slots, keys[rows], sizes[rows], starts, found)
+        missing = np.flatnonzero((found < 0) & (starts < floor))
+        if len(missing) == 0:
+            return
+        wanted: list[Any] = change.keys.take(rows[missing]).objects()
+        if self._window is not None:
+            pack = g.WINDOW_START.pack
+            wanted = [key + pack(start) for key, start in zip(wanted, starts[missing].tolist(), strict=True)]
+        self._store.load(set(wanted))
+        self._store.settle()
+
+    def _traced(self, room: int) -> Any:
+        states, old = len(self._form.is_float), room if self._wants_old else 0
+        return self._kernels.Traced(
+            np.empty(room, np.int64),
+            np.empty(room, np.int64),
+            np.empty((room, states), np.int64),
+            np.empty((room, states), np.float64),
+            np.empty((room, states), np.bool_),
+            np.empty(old, np.bool_),
+            np.empty((old, states), np.int64),
+            np.empty((old, states), np.float64),
+            np.empty((old, states), np.bool_),
+        )
+
+    def _with_starts(self, keys: I64, sizes: Any, starts: I64) -> Bytes:
+        """Return keys with window starts behind them."""
+        out = np.empty(int(sizes.sum(dtype=np.int64)) + 8 * len(keys) + 1, np.uint8)
+        positions = np.empty(len(keys), np.int64)
+        self._kernels.windowed_keys(keys, sizes, starts, out, positions)
+        return Bytes.of_spans(out, positions, (sizes + 8).astype(np.int32))
+
+    # -- results ---------------------------------------------------------------------------------------------------------
+
+    def changed(self) -> Updated:
+        self._store.settle()
+        return self._of_slots(self._columns.changed.copy(), has_before=self._wants_old)
+
+    def closed(self) -> Updated:
+        self._store.settle()
+        assert self._window is not None
+        closed = self._store.stream_time_ms - self._window.size_ms - self._window.grace_ms
+        self._read_closing(closed)
+        starts = self._columns.window_starts()
+        slots = np.flatnonzero((starts > self._emitted_to) & (starts <= closed))
+        self._emitted_to = max(closed, self._emitted_to)
+        keys = self._columns.keys(slots)
+        ordered = sorted(zip(starts[slots].tolist(), keys, slots.tolist(), strict=True))
+        return self._of_slots(np.array([slot for _, _, slot in ordered], np.int64), has_before=False)
+
+    def _read_closing(self, closed: int) -> None:
+        """Read entries of closing windows that have gone from memory."""
+        if self._store.complete_from <= self._emitted_to + 1 or closed <= self._emitted_to:
+            return
+        unpack = g.WINDOW_START.unpack
+        found = {k for k, _ in self._store.scan_disk(b"", None) if self._emitted_to < unpack(k[-8:])[0] <= closed}
+        keys = list(found)
+        slots = self._columns.find(keys) if keys else np.empty(0, np.int64)
+        self._store.load({key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0})
+        self._store.settle()
+
+    def _of_slots(self, which: I64, *, has_before: bool) -> Updated:
+        slots = self._columns.slots
+        starts = slots.starts[which] if self._window is not None else None
+        positions, sizes = slots.key_starts[which], slots.key_sizes[which]
+        if starts is None:
+            keys = Bytes.of_spans(slots.arena, positions, sizes)
+        else:
+            keys = self._with_starts(positions + slots.arena.ctypes.data, sizes, starts)
+        before = None
+        if has_before:
+            kept, count = self._columns.before, len(which)
+            before = self._states(kept.nulls[:count], kept.ints[:count], kept.floats[:count], ~kept.had[:count])
+        elif self._wants_old:
+            none = np.ones(len(which), np.bool_)
+            before = self._states(slots.nulls[which], slots.ints[which], slots.floats[which], none)
+        return Updated(
+            keys, slots.times[which], starts, self._states(slots.nulls[which], slots.ints[which], slots.floats[which], None), before
+        )
+
+    def _states(self, nulls: Any, ints: Any, floats: Any, gone: Any) -> States:
+        columns = []
+        for c, (is_float, field) in enumerate(zip(self._form.is_float, self._store.spec.columns, strict=True)):
+            mask = nulls[:, c]
+            if gone is not None:
+                mask = mask | gone
+            data = np.ascontiguousarray((floats if is_float else ints)[:, c])
+            columns.append(Column.of_vector(Vector(data, None, mask if mask.any() else None), len(data), field.type.kind))
+        return States(columns, gone if gone is not None and gone.any() else None)
+
+
+def _spec(form: ColumnsForm, kernels: Any, keeps_before: bool) -> Any:
+    """Return what `slots.fold` does."""
+    names = {"count": kernels.COUNT, "sum": kernels.SUM, "mean": kernels.MEAN, "min": kernels.MIN, "max": kernels.MAX}
+    first = form.first_state
+    wholes = [0 if value is None or is_float else value for value, is_float in zip(first, form.is_float, strict=True)]
+    return kernels.Spec(
+        np.array([names[kernel] for kernel, _, _ in form.parts], np.int64),
+        np.array([column for _, column, _ in form.parts], np.int64),
+        np.array([arg for _, _, arg in form.parts], np.int64),
+        np.array(form.is_float, np.int64),
+        np.array([kind is Kind.DOUBLE for kind in form.arg_kinds], np.int64),
+        np.array(wholes, np.int64),
+        np.array([0.0 if value is None else value for value in first], np.float64),
+        np.array([value is None for value in first], np.bool_),
+        np.array([0, 1, 0, 1, 0, keeps_before], np.int64),
+    )

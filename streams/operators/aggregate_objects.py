@@ -1,0 +1,170 @@
+"""Entries of an aggregate as objects: any states, changed by one loop in Python that is generated for the aggregations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from logflume.log.schemas import Kind
+
+from .. import graph as g
+from ..columns import Bytes, Column
+from ..compiler.arithmetic import wrap64
+from ..compiler.closing import OpenWindows
+from ..seams import Entry, StateStore
+from .entries import Change, States, Updated
+from .operator import Reporter
+
+
+class ObjectEntries:
+    """Implements `entries.Entries` over `StateStore.resident`."""
+
+    def __init__(self, node: g.Aggregate, store: StateStore, *, wants_old: bool) -> None:
+        self._store, self._wants_old = store, wants_old
+        self._kinds = [column.type.kind for a in node.aggregations for column in a.aggregator.state_columns]
+        self._run = _fold_function(node)
+        self._window = node.window
+        self._open = None
+        if node.emit is g.Emit.FINAL and node.window is not None:
+            self._open = OpenWindows(store, node.window)
+
+    @property
+    def emitted_to(self) -> int:
+        """The largest window start whose results have left already."""
+        if self._window is None:
+            return -1
+        return self._store.stream_time_ms - self._window.size_ms - self._window.grace_ms
+
+    def update(self, change: Change, report: Reporter, *, is_traced: bool) -> Updated | None:
+        keys: list[Any] = change.keys.objects()
+        times, args = change.times.tolist(), [column.objects() for column in change.args]
+        rows: Sequence[int] = range(len(keys))
+        if change.rows is not None:
+            rows = change.rows.tolist()
+            keys, times = [keys[row] for row in rows], [times[row] for row in rows]
+            args = [[values[row] for row in rows] for values in args]
+        if change.starts is not None:
+            pack = g.WINDOW_START.pack
+            keys = [key + pack(start) for key, start in zip(keys, change.starts.tolist(), strict=True)]
+        if self._open is not None:
+            self._open.by_start()
+        self._store.load(keys)
+        trace: tuple[list[Any], list[Any], list[int]] | None = ([], [], []) if is_traced else None
+        self._run(self._store.resident, self._store.dirty, rows, keys, times, args, report, trace)
+        if self._open is not None and change.starts is not None:
+            by_start, resident = self._open.by_start(), self._store.resident
+            for key, start in zip(keys, change.starts.tolist(), strict=True):
+                by_start.setdefault(start, {})[key] = resident[key]
+        if trace is None:
+            return None
+        after, before, stamps = trace
+        old = self._states(before) if self._wants_old else None
+        return Updated(Bytes.of_objects(keys), np.array(stamps, np.int64), change.starts, self._states(after), old)
+
+    def changed(self) -> Updated:
+        resident, keys, entries, before = self._store.resident, [], [], []
+        for key, old in self._store.dirty.items():
+            entry = resident.get(key)
+            if entry is not None and (entry.state is not None or old is not None):
+                keys.append(key)
+                entries.append(entry)
+                before.append(old)
+        return self._of_entries(keys, entries, before)
+
+    def closed(self) -> Updated:
+        assert self._open is not None
+        found = [(key, entry) for key, entry in self._open.take_closed() if entry.state is not None]
+        return self._of_entries([key for key, _ in found], [entry for _, entry in found], [None] * len(found))
+
+    def _of_entries(self, keys: list[bytes], entries: list[Entry], before: list[Any]) -> Updated:
+        starts = None
+        if self._window is not None:
+            unpack = g.WINDOW_START.unpack
+            starts = np.array([unpack(key[-8:])[0] for key in keys], np.int64)
+        times = np.array([entry.timestamp_ms for entry in entries], np.int64)
+        old = self._states(before) if self._wants_old else None
+        return Updated(Bytes.of_objects(list(keys)), times, starts, self._states([entry.state for entry in entries]), old)
+
+    def _states(self, states: list[Any]) -> States:
+        gone = None
+        if None in states:
+            gone = np.fromiter([state is None for state in states], np.bool_, len(states))
+            nothing = (None,) * len(self._kinds)
+            states = [nothing if state is None else state for state in states]
+        parts = list(zip(*states, strict=True)) or [()] * len(self._kinds)
+        return States([Column.of_objects(list(part), kind) for part, kind in zip(parts, self._kinds, strict=True)], gone)
+
+
+def _fold_function(node: g.Aggregate) -> Any:
+    """Return the loop: (resident, dirty, rows, keys, times, args, report, trace) -> None; it changes `resident` and `dirty`.
+
+    A null argument leaves a state that skips nulls; what `add` raises is reported and leaves the state too.
+    """
+    scope: dict[str, Any] = {"Entry": Entry, "wrap64": wrap64}
+    names: list[str] = []
+    initial: list[Any] = []
+    lines: list[str] = []
+    arg = 0
+    for i, aggregation in enumerate(node.aggregations):
+        aggregator = aggregation.aggregator
+        own = [f"s{len(names) + c}" for c in range(len(aggregator.state_columns))]
+        args = [f"a{arg + k}" for k in range(len(aggregation.args))]
+        names += own
+        initial += aggregator.initial
+        arg += len(args)
+        scope[f"add{i}"] = aggregator.add
+        lines += _step(aggregator, i, own, args)
+    for at, value in enumerate(initial):
+        scope[f"initial{at}"] = value
+    states = f"{', '.join(names)},"
+    new = f"({states})" if not g.is_bare(node.schema) else f"None if {names[0]} is None else ({states})"
+    targets = ", ".join(["row", "key", "time", *[f"a{k}" for k in range(arg)]])
+    text = f"""
+def run(resident, dirty, rows, keys, times, args, report, trace):
+    for {targets} in zip(rows, keys, times, *args):
+        entry = resident.get(key)
+        state = None if entry is None else entry.state
+        if state is None:
+            {states} = {", ".join(f"initial{k}" for k in range(len(initial)))},
+        else:
+            {states} = state
+{chr(10).join("        " + line for line in lines)}
+        if key not in dirty:
+            dirty[key] = state
+        new = {new}
+        if entry is None:
+            resident[key] = entry = Entry(new, time)
+        else:
+            entry.state = new
+            if state is None or time > entry.timestamp_ms:
+                entry.timestamp_ms = time
+        if trace is not None:
+            trace[0].append(new)
+            trace[1].append(state)
+            trace[2].append(entry.timestamp_ms)
+"""
+    exec(compile(text, f"<aggregate {node.name}>", "exec"), scope)
+    return scope["run"]
+
+
+def _step(aggregator: g.Aggregator, i: int, own: list[str], args: list[str]) -> list[str]:
+    """Return the lines that change the state of one aggregation."""
+    guards = [f"{name} is not None" for name in args] if aggregator.skips_null else []
+    indent = "    " if guards else ""
+    head = [f"if {' and '.join(guards)}:"] if guards else []
+    state = aggregator.state_columns[0].type.kind
+    if aggregator.kernel == "count":
+        return [*head, f"{indent}{own[0]} += 1"]
+    if aggregator.kernel == "sum" and state is Kind.BIGINT and aggregator.initial[0] is not None:
+        wrap = f"{indent}if not {-(2**63)} <= {own[0]} < {2**63}:"
+        return [*head, f"{indent}{own[0]} += {args[0]}", wrap, f"{indent}    {own[0]} = wrap64({own[0]})"]
+    states = f"{', '.join(own)},"
+    return [
+        *head,
+        f"{indent}try:",
+        f"{indent}    {states} = add{i}(({states}){''.join(', ' + name for name in args)})",
+        f"{indent}except Exception as error:",
+        f"{indent}    report(row, error)",
+    ]

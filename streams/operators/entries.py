@@ -1,0 +1,65 @@
+"""What an aggregate and the two ways to keep its entries say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from logflume.log.records import I64
+
+from ..columns import Bytes, Column
+from ..kernels.vectors import Mask
+from .operator import Reporter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """Rows on their way into entries: keys, times and arguments of N rows; P pairs of a row and a window start.
+
+    rows: int64[P]; None: every row once. starts: int64[P]; None: no windows.
+    """
+
+    keys: Bytes
+    times: I64
+    args: list[Column]
+    rows: I64 | None
+    starts: I64 | None
+
+    @property
+    def count(self) -> int:
+        return len(self.times) if self.rows is None else len(self.rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """States of entries, one column per state column; `gone`: where there is none, None: nowhere."""
+
+    columns: list[Column]
+    gone: Mask | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updated:
+    """Entries as they are after changes: keys with the window start, times of the results, states, those before if wanted."""
+
+    keys: Bytes
+    times: I64
+    starts: I64 | None
+    states: States
+    before: States | None
+
+
+class Entries(Protocol):
+    """The entries of one store of one task."""
+
+    def update(self, change: Change, report: Reporter, *, is_traced: bool) -> Updated | None:
+        """Change the entries; `is_traced`: return each as it was after each pair."""
+        ...
+
+    def changed(self) -> Updated:
+        """Return the entries changed since the last commit, in order of their first change."""
+        ...
+
+    def closed(self) -> Updated:
+        """Return the entries of windows that have closed since they were asked for last, in order of (start, key)."""
+        ...

@@ -1,0 +1,73 @@
+"""What changes nothing of a row itself: streams merged, a table's changes as a stream, a stream that a function looks at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import graph as g
+from ..columns import Batch
+from ..columns.batch import ColumnId
+from ..expr import WHOLE, Side
+from .operator import Bind, Operator, Task, Wiring, Work
+
+
+class MergeOperator(Operator[g.Merge]):
+    """A Merge: rows of several streams in order of cause."""
+
+    node_class = g.Merge
+
+    def plan(self, wiring: Wiring) -> Bind:
+        has_keys = wiring.raw_keys[self.node.name] is not None
+        return lambda task: PassWork(self.node, task, has_keys=has_keys)
+
+
+class ToStreamOperator(Operator[g.ToStream]):
+    """A ToStream: new rows, tombstones included."""
+
+    node_class = g.ToStream
+
+    def plan(self, wiring: Wiring) -> Bind:
+        has_keys = wiring.raw_keys[self.node.name] is not None
+        return lambda task: PassWork(self.node, task, has_keys=has_keys)
+
+
+class PassWork(Work):
+    """Passes rows on without the rows before; without encoded keys where the inputs' differ."""
+
+    def __init__(self, node: g.Node, task: Task, *, has_keys: bool) -> None:
+        self._node, self._task, self._has_keys = node, task, has_keys
+
+    def process(self, batch: Batch, source: str) -> None:
+        keys = batch.keys if self._has_keys else None
+        self._task.forward(self._node.name, replace(batch, schema=self._node.schema, keys=keys, old=None))
+
+
+class ForeachOperator(Operator[g.Foreach]):
+    """A Foreach: a plain function is called for each row, in order; what it raises is reported and the row goes on."""
+
+    node_class = g.Foreach
+
+    def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
+        return set(below) | {(Side.VALUE, WHOLE), (Side.KEY, WHOLE)}
+
+    def plan(self, wiring: Wiring) -> Bind:
+        return lambda task: ForeachWork(self.node, task)
+
+
+class ForeachWork(Work):
+    """See `ForeachOperator`."""
+
+    def __init__(self, node: g.Foreach, task: Task) -> None:
+        self._node, self._task = node, task
+
+    def process(self, batch: Batch, source: str) -> None:
+        function, report = self._node.function, self._task.reporter(self._node.name, batch)
+        keys, values = (batch.column(side, WHOLE).objects() for side in (Side.KEY, Side.VALUE))
+        for row, (key, value, time) in enumerate(zip(keys, values, batch.times.tolist(), strict=True)):
+            try:
+                function(key, value, time)
+            except Exception as error:
+                report(row, error)
+        self._task.forward(self._node.name, batch)
+
+

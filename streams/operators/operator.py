@@ -1,0 +1,184 @@
+"""What an operator is: everything about one kind of node, in one place.
+
+An operator stands for one node of a sub-topology. It says what the node reads and keeps (the planner, `describe` and the check of a
+changed topology ask it, nobody tests for its class), and plans itself once per process; what it plans is bound to each task as a
+`Work`, which takes batches. To add an operator, add a module to this package with a class that names its `node_class`.
+
+Rules of a Work:
+- It is given batches of its inputs, in order of cause; it forwards batches in order of cause. It never changes a batch.
+- What it keeps is in stores alone, so that a task can be opened anywhere.
+- What it leaves out it reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from logflume.log.schemas import Column, FormatSpec
+
+from .. import graph as g
+from ..columns import Batch
+from ..columns.batch import ColumnId
+from ..expr import Side
+from ..seams import StateStore, StoreSpec
+
+N = TypeVar("N", bound=g.Node)
+RawKey = tuple[FormatSpec, tuple[Column, ...]]
+"""Format and columns of the encoded key at hand behind a node."""
+
+Reporter = Callable[[int, Exception], None]
+
+
+class Task(Protocol):
+    """What a Work has of its task."""
+
+    def store(self, name: str) -> StateStore: ...
+
+    def forward(self, node: str, batch: Batch) -> None:
+        """Give a batch to all consumers of a node."""
+        ...
+
+    def send(self, node: str, topic: str, output: Any) -> None:
+        """Put out encoded records (see `operators.outputs`); those of one topic leave in order of cause."""
+        ...
+
+    def report(self, reason: str, node: str, batch: Batch, row: int, cause: object) -> None:
+        """Report a row of a batch that is left out or nulled."""
+        ...
+
+    def reporter(self, node: str, batch: Batch, *, reason: str = "expression") -> Reporter:
+        """Return what reports errors of rows of a batch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """The nodes of a sub-topology and what follows from their edges alone.
+
+    Attributes:
+        operators: by node name, inputs first. A Repartition is a source where it is read, an output where it is written.
+        children: name -> consumers inside the sub-topology, in order of creation.
+        needs: name -> the columns of its output that a consumer reads.
+        raw_keys: name -> format and columns of the encoded key at hand there, None after a change of key.
+        wants_old: TABLE nodes whose consumers compare with the row before.
+    """
+
+    operators: Mapping[str, Operator[Any]]
+    sources: tuple[str, ...]
+    outputs: tuple[str, ...]
+    children: Mapping[str, tuple[str, ...]]
+    needs: Mapping[str, frozenset[ColumnId]]
+    raw_keys: Mapping[str, RawKey | None]
+    wants_old: frozenset[str]
+
+    def node(self, name: str) -> g.Node:
+        """Return a node by name."""
+        return self.operators[name].node  # type: ignore[no-any-return]
+
+    def schema(self, name: str) -> g.Schema:
+        """Return what a node puts out."""
+        return self.node(name).schema
+
+    def is_needed(self, name: str, column: str) -> bool:
+        """Return whether a value column of a node is read, by itself or as part of the whole."""
+        needs = self.needs[name]
+        return (Side.VALUE, column) in needs or (Side.VALUE, "*") in needs
+
+
+class Work:
+    """An operator at work in one task. One thread."""
+
+    def process(self, batch: Batch, source: str) -> None:
+        """Take a batch of an input."""
+        raise NotImplementedError
+
+    def process_all(self, batches: Sequence[tuple[str, Batch]]) -> None:
+        """Take all batches of a round, of several inputs or branches: (input, batch) in no order between them.
+
+        This implementation takes them in order of cause, ties in the order of inputs: what most operators need.
+        """
+        if len(batches) == 1:
+            source, batch = batches[0]
+            self.process(batch, source)
+            return
+        for source, batch in interleaved(batches):
+            self.process(batch, source)
+
+    def advance(self, now_ms: int) -> None:
+        """Note that the wall clock has moved to `now_ms`."""
+
+    def commit(self) -> None:
+        """Forward what leaves at a task commit."""
+
+
+Bind = Callable[[Task], Work]
+
+
+class Operator(Generic[N]):
+    """What a node reads, keeps and does. Stateless: one per process."""
+
+    node_class: ClassVar[type[g.Node]]
+
+    def __init__(self, node: N) -> None:
+        self.node = node
+
+    def takes(self, source: str) -> bool:
+        """Return whether batches of this input come to `process` (a joined table may only be looked up)."""
+        return True
+
+    def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
+        """Return the columns of an input that are read here or by what follows; `below`: those read of this node's output.
+
+        Of the wiring only operators and raw keys are known yet.
+        """
+        return set(below)
+
+    def stores(self) -> tuple[StoreSpec, ...]:
+        """Return the stores that the node keeps."""
+        return ()
+
+    def keeps(self) -> set[ColumnId]:
+        """Return the columns of its own output that it needs, whoever else reads them."""
+        return set()
+
+    def looks_up(self, wiring: Wiring) -> frozenset[str]:
+        """Return the stores of other nodes that it looks rows up in."""
+        return frozenset()
+
+    def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
+        """Return the encoded key at hand behind the node, by those of its inputs."""
+        return inputs[0] if inputs and all(raw == inputs[0] for raw in inputs) else None
+
+    def wants_old(self, *, is_asked: bool) -> bool:
+        """Return whether it needs the rows before of its input; `is_asked`: a consumer needs those of this node."""
+        return is_asked and self.node.kind is g.EdgeKind.TABLE
+
+    def plan(self, wiring: Wiring) -> Bind:
+        """Return what makes the Work of a task."""
+        raise NotImplementedError
+
+
+def interleaved(batches: Sequence[tuple[str, Batch]]) -> Sequence[tuple[str, Batch]]:
+    """Return the batches cut into runs in order of cause; ties in the order given. Batches without causes stay as they are."""
+    import numpy as np
+
+    if any(batch.causes is None for _, batch in batches):
+        return batches
+    causes = np.concatenate([batch.causes for _, batch in batches if batch.causes is not None])
+    which = np.repeat(np.arange(len(batches)), [len(batch) for _, batch in batches])
+    order = np.argsort(causes, kind="stable")
+    turns = which[order]
+    bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(turns)]
+    if len(bounds) - 2 < len(batches):
+        return [batches[turn] for turn in dict.fromkeys(turns.tolist())]
+    at = [0] * len(batches)
+    found = []
+    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        turn = int(turns[start])
+        source, batch = batches[turn]
+        begin = at[turn]
+        at[turn] = begin + stop - start
+        found.append((source, batch.take(np.arange(begin, at[turn]))))
+    return found

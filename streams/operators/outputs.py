@@ -1,0 +1,146 @@
+"""Writes to a topic: a Sink, or a Repartition where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from logflume.log.records import I64, Chunk
+
+from .. import graph as g
+from ..columns import Batch
+from ..columns.batch import ColumnId
+from ..columns.column import Bytes
+from ..columns.encode import KeyEncoder, RowEncoder, record_chunk
+from ..columns.evaluate import Evaluation
+from ..expr import Meta, Side, columns_used
+from ..seams import Outputs
+from .operator import Bind, Operator, Task, Wiring, Work
+from .source import _times
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """Encoded records of one batch on their way to a topic. `rows`: in the chunk that caused them; `causes`: in the round."""
+
+    keys: Bytes
+    values: Bytes
+    times: I64
+    chunk: Chunk | None
+    rows: I64 | None
+    causes: I64 | None
+
+
+class OutputOperator(Operator[g.Sink | g.Repartition]):
+    """A Sink, or a Repartition where it is written."""
+
+    node_class = g.Sink
+
+    def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
+        node = self.node
+        columns: set[ColumnId] = {(Side.VALUE, column.name) for column in node.schema.value}
+        raw = wiring.raw_keys[source.name]
+        if raw is None or raw[0] != node.key_format:
+            columns |= {(Side.KEY, column.name) for column in source.schema.key}
+            if source.schema.window is not None:
+                columns.add((Side.META, Meta.WINDOWSTART))
+        if isinstance(node, g.Sink) and node.timestamp is not None:
+            columns |= columns_used(node.timestamp)
+        return columns
+
+    def plan(self, wiring: Wiring) -> Bind:
+        node = self.node
+        source = node.inputs[0]
+        schema, raw = wiring.schema(source), wiring.raw_keys[source]
+        is_raw = raw is not None and raw[0] == node.key_format
+        keys = KeyEncoder(node.key_format, schema.key, is_raw=is_raw, is_windowed=schema.window is not None)
+        encoder = RowEncoder(node.value_format, node.schema.value, keys)
+        time = Evaluation(node.timestamp) if isinstance(node, g.Sink) and node.timestamp is not None else None
+        return lambda task: OutputWork(node, encoder, time, task)
+
+
+class OutputWork(Work):
+    """See `OutputOperator`."""
+
+    def __init__(self, node: g.Sink | g.Repartition, encoder: RowEncoder, time: Evaluation | None, task: Task) -> None:
+        self._node, self._encoder, self._time, self._task = node, encoder, time, task
+        self._needs_key = isinstance(node, g.Repartition) and not node.keeps_null_keys
+
+    def process(self, batch: Batch, source: str) -> None:
+        name, times = self._node.name, batch.times
+        if self._time is not None:
+            batch, times = self._timed(batch, self._time)
+        found = self._encoder.encode(batch, self._task.reporter(name, batch, reason="encode"))
+        keys, values, kept = found.keys, found.values, found.rows
+        nulls = keys.nulls() if self._needs_key else None
+        if nulls is not None:
+            rows = np.arange(len(batch)) if kept is None else kept
+            for row in rows[nulls].tolist():
+                self._task.report("null_key", name, batch, row, None)
+            good = np.flatnonzero(~nulls)
+            keys, values, kept = keys.take(good), values.take(good), rows[good]
+        if kept is not None:
+            times = times[kept]
+        if keys.count:
+            rows_of, causes = _of(batch.rows, kept), _of(batch.causes, kept)
+            self._task.send(name, self._node.topic, Output(keys, values, times, batch.chunk, rows_of, causes))
+
+    def _timed(self, batch: Batch, time: Evaluation) -> tuple[Batch, I64]:
+        """Return the rows whose time out is known, and these times."""
+        column = time.column(batch, self._task.reporter(self._node.name, batch))
+        times, nulls = _times(column), column.nulls()
+        bad = nulls | (times < 0)
+        for row in np.flatnonzero(bad).tolist():
+            cause = None if nulls[row] else int(times[row])
+            self._task.report("negative_time", self._node.name, batch, row, cause)
+        return batch.without(bad), times[~bad]
+
+
+def _of(indices: I64 | None, kept: I64 | None) -> I64 | None:
+    return indices if indices is None or kept is None else indices[kept]
+
+
+def put_out(outputs: Outputs, found: Sequence[tuple[str, Output]]) -> None:
+    """Send what one round (or commit) puts out to one topic, in order of cause; all of it as outputs of the first node."""
+    if len(found) == 1:
+        _send(outputs, *found[0])
+        return
+    node = found[0][0]
+    if any(output.causes is None for _, output in found):
+        for _, output in found:
+            _send(outputs, node, output)
+        return
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    headers: list[object] = []
+    for _, output in found:
+        keys += output.keys.objects()
+        values += output.values.objects()
+        headers += _headers(output) or [()] * output.keys.count
+    causes = np.concatenate([output.causes for _, output in found if output.causes is not None])
+    times = np.concatenate([output.times for _, output in found])
+    order = np.argsort(causes, kind="stable")
+    at = order.tolist()
+    outputs.send(
+        node, [keys[i] for i in at], [values[i] for i in at], times[order].tolist(), headers=[headers[i] for i in at],
+        causes=causes[order].tolist(),
+    )  # fmt: skip
+
+
+def _send(outputs: Outputs, node: str, output: Output) -> None:
+    chunk = record_chunk(output.keys, output.values, output.times, output.chunk, output.rows)
+    if chunk is not None:
+        outputs.send_columns(node, chunk, causes=output.causes)
+        return
+    causes = None if output.causes is None else output.causes.tolist()
+    keys, values = output.keys.objects(), output.values.objects()
+    outputs.send(node, keys, values, output.times.tolist(), headers=_headers(output), causes=causes)
+
+
+def _headers(output: Output) -> list[object] | None:
+    chunk = output.chunk
+    if chunk is None or output.rows is None or not chunk.header_counts[output.rows].any():
+        return None
+    return list(chunk.take(output.rows).headers())

@@ -1,0 +1,169 @@
+"""A sub-topology at work: batches go from operator to operator, inputs first.
+
+A round is what the task takes at once. Its batches wait at their consumers until all inputs of a consumer have had theirs, so that one
+which is reached on several ways sees rows in order of cause. Where an operator looks rows up in a store that the same round may
+change, rounds are single records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .. import graph as g
+from ..columns import Batch
+from ..columns.compiled import observe
+from ..seams import Outputs, Problems, StateStore, StoreSpec
+from .operator import Bind, Reporter, Wiring, Work
+from .outputs import Output, put_out
+from .source import SourceWork
+from .wiring import wire
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorProgram:
+    """Implements `seams.Program`. Not picklable: ship the topology and plan it again."""
+
+    wiring: Wiring
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        return {name: self.wiring.node(name).topic for name in self.wiring.sources}  # type: ignore[attr-defined]
+
+    @property
+    def stores(self) -> tuple[StoreSpec, ...]:
+        return tuple(spec for operator in self.wiring.operators.values() for spec in operator.stores())
+
+    @property
+    def source_code(self) -> str:
+        return ""
+
+    @cached_property
+    def plans(self) -> Mapping[str, Bind]:
+        """How each node's Work is made."""
+        return {name: operator.plan(self.wiring) for name, operator in self.wiring.operators.items()}
+
+    @cached_property
+    def careful(self) -> frozenset[str]:
+        """Sources whose records go one by one: behind them a store is both changed and looked up."""
+        found = set()
+        for source in self.wiring.sources:
+            reached = _reached(self.wiring, source)
+            own = {spec.name for name in reached for spec in self.wiring.operators[name].stores()}
+            asked = {store for name in reached for store in self.wiring.operators[name].looks_up(self.wiring)}
+            if own & asked:
+                found.add(source)
+        return frozenset(found)
+
+    def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> BoundProgram:
+        """Return the function of one task."""
+        return BoundProgram(self, stores, outputs, problems)
+
+
+def _reached(wiring: Wiring, source: str) -> list[str]:
+    found, waiting = [], [source]
+    while waiting:
+        name = waiting.pop()
+        found.append(name)
+        waiting += [child for child in wiring.children[name] if child not in found]
+    return found
+
+
+class BoundProgram:
+    """Implements `seams.TaskFunction`, and is the `Task` of its operators. One thread."""
+
+    def __init__(
+        self, program: OperatorProgram, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems
+    ) -> None:
+        self._stores, self._outputs, self._problems = stores, outputs, problems
+        self._children = program.wiring.children
+        self._careful = program.careful
+        self._order = [name for name in program.wiring.operators if name not in program.wiring.sources]
+        self._waiting: dict[str, list[tuple[str, Batch]]] = {}
+        self._sent: dict[str, list[tuple[str, Output]]] = {}
+        self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
+
+    # -- seams.TaskFunction ----------------------------------------------------------------------------------------------
+
+    def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        observe(stop - start)
+        work = self.works[source]
+        assert isinstance(work, SourceWork)
+        if source in self._careful:
+            for at in range(start, stop):
+                work.take(chunk, at, at + 1, at)
+                self._drain()
+        else:
+            work.take(chunk, start, stop, start)
+            self._drain()
+        self._put_out()
+
+    def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        work = self.works[source]
+        assert isinstance(work, SourceWork)
+        work.restore(chunk, start, stop)
+
+    def advance(self, now_ms: int) -> None:
+        """Tell the operators the time of the wall clock."""
+        for name in self._order:
+            self._take(name)
+            self.works[name].advance(now_ms)
+        self._put_out()
+
+    def flush(self) -> None:
+        for name in self._order:
+            self._take(name)
+            self.works[name].commit()
+        self._drain()
+        self._put_out()
+
+    # -- operators.Task --------------------------------------------------------------------------------------------------
+
+    def store(self, name: str) -> StateStore:
+        return self._stores[name]
+
+    def forward(self, node: str, batch: Batch) -> None:
+        for child in self._children[node]:
+            self._waiting.setdefault(child, []).append((node, batch))
+
+    def send(self, node: str, topic: str, output: Output) -> None:
+        self._sent.setdefault(topic, []).append((node, output))
+
+    def report(self, reason: str, node: str, batch: Batch, row: int, cause: object) -> None:
+        chunk, rows = batch.chunk, batch.rows
+        if chunk is None or rows is None:
+            self._problems.report(reason, node, "", -1, -1, cause)
+        else:
+            self._problems.report(reason, node, chunk.topic, chunk.partition, int(chunk.offsets[rows[row]]), cause)
+
+    def reporter(self, node: str, batch: Batch, *, reason: str = "expression") -> Reporter:
+        return lambda row, error: self.report(reason, node, batch, row, error)
+
+    # -- the way of batches ----------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        if self._waiting:
+            for name in self._order:
+                self._take(name)
+
+    def _take(self, name: str) -> None:
+        batches = self._waiting.pop(name, None)
+        if batches is None:
+            return
+        if any(batch.causes is None for _, batch in batches):
+            for source, batch in batches:
+                self.works[name].process(batch, source)
+            return
+        self.works[name].process_all(batches)
+
+    def _put_out(self) -> None:
+        sent, self._sent = self._sent, {}
+        for found in sent.values():
+            put_out(self._outputs, found)
+
+
+def operator_program(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[str]) -> OperatorProgram:
+    """Plan a sub-topology: `sources` are its Source and Repartition nodes, `outputs` its Sink and Repartition nodes."""
+    return OperatorProgram(wire(nodes, sources, outputs))

@@ -1,0 +1,150 @@
+"""Reads a topic: decoding, event time, and the rows of a table that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from logflume.log.records import I64, Chunk
+from logflume.log.schemas import Kind
+
+from .. import graph as g
+from ..columns import Batch, Bytes, Column
+from ..columns.batch import ColumnId
+from ..columns.decode import KeyDecoder, ValueDecoder
+from ..columns.evaluate import Evaluation
+from ..expr import WHOLE, Side, columns_used
+from ..seams import StateStore, StoreSpec
+from .operator import Bind, Operator, RawKey, Task, Wiring, Work
+from .rows import keep_rows
+
+
+class SourceOperator(Operator[g.Source | g.Repartition]):
+    """A Source, or a Repartition where it is read."""
+
+    node_class = g.Source
+
+    @property
+    def timestamp(self) -> Evaluation | None:
+        node = self.node
+        return Evaluation(node.timestamp) if isinstance(node, g.Source) and node.timestamp is not None else None
+
+    @property
+    def store(self) -> str | None:
+        return self.node.store if isinstance(self.node, g.Source) else None
+
+    def stores(self) -> tuple[StoreSpec, ...]:
+        schema = self.node.schema
+        return () if self.store is None else (StoreSpec(self.store, schema.key, schema.value, schema.window),)
+
+    def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
+        return self.node.key_format, self.node.schema.key
+
+    def plan(self, wiring: Wiring) -> Bind:
+        return lambda task: SourceWork(self, wiring, task)
+
+    def decoders(self, wiring: Wiring) -> tuple[KeyDecoder, ValueDecoder]:
+        """Return what decodes what is read further on: all of the value for a table that is kept."""
+        node, time = self.node, self.timestamp
+        reads = set(wiring.needs[node.name]) | (set() if time is None else columns_used(time.expr))
+        values, keys = _names(reads, Side.VALUE, node.schema.value), _names(reads, Side.KEY, node.schema.key)
+        if self.store is not None:
+            values = frozenset(column.name for column in node.schema.value)
+        bare_class = node.schema.value_class if g.is_bare(node.schema) else None
+        return (
+            KeyDecoder(node.key_format, node.schema.key, keys, is_windowed=node.schema.window is not None),
+            ValueDecoder(node.value_format, node.schema.value, values, bare_class=bare_class),
+        )
+
+
+def _names(reads: set[ColumnId], side: Side, columns: Sequence[object]) -> frozenset[str]:
+    if (side, WHOLE) in reads:
+        return frozenset(column.name for column in columns)  # type: ignore[attr-defined]
+    return frozenset(name for at, name in reads if at is side)
+
+
+class SourceWork(Work):
+    """See `SourceOperator`."""
+
+    def __init__(self, operator: SourceOperator, wiring: Wiring, task: Task) -> None:
+        self._node, self._task = operator.node, task
+        self._keys, self._values = operator.decoders(wiring)
+        self._time = operator.timestamp
+        self._is_table = operator.node.kind is g.EdgeKind.TABLE
+        self._store: StateStore | None = None if operator.store is None else task.store(operator.store)
+        self._wants_old = operator.node.name in wiring.wants_old
+
+    def take(self, chunk: Chunk, start: int, stop: int, first_cause: int) -> None:
+        """Take records start..stop of a chunk, the first of which is at `first_cause` in the round."""
+        batch = self._decoded(chunk, start, stop, first_cause)
+        if self._store is not None:
+            batch.old = keep_rows(self._store, batch, wants_old=self._wants_old)
+        if len(batch):
+            self._task.forward(self._node.name, batch)
+
+    def restore(self, chunk: Chunk, start: int, stop: int) -> None:
+        """Take records into the table's store only."""
+        assert self._store is not None
+        keep_rows(self._store, self._decoded(chunk, start, stop, 0), wants_old=False)
+
+    def _decoded(self, chunk: Chunk, start: int, stop: int, first_cause: int) -> Batch:
+        node, rows = self._node, np.arange(start, stop)
+        keys = Bytes.of_spans(chunk.buffer, chunk.key_starts[start:stop], chunk.key_sizes[start:stop])
+        times = np.ascontiguousarray(chunk.timestamps_ms[start:stop])
+        batch = Batch(node.schema, times, keys, {}, chunk=chunk, rows=rows, causes=rows + (first_cause - start))
+        is_bad = times < 0
+        if is_bad.any():
+            self._report(batch, is_bad, "negative_time", times)
+        if self._is_table:
+            is_null = chunk.key_sizes[start:stop] < 0
+            self._report(batch, is_null & ~is_bad, "null_key", None)
+            is_bad = is_bad | is_null
+        if is_bad.any():
+            chosen = np.flatnonzero(~is_bad)
+            chunk, start, stop = chunk.take(chosen + start), 0, len(chosen)
+            batch = batch.take(chosen)
+        found = self._values.decode(chunk, start, stop, self._task.reporter(node.name, batch, reason="decode"))
+        if found.rows is not None:
+            batch = batch.take(found.rows)
+        batch.columns, batch.nulls, batch.memory = found.columns, found.nulls, found.memory
+        assert batch.keys is not None
+        columns, kept = self._keys.decode(batch.keys, batch.memory, self._task.reporter(node.name, batch, reason="decode"))
+        if kept is not None:
+            batch = batch.take(kept)
+        batch.columns |= columns
+        return batch if self._time is None else self._timed(batch, self._time)
+
+    def _report(self, batch: Batch, mask: I64, reason: str, causes: I64 | None) -> None:
+        for row in np.flatnonzero(mask).tolist():
+            self._task.report(reason, self._node.name, batch, row, None if causes is None else int(causes[row]))
+
+    def _timed(self, batch: Batch, time: Evaluation) -> Batch:
+        """Replace the records' own times by those of an expression; without one a record is left out."""
+        name, failed = self._node.name, set[int]()
+        report = self._task.reporter(name, batch)
+
+        def note(row: int, error: Exception) -> None:
+            failed.add(row)
+            report(row, error)
+
+        column = time.column(batch, note)
+        nulls = column.nulls()
+        for row in np.flatnonzero(nulls).tolist():
+            if row not in failed:
+                self._task.report("expression", name, batch, row, "the event time is null")
+        times = _times(column)
+        early = ~nulls & (times < 0)
+        self._report(batch, early, "negative_time", times)
+        batch.times = times
+        return batch.without(nulls | early)
+
+
+def _times(column: Column) -> I64:
+    vector = column.vector() if column.kind in (Kind.BIGINT, Kind.TIMESTAMP, Kind.INTEGER) else None
+    if vector is not None:
+        found: I64 = vector.data
+        return found
+    return np.array([-1 if value is None else value for value in column.objects()], np.int64)
+
+
