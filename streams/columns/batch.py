@@ -1,8 +1,12 @@
 """A batch: N rows of one edge of the topology, as columns.
 
-Rows come in the order of the records that caused them: `causes` says which record of the round each came of (several rows may share
+Rows come in the order of the records that caused them: `order` says which record of the round each came of (several rows may share
 one), `rows` where that record is in its chunk. A round is what a task takes at once, of one or several inputs. Batches of a task
-commit have no cause. On a TABLE edge a row is a change: the columns hold the new row (`nulls`: there
+commit have no cause.
+
+Where ways part and meet again, rows of one record come in the order in which single records would have come: depth first, all that
+follows from a node's first consumer before the second one. So the place of a row on its way stands in the lower bits of its order:
+which consumer at each fork, which item of a list. Should the bits not suffice, such rows come one way after the other. On a TABLE edge a row is a change: the columns hold the new row (`nulls`: there
 is none any more), and `old` the row before where a consumer compares with it.
 """
 
@@ -26,6 +30,8 @@ from ..kernels.vectors import Mask, Vector
 from .column import Bytes, Column
 
 ColumnId = tuple[Side, str]
+PATH_BITS = 39
+"""Leaves 24 bits for the records of a round."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +54,8 @@ class Batch:
         nulls: where the value is null; None: nowhere.
         chunk: the records at hand; None at a task commit.
         rows: indices in the chunk, int64[N]; None at a task commit.
-        causes: positions in the round, int64[N], never falling; None at a task commit.
+        order: int64[N], never falling: the position in the round, then PATH_BITS for the way; None at a task commit.
+        path_bits: how many bits are left for the way from here.
         memory: what spans of texts made on the way point into.
     """
 
@@ -59,7 +66,8 @@ class Batch:
     nulls: Mask | None = None
     chunk: Chunk | None = None
     rows: I64 | None = None
-    causes: I64 | None = None
+    order: I64 | None = None
+    path_bits: int = 0
     old: Old | None = None
     memory: list[Any] = field(default_factory=list)
 
@@ -121,6 +129,30 @@ class Batch:
         starts = [None if key is None else unpack(key[-8:])[0] + shift for key in self.keys.objects()]
         return Column.of_objects(starts, BIGINT.kind)
 
+    # -- order -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def causes(self) -> I64 | None:
+        """Positions in the round, int64[N]; None at a task commit."""
+        return None if self.order is None else self.order >> PATH_BITS
+
+    def branch(self, place: int, count: int) -> Batch:
+        """Return the rows on their way to one of several consumers."""
+        bits = (count - 1).bit_length()
+        if self.order is None or bits > self.path_bits:
+            return self
+        left = self.path_bits - bits
+        return replace(self, order=self.order + (place << left) if place else self.order, path_bits=left)
+
+    def expand(self, rows: I64, places: I64) -> Batch:
+        """Return rows, each as often as it has items; `places`: which item each is."""
+        made = self.take(rows)
+        bits = int(places.max()).bit_length() if len(places) else 0
+        if made.order is not None and bits <= made.path_bits:
+            made.path_bits -= bits
+            made.order = made.order + (places << made.path_bits)
+        return made
+
     # -- rows ------------------------------------------------------------------------------------------------------------
 
     def take(self, rows: I64) -> Batch:
@@ -132,7 +164,7 @@ class Batch:
             columns={c: column.take(rows) for c, column in self.columns.items()},
             nulls=_rows_of(self.nulls, rows),
             rows=None if self.rows is None else self.rows[rows],
-            causes=None if self.causes is None else self.causes[rows],
+            order=None if self.order is None else self.order[rows],
             old=None
             if self.old is None
             else Old({c: column.take(rows) for c, column in self.old.columns.items()}, self.old.nulls[rows]),

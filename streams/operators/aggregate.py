@@ -102,7 +102,7 @@ class AggregateWork(Work):
         updated = self._entries.update(change, report, is_traced=is_update)
         if updated is not None:
             rows = change.rows
-            after = batch if rows is None else batch.take(rows)
+            after = batch if rows is None else batch.expand(rows, _places(rows))
             self._forward(updated, after)
 
     def _change(self, batch: Batch, args: list[Column]) -> Change:
@@ -147,14 +147,15 @@ class AggregateWork(Work):
         node, count = self._node, len(updated.times)
         columns: dict[ColumnId, Column] = {}
         if causing is not None:
-            columns = {c: x for c, x in causing.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN_META}
+            columns = {c: x for c, x in causing.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN}
         if updated.starts is not None and node.window is not None:
             starts = updated.starts
             columns[Side.META, Meta.WINDOWSTART] = Column.of_vector(Vector(starts), count, Kind.BIGINT)
             columns[Side.META, Meta.WINDOWEND] = Column.of_vector(Vector(window_end(starts, node.window)), count, Kind.BIGINT)
         batch = Batch(node.schema, updated.times, updated.keys, columns)
         if causing is not None:
-            batch.chunk, batch.rows, batch.causes, batch.memory = causing.chunk, causing.rows, causing.causes, causing.memory
+            batch.chunk, batch.rows, batch.order, batch.memory = causing.chunk, causing.rows, causing.order, causing.memory
+            batch.path_bits = causing.path_bits
         else:
             found, _ = self._key_decoder.decode(updated.keys, batch.memory, _never)
             columns |= found
@@ -178,8 +179,14 @@ class AggregateWork(Work):
         return found
 
 
-_OWN_META = (Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND)
+_OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND)
 _EXACT = 2**53
+
+
+def _places(rows: Any) -> Any:
+    """Return the place of each of the pairs of one row, of rows that never fall."""
+    firsts = np.searchsorted(rows, rows)
+    return np.arange(len(rows)) - firsts
 
 
 def _never(row: int, error: Exception) -> None:

@@ -45,6 +45,7 @@ class FlatMapWork(Work):
         found = {name: each.column(batch, report) for name, each, _ in self._columns}
         names = [name for name, _, is_exploded in self._columns if is_exploded]
         rows: list[int] = []
+        places: list[int] = []
         items: list[list[Any]] = [[] for _ in names]
         lists = [found[name].objects() for name in names]
         for row, values in enumerate(zip(*lists, strict=True)):
@@ -54,11 +55,12 @@ class FlatMapWork(Work):
                 report(row, error)
                 continue
             rows += [row] * len(parts)
+            places += range(len(parts))
             for target, column in zip(items, zip(*parts, strict=True), strict=bool(parts)):
                 target += column
         if not rows:
             return
-        after = batch.take(np.array(rows, np.int64))
+        after = batch.expand(np.array(rows, np.int64), np.array(places, np.int64))
         columns: dict[ColumnId, Column] = {
             (Side.VALUE, name): Column.of_objects(values, self._kinds[name]) for name, values in zip(names, items, strict=True)
         }

@@ -58,7 +58,8 @@ class Wiring:
     """The nodes of a sub-topology and what follows from their edges alone.
 
     Attributes:
-        operators: by node name, inputs first. A Repartition is a source where it is read, an output where it is written.
+        operators: by node name, inputs first. A Repartition is a source where it is read, an output where it is written; where
+            one sub-topology does both, the output has a name of its own.
         children: name -> consumers inside the sub-topology, in order of creation.
         needs: name -> the columns of its output that a consumer reads.
         raw_keys: name -> format and columns of the encoded key at hand there, None after a change of key.
@@ -164,11 +165,11 @@ def interleaved(batches: Sequence[tuple[str, Batch]]) -> Sequence[tuple[str, Bat
     """Return the batches cut into runs in order of cause; ties in the order given. Batches without causes stay as they are."""
     import numpy as np
 
-    if any(batch.causes is None for _, batch in batches):
+    if any(batch.order is None for _, batch in batches):
         return batches
-    causes = np.concatenate([batch.causes for _, batch in batches if batch.causes is not None])
+    places = np.concatenate([batch.order for _, batch in batches if batch.order is not None])
     which = np.repeat(np.arange(len(batches)), [len(batch) for _, batch in batches])
-    order = np.argsort(causes, kind="stable")
+    order = np.argsort(places, kind="stable")
     turns = which[order]
     bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(turns)]
     if len(bounds) - 2 < len(batches):

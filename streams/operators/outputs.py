@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from logflume.log.records import I64, Chunk
 
 from .. import graph as g
 from ..columns import Batch
-from ..columns.batch import ColumnId
+from ..columns.batch import PATH_BITS, ColumnId
 from ..columns.column import Bytes
 from ..columns.encode import KeyEncoder, RowEncoder, record_chunk
 from ..columns.evaluate import Evaluation
@@ -23,14 +24,14 @@ from .source import _times
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
-    """Encoded records of one batch on their way to a topic. `rows`: in the chunk that caused them; `causes`: in the round."""
+    """Encoded records of one batch on their way to a topic. `rows`: in the chunk that caused them; `order`: as in `Batch`."""
 
     keys: Bytes
     values: Bytes
     times: I64
     chunk: Chunk | None
     rows: I64 | None
-    causes: I64 | None
+    order: I64 | None
 
 
 class OutputOperator(Operator[g.Sink | g.Repartition]):
@@ -84,8 +85,8 @@ class OutputWork(Work):
         if kept is not None:
             times = times[kept]
         if keys.count:
-            rows_of, causes = _of(batch.rows, kept), _of(batch.causes, kept)
-            self._task.send(name, self._node.topic, Output(keys, values, times, batch.chunk, rows_of, causes))
+            rows_of, order = _of(batch.rows, kept), _of(batch.order, kept)
+            self._task.send(name, self._node.topic, Output(keys, values, times, batch.chunk, rows_of, order))
 
     def _timed(self, batch: Batch, time: Evaluation) -> tuple[Batch, I64]:
         """Return the rows whose time out is known, and these times."""
@@ -108,38 +109,38 @@ def put_out(outputs: Outputs, found: Sequence[tuple[str, Output]]) -> None:
         _send(outputs, *found[0])
         return
     node = found[0][0]
-    if any(output.causes is None for _, output in found):
+    if any(output.order is None for _, output in found):
         for _, output in found:
             _send(outputs, node, output)
         return
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
-    headers: list[object] = []
+    headers: list[Any] = []
     for _, output in found:
         keys += output.keys.objects()
         values += output.values.objects()
         headers += _headers(output) or [()] * output.keys.count
-    causes = np.concatenate([output.causes for _, output in found if output.causes is not None])
+    places = np.concatenate([output.order for _, output in found if output.order is not None])
     times = np.concatenate([output.times for _, output in found])
-    order = np.argsort(causes, kind="stable")
+    order = np.argsort(places, kind="stable")
     at = order.tolist()
     outputs.send(
         node, [keys[i] for i in at], [values[i] for i in at], times[order].tolist(), headers=[headers[i] for i in at],
-        causes=causes[order].tolist(),
+        causes=(places[order] >> PATH_BITS).tolist(),
     )  # fmt: skip
 
 
 def _send(outputs: Outputs, node: str, output: Output) -> None:
     chunk = record_chunk(output.keys, output.values, output.times, output.chunk, output.rows)
     if chunk is not None:
-        outputs.send_columns(node, chunk, causes=output.causes)
+        outputs.send_columns(node, chunk, causes=None if output.order is None else output.order >> PATH_BITS)
         return
-    causes = None if output.causes is None else output.causes.tolist()
+    causes = None if output.order is None else (output.order >> PATH_BITS).tolist()
     keys, values = output.keys.objects(), output.values.objects()
     outputs.send(node, keys, values, output.times.tolist(), headers=_headers(output), causes=causes)
 
 
-def _headers(output: Output) -> list[object] | None:
+def _headers(output: Output) -> list[Any] | None:
     chunk = output.chunk
     if chunk is None or output.rows is None or not chunk.header_counts[output.rows].any():
         return None

@@ -71,6 +71,26 @@ def _reached(wiring: Wiring, source: str) -> list[str]:
     return found
 
 
+def depth_first(wiring: Wiring) -> list[str]:
+    """Return the nodes, inputs first, and all that follows from a node's first consumer before the second one where that can be."""
+    left: list[str] = []
+    seen: set[str] = set()
+    for source in reversed(wiring.sources):
+        stack = [(source, list(wiring.children[source]))]
+        seen.add(source)
+        while stack:
+            name, children = stack[-1]
+            if not children:
+                left.append(name)
+                stack.pop()
+                continue
+            child = children.pop()
+            if child not in seen:
+                seen.add(child)
+                stack.append((child, list(wiring.children[child])))
+    return left[::-1]
+
+
 class BoundProgram:
     """Implements `seams.TaskFunction`, and is the `Task` of its operators. One thread."""
 
@@ -80,7 +100,7 @@ class BoundProgram:
         self._stores, self._outputs, self._problems = stores, outputs, problems
         self._children = program.wiring.children
         self._careful = program.careful
-        self._order = [name for name in program.wiring.operators if name not in program.wiring.sources]
+        self._order = [name for name in depth_first(program.wiring) if name not in program.wiring.sources]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
         self._sent: dict[str, list[tuple[str, Output]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
@@ -125,8 +145,12 @@ class BoundProgram:
         return self._stores[name]
 
     def forward(self, node: str, batch: Batch) -> None:
-        for child in self._children[node]:
-            self._waiting.setdefault(child, []).append((node, batch))
+        children = self._children[node]
+        if len(children) == 1:
+            self._waiting.setdefault(children[0], []).append((node, batch))
+            return
+        for place, child in enumerate(children):
+            self._waiting.setdefault(child, []).append((node, batch.branch(place, len(children))))
 
     def send(self, node: str, topic: str, output: Output) -> None:
         self._sent.setdefault(topic, []).append((node, output))
@@ -152,7 +176,7 @@ class BoundProgram:
         batches = self._waiting.pop(name, None)
         if batches is None:
             return
-        if any(batch.causes is None for _, batch in batches):
+        if any(batch.order is None for _, batch in batches):
             for source, batch in batches:
                 self.works[name].process(batch, source)
             return

@@ -11,7 +11,7 @@ from logflume.log.schemas import Kind
 
 from .. import graph as g
 from ..columns import Batch, Bytes, Column
-from ..columns.batch import ColumnId
+from ..columns.batch import PATH_BITS, ColumnId
 from ..columns.decode import KeyDecoder, ValueDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Side, columns_used
@@ -92,7 +92,8 @@ class SourceWork(Work):
         node, rows = self._node, np.arange(start, stop)
         keys = Bytes.of_spans(chunk.buffer, chunk.key_starts[start:stop], chunk.key_sizes[start:stop])
         times = np.ascontiguousarray(chunk.timestamps_ms[start:stop])
-        batch = Batch(node.schema, times, keys, {}, chunk=chunk, rows=rows, causes=rows + (first_cause - start))
+        order = rows + (first_cause - start) << PATH_BITS
+        batch = Batch(node.schema, times, keys, {}, chunk=chunk, rows=rows, order=order, path_bits=PATH_BITS)
         is_bad = times < 0
         if is_bad.any():
             self._report(batch, is_bad, "negative_time", times)

@@ -163,7 +163,7 @@ class StreamTableJoinWork(Work):
             if side is Side.VALUE and name != WHOLE:
                 columns[side, TABLE_PREFIX + name] = _emptied(column, table.nulls)
         if any((Side.VALUE, TABLE_PREFIX + WHOLE) in each.used for _, each in self._columns):
-            columns[Side.VALUE, TABLE_PREFIX + WHOLE] = table.column(Side.VALUE, WHOLE)
+            columns[Side.VALUE, TABLE_PREFIX + WHOLE] = _emptied(table.column(Side.VALUE, WHOLE), table.nulls)
         both = replace(batch, columns=columns)
         values, nulls = computed(self._task, self._node, self._columns, both)
         self._task.forward(self._node.name, batch.with_values(self._node.schema, values, nulls=nulls, old=None))

@@ -18,12 +18,14 @@ def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[
     """Work out the wiring of a sub-topology; `nodes` hold every node it runs, inputs first."""
     operators: dict[str, Operator[Any]] = {}
     for node in nodes.values():
-        if isinstance(node, g.Repartition):
-            is_read = node.name in sources and node.name not in outputs
-            operators[node.name] = SourceOperator(node) if is_read else OutputOperator(node)
-        else:
+        if not isinstance(node, g.Repartition):
             operators[node.name] = operator_of(node)
-    children: dict[str, list[str]] = {name: [] for name in nodes}
+            continue
+        if node.name in outputs:
+            operators[f"{node.name} (written)" if node.name in sources else node.name] = OutputOperator(node)
+        if node.name in sources:
+            operators[node.name] = SourceOperator(node)
+    children: dict[str, list[str]] = {name: [] for name in operators}
     for name, operator in operators.items():
         if isinstance(operator, SourceOperator):
             continue
