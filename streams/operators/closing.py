@@ -1,0 +1,42 @@
+"""Entries of windows that are still open, for aggregates whose results leave once, when their window closes (Emit.FINAL).
+
+What has closed leaves with the task commit that moves stream time past it. As stream time is kept with each commit, what has left
+already is known after a restart: every window that was closed by the stream time of the last commit.
+"""
+
+from __future__ import annotations
+
+from ..seams import Entry, StateStore
+from ..windows import WINDOW_START
+
+
+class OpenEntries:
+    """The entries of one store by the time in their keys, until that time is before stream time - `wait_ms`."""
+
+    def __init__(self, store: StateStore, wait_ms: int) -> None:
+        self._store, self._wait_ms = store, wait_ms
+        self._by_time: dict[int, dict[bytes, Entry]] | None = None
+        self._closed_at = store.stream_time_ms - wait_ms
+
+    def _opened(self) -> dict[int, dict[bytes, Entry]]:
+        if self._by_time is None:
+            self._by_time = {}
+            for key, entry in self._store.range(b"", None):
+                time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
+                if time >= self._closed_at:
+                    self._by_time.setdefault(time, {})[key] = entry
+        return self._by_time
+
+    def note(self, key: bytes) -> None:
+        """Note that an entry has changed; it is in memory."""
+        opened = self._opened()
+        entry = self._store.resident.get(key)
+        if entry is not None:
+            opened.setdefault(WINDOW_START.unpack_from(key, len(key) - 8)[0], {})[key] = entry
+
+    def take_closed(self, stream_time_ms: int) -> list[tuple[bytes, Entry]]:
+        """Return the entries that have closed by now; they are not open any more. In order of time."""
+        opened, closed_at = self._opened(), stream_time_ms - self._wait_ms
+        found = [item for time in sorted(t for t in opened if t < closed_at) for item in opened.pop(time).items()]
+        self._closed_at = closed_at
+        return found
