@@ -17,7 +17,7 @@ import logflume.streams as lf
 from benchmarks._report import Figure, main
 from logflume.log.records import Chunk
 from logflume.streams import col
-from logflume.streams.kernels import TieredProgram, compiled_tier
+from logflume.streams.kernels import compiled_tier
 from logflume.streams.state.store import Store
 
 RECORDS = 400_000

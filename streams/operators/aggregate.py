@@ -92,12 +92,13 @@ class AggregateWork(Work):
             batch = batch.without(batch.nulls)
         if not len(batch):
             return
+        self._choose_entries()
+        self._entries.open()
         report = self._task.reporter(node.name, batch)
         args = [each.column(batch, report) for each in self._args]
         change = self._change(batch, args)
         if change.count == 0:
             return
-        self._choose_entries()
         is_update = node.emit is g.Emit.UPDATE and self._is_followed
         updated = self._entries.update(change, report, is_traced=is_update)
         if updated is not None:
@@ -128,6 +129,7 @@ class AggregateWork(Work):
         if form is not None and isinstance(self._entries, ObjectEntries) and isinstance(self._store, Store):
             loaded = kernels()
             if loaded is not None:
+                self._entries.open()
                 self._entries = ColumnEntries(
                     form, self._store, loaded, wants_old=self._wants_old, emitted_to=self._entries.emitted_to
                 )

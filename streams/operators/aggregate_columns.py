@@ -70,7 +70,7 @@ def columns_form(node: g.Aggregate, spec: StoreSpec) -> ColumnsForm | None:
 class ColumnEntries:
     """Implements `entries.Entries` over `Store.columns`; from when it is made the store's entries are there."""
 
-    def __init__(self, form: ColumnsForm, store: Store, loaded: Kernels, *, wants_old: bool, emitted_to: int) -> None:
+    def __init__(self, form: ColumnsForm, store: Store, loaded: Kernels, *, wants_old: bool, emitted_to: int | None) -> None:
         self._form, self._store, self._kernels = form, store, loaded.slots
         self._wants_old = wants_old
         self._is_update = form.node.emit is g.Emit.UPDATE
@@ -78,7 +78,10 @@ class ColumnEntries:
         keeps_before = wants_old and not self._is_update
         self._columns = store.use_columns(loaded.slots, keeps_before=keeps_before)
         self._spec = _spec(form, loaded.slots, keeps_before)
-        self._emitted_to = emitted_to
+        self._emitted_to = -1 if emitted_to is None else emitted_to
+
+    def open(self) -> None:
+        """Nothing to note: the entries of windows are found by their start."""
 
     # -- changes ---------------------------------------------------------------------------------------------------------
 

@@ -26,15 +26,19 @@ class ObjectEntries:
         self._kinds = [column.type.kind for a in node.aggregations for column in a.aggregator.state_columns]
         self._run = _fold_function(node)
         self._window = node.window
+        self.emitted_to: int | None = None
         self._open = None
         if node.emit is g.Emit.FINAL and node.window is not None:
             self._open = OpenWindows(store, node.window)
 
-    @property
-    def emitted_to(self) -> int:
-        """The largest window start whose results have left already."""
-        if self._window is None:
-            return -1
+    def open(self) -> None:
+        """Note, before anything changes, which windows had closed by the last commit: their results have left."""
+        if self._open is not None and self.emitted_to is None:
+            self._open.by_start()
+            self.emitted_to = self._closed()
+
+    def _closed(self) -> int:
+        assert self._window is not None
         return self._store.stream_time_ms - self._window.size_ms - self._window.grace_ms
 
     def update(self, change: Change, report: Reporter, *, is_traced: bool) -> Updated | None:
@@ -48,8 +52,6 @@ class ObjectEntries:
         if change.starts is not None:
             pack = g.WINDOW_START.pack
             keys = [key + pack(start) for key, start in zip(keys, change.starts.tolist(), strict=True)]
-        if self._open is not None:
-            self._open.by_start()
         self._store.load(keys)
         trace: tuple[list[Any], list[Any], list[int]] | None = ([], [], []) if is_traced else None
         self._run(self._store.resident, self._store.dirty, rows, keys, times, args, report, trace)
@@ -75,6 +77,8 @@ class ObjectEntries:
 
     def closed(self) -> Updated:
         assert self._open is not None
+        self.open()
+        self.emitted_to = self._closed()
         found = [(key, entry) for key, entry in self._open.take_closed() if entry.state is not None]
         return self._of_entries([key for key, _ in found], [entry for _, entry in found], [None] * len(found))
 

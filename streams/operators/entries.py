@@ -52,6 +52,10 @@ class Updated:
 class Entries(Protocol):
     """The entries of one store of one task."""
 
+    def open(self) -> None:
+        """Called before stream time moves and before the first update."""
+        ...
+
     def update(self, change: Change, report: Reporter, *, is_traced: bool) -> Updated | None:
         """Change the entries; `is_traced`: return each as it was after each pair."""
         ...

@@ -131,13 +131,18 @@ def put_out(outputs: Outputs, found: Sequence[tuple[str, Output]]) -> None:
 
 
 def _send(outputs: Outputs, node: str, output: Output) -> None:
+    causes = None if output.order is None else output.order >> PATH_BITS
     chunk = record_chunk(output.keys, output.values, output.times, output.chunk, output.rows)
-    if chunk is not None:
-        outputs.send_columns(node, chunk, causes=None if output.order is None else output.order >> PATH_BITS)
-        return
-    causes = None if output.order is None else (output.order >> PATH_BITS).tolist()
-    keys, values = output.keys.objects(), output.values.objects()
-    outputs.send(node, keys, values, output.times.tolist(), headers=_headers(output), causes=causes)
+    if chunk is not None and causes is None:
+        outputs.send_columns(node, chunk)
+    elif chunk is not None:
+        outputs.send_columns(node, chunk, causes=causes)
+    else:
+        keys, values, times = output.keys.objects(), output.values.objects(), output.times.tolist()
+        if causes is None:
+            outputs.send(node, keys, values, times)
+        else:
+            outputs.send(node, keys, values, times, headers=_headers(output), causes=causes.tolist())
 
 
 def _headers(output: Output) -> list[Any] | None:
