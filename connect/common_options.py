@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from logflume.log import is_internal_topic
+
 from .config import Config
 from .errors import Problem
 from .spec import Option, OptionType, Spec
@@ -21,7 +23,7 @@ def _valid_name(value: str) -> str | None:
 
 def _valid_topic(value: str) -> str | None:
     if _TOPIC.match(value) and value not in (".", ".."):
-        return None
+        return "it is internal: expected a topic of your own" if is_internal_topic(value) else None
     return f"expected a topic name (1 to 249 letters, digits, '.', '_' or '-'), found {value!r}"
 
 

@@ -7,9 +7,9 @@ up.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import orjson
 
@@ -19,6 +19,7 @@ from .api import Offset, Partition
 
 OFFSETS_TOPIC = "connect-offsets"
 _PARTITIONS = 8
+_log = logging.getLogger("logflume.connect")
 _READ_TIMEOUT_S = 90.0
 """Longer than the transaction timeout: a transaction that a killed worker left open ends by then."""
 
@@ -32,6 +33,8 @@ class OffsetStore:
         topic = log.admin().ensure_topic(OFFSETS_TOPIC, partitions=_PARTITIONS, configs={"cleanup.policy": "compact"})
         self._partition = TopicPartition(OFFSETS_TOPIC, zlib.crc32(connector.encode()) % topic.partitions)
         self._offsets: dict[bytes, Offset] = {}
+        self.left_out = 0
+        """Records of the partition that are not offsets."""
 
     def read(self, *, clock_s: Callable[[], float]) -> None:
         """Read all offsets that are committed; call it after `init_transactions`, which ends what a killed task left open.
@@ -86,10 +89,23 @@ class OffsetStore:
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         if key is None:
             return
-        names: Any = orjson.loads(key)
-        if names[0] != self._connector:
+        try:
+            connector, partition = orjson.loads(key)
+            if connector != self._connector:
+                return
+            offset = None if value is None else orjson.loads(value)
+            if not isinstance(partition, dict) or not isinstance(offset, dict | None):
+                raise TypeError("expected JSON objects")
+        except (ValueError, TypeError) as error:
+            self.left_out += 1
+            _log.warning(
+                "%s: left out a record that is not an offset of a connector (%s), %d so far",
+                self._partition,
+                error,
+                self.left_out,
+            )
             return
-        if value is None:
+        if offset is None:
             self._offsets.pop(key, None)
         else:
-            self._offsets[key] = orjson.loads(value)
+            self._offsets[key] = offset

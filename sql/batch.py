@@ -9,12 +9,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from logflume.log import InvalidInput, LogflumeError, connect
+from logflume.log import InvalidInput, LogflumeError, connect_as_owner
 
 from . import ast
-from .engine import Session, SqlEngine
+from .engine import DEFAULT_SERVICE, Session, SqlEngine
 from .errors import StatementError
 from .parser import parse_statement
+from .places import default_state_dir
 from .pull_service import has_worker
 from .render import RowLines, error_text, print_message, print_rows, row_json, row_tabbed
 from .results import PushQuery, PushRow, Rows
@@ -26,19 +27,11 @@ _FIRST_ROWS = 50
 _FIRST_WAIT_S = 0.3
 
 
-def default_state_dir(where: str) -> Path:
-    """Return where queries started from here keep their state: in the data directory, or per server below the home directory."""
-    if "/" in where or where.startswith((".", "~")):
-        return Path(where).expanduser() / "engine" / "sql"
-    name = "".join(ch if ch.isalnum() or ch in ".-" else "_" for ch in where)
-    return Path.home() / ".local" / "share" / "logflume" / name / "sql"
-
-
 @contextmanager
 def open_engine(where: str, *, state_dir: Path | None = None) -> Iterator[SqlEngine]:
     """Open the log and an engine on it; close both at the end. Persistent queries run here only if no worker runs them."""
-    with connect(where) as log:
-        runs_queries = not has_worker(log)
+    with connect_as_owner(where) as log:
+        runs_queries = not has_worker(log, DEFAULT_SERVICE)
         with SqlEngine(log, state_dir or default_state_dir(where), runs_queries=runs_queries) as engine:
             yield engine
 

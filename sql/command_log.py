@@ -1,22 +1,43 @@
 """The commands that made the catalog, in a topic of one partition: replayed at start, and the order that all instances agree on.
 
-A command is one JSON object {v, statement, query_id, properties}. A record that cannot be read stops the start: going on without
-it would change what later ones mean.
+A command is one JSON object {v, statement, query_id, properties}. A record that is none was not written by an engine: it is left
+out by all of them alike, named in the log and counted. One of a newer version stops the start: going on without it would change
+what later ones mean.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from logflume.log import TopicPartition
+import msgspec
+
+from logflume.log import SERVICE_PREFIX, TopicPartition
 from logflume.log.interfaces import Log
 
 from .errors import SqlError
 
 VERSION = 1
 _READ_TIMEOUT_S = 30.0
+_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_log = logging.getLogger("logflume.sql")
+
+
+class NoCommand(SqlError):
+    """A record of the command topic that is not a command."""
+
+    code = "SQL_NO_COMMAND"
+
+
+def command_topic(service: str) -> str:
+    """Return the topic of a service's commands; its name makes it internal.
+
+    >>> command_topic("logflume-sql"), command_topic("other")
+    ('_logflume-sql-commands', '_logflume-other-commands')
+    """
+    return f"{SERVICE_PREFIX}{service.removeprefix('logflume-')}-commands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +54,17 @@ class Command:
 
     @classmethod
     def decode(cls, data: bytes | None, where: str) -> Command:
-        """Raises SqlError for what is not a command of this version or older."""
+        """Raises NoCommand for what is not a command, SqlError for one of a newer version."""
         try:
-            fields = json.loads(data or b"")
-            version = fields["v"]
-            command = cls(fields["statement"], fields["query_id"], fields["properties"])
-        except (ValueError, KeyError, TypeError) as e:
-            raise SqlError(f"{where} is not a SQL command ({e}); the topic belongs to something else, or is damaged") from None
-        if version > VERSION:
-            raise SqlError(f"{where} was written by a newer logflume (command version {version}); use that one")
-        return command
+            fields = _DECODER.decode(data or b"")
+            version = msgspec.json.decode(fields["v"], type=int)
+            statement = msgspec.json.decode(fields["statement"], type=str)
+            if version <= VERSION:
+                query_id = msgspec.json.decode(fields["query_id"], type=str | None)
+                return cls(statement, query_id, msgspec.json.decode(fields["properties"], type=dict[str, str]))
+        except (ValueError, KeyError, RecursionError) as e:
+            raise NoCommand(f"{where} is not a SQL command ({type(e).__name__}: {e})") from None
+        raise SqlError(f"{where} was written by a newer logflume (command version {version}); use that one")
 
 
 class CommandLog:
@@ -59,6 +81,8 @@ class CommandLog:
         self._consumer.assign([self._partition])
         self._consumer.seek(self._partition, 0)
         self.next_offset = 0
+        self.left_out = 0
+        """Records that are not commands."""
 
     def append(self, command: Command) -> int:
         """Write a command; on return it is on disk. Return its offset."""
@@ -78,7 +102,13 @@ class CommandLog:
             for chunk in chunks:
                 for record in chunk.records():
                     self.next_offset = record.offset + 1
-                    yield record.offset, Command.decode(record.value, f"{self.topic} offset {record.offset}")
+                    try:
+                        command = Command.decode(record.value, f"{self.topic} offset {record.offset}")
+                    except NoCommand as e:
+                        self.left_out += 1
+                        _log.warning("%s; left out, %d so far", e, self.left_out)
+                        continue
+                    yield record.offset, command
                 self.next_offset = max(self.next_offset, chunk.next_offset)
 
     def close(self) -> None:

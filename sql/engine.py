@@ -21,7 +21,7 @@ from logflume.streams.seams import Plan
 from . import ast
 from .binding.context import Context
 from .catalog import Catalog, SourceInfo
-from .command_log import Command, CommandLog
+from .command_log import Command, CommandLog, command_topic
 from .definitions import apply_definition, check_is_free
 from .errors import NotSupported, StatementError
 from .format import statement_text
@@ -39,6 +39,8 @@ from .scripts import StatementText, split_script
 
 _log = logging.getLogger("logflume.sql")
 DEFAULT_SERVICE = "logflume-sql"
+SHOWN_CHARACTERS = 500
+"""Of a command that cannot be applied."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class SqlEngine:
     Args:
         log: an open log; stays the caller's.
         data_dir: where the state of persistent queries lives.
-        service: prefix of the command topic and of the applications; engines of one service share their catalog.
+        service: in the name of the command topic, and prefix of the applications; engines of one service share their catalog.
         runs_queries: False: statements are recorded, another engine of the service runs the queries.
 
     >>> import pathlib, tempfile
@@ -96,7 +98,7 @@ class SqlEngine:
         runs_queries: bool = True,
         library: Library | None = None,
     ) -> None:
-        self._log, self._service, self._runs_queries = log, service, runs_queries
+        self._log, self.service, self._runs_queries = log, service, runs_queries
         self._library = library or builtin_library()
         self._options = replace(options or EngineOptions(), state_dir=data_dir / "state")
         self._lock = threading.RLock()
@@ -104,7 +106,7 @@ class SqlEngine:
         self._catalog = Catalog()
         self._planned: dict[str, PlannedQuery] = {}
         self._running = RunningQueries(log, self._options, service)
-        self._commands = CommandLog(log, f"_{service}-commands")
+        self._commands = CommandLog(log, command_topic(service))
         self._is_closed = False
         self.problems: list[str] = []
         try:
@@ -134,7 +136,7 @@ class SqlEngine:
             return self._running.status()
         from .pull_service import ask_status
 
-        return ask_status(self._log)
+        return ask_status(self._log, self.service)
 
     # -------------------------------------------------------------------------------------------- statements
 
@@ -234,12 +236,12 @@ class SqlEngine:
         if query.emit is not None:
             plan = plan_push(query, context, query_id="PUSH")
             reset = context.property("ksql.streams.auto.offset.reset", context.properties.get("auto.offset.reset", "earliest"))
-            return start_push(plan, self._log, self._service, offset_reset=reset.lower())
+            return start_push(plan, self._log, self.service, offset_reset=reset.lower())
         source = context.catalog.sources.get(query.source.name)
         if not self._runs_queries and source is not None and source.query_id is not None:
             from .pull_service import ask
 
-            rows = ask(self._log, statement_text(ast.QueryStatement(query)), context.properties)
+            rows = ask(self._log, self.service, statement_text(ast.QueryStatement(query)), context.properties)
             if rows is not None:
                 return rows
         return run_pull(query, context, self._log, self._materialized)
@@ -297,10 +299,8 @@ class SqlEngine:
         if query_id in self._catalog.queries:
             raise StatementError(f"Query {query_id} exists already; choose another QUERY_ID", s.span)
         planned = self._plan(s, context, query_id)
-        application = application_id(self._service, query_id)
+        application = application_id(self.service, query_id)
         compile_topology(planned.topology, application)
-        if planned.sink is not None and planned.sink.topic in {t for t in self._log.admin().list_topics() if t.startswith("_")}:
-            raise StatementError(f"topic {planned.sink.topic} is internal; choose another name", s.span)
         what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
         verb = "created" if isinstance(s, ast.CreateAs) else "is being filled"
         command = Command(statement_text(s), query_id, dict(context.properties))
@@ -407,9 +407,12 @@ class SqlEngine:
                 try:
                     self._apply(command)
                 except LogflumeError as e:
-                    self.problems.append(f"command {offset} ({command.statement}): {e}")
+                    self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {e}")
                     _log.warning("command %d cannot be applied: %s", offset, e)
                     failure = e if offset == needed else failure
+                except RecursionError:
+                    self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): nested too deeply")
+                    _log.warning("command %d cannot be applied: it is nested too deeply", offset)
                 ended += [q for q in before if q not in self._catalog.queries]
             for query_id in ended:
                 self._planned.pop(query_id, None)
@@ -424,7 +427,8 @@ class SqlEngine:
         context = Context(self._catalog, self._library, dict(command.properties))
         match statement:
             case ast.CreateAs() | ast.InsertQuery():
-                assert command.query_id is not None
+                if command.query_id is None:
+                    raise StatementError("a query without an id", statement.span)
                 if isinstance(statement, ast.CreateAs):
                     check_is_free(statement.name, statement.is_table, self._catalog, statement.span)
                 planned = self._plan(statement, context, command.query_id)
@@ -434,7 +438,8 @@ class SqlEngine:
                 self._planned[command.query_id] = planned
                 self._catalog = replace(catalog, next_number=catalog.next_number + 1)
             case ast.QueryControl(_, query_id):
-                assert query_id is not None
+                if query_id is None:
+                    raise StatementError("expected the id of one query", statement.span)
                 self._catalog = self._catalog.without_query(query_id)
             case _:
                 self._catalog = apply_definition(statement, context)
@@ -447,7 +452,7 @@ class SqlEngine:
             if self._running.engine(query_id) is not None:
                 continue
             try:
-                self._running.start(query_id, compile_topology(planned.topology, application_id(self._service, query_id)))
+                self._running.start(query_id, compile_topology(planned.topology, application_id(self.service, query_id)))
             except LogflumeError as e:
                 problem = f"query {query_id} could not be started: {e}"
                 if problem not in self.problems:

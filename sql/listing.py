@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logflume.log import near_matches
+from logflume.log import is_internal_topic, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import BIGINT, BOOLEAN, STRING, Column
 from logflume.streams.runtime import EngineStatus
@@ -60,7 +60,7 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
 
 
 def _is_internal(topic: str) -> bool:
-    return topic.startswith("_") or topic.endswith(("-changelog", "-repartition"))
+    return is_internal_topic(topic) or topic.endswith(("-changelog", "-repartition"))
 
 
 def _source_row(source: SourceInfo) -> tuple[Any, ...]:

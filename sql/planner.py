@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from logflume.log import InvalidInput, check_own_topic
 from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec
 from logflume.streams import expr as x
 from logflume.streams.graph import Topology
@@ -70,6 +71,7 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     topic = options.get("KAFKA_TOPIC")
     if topic is None:
         raise StatementError('Missing required property "KAFKA_TOPIC" which has no default value.', s.span)
+    _check_own_topic(topic, options.span("KAFKA_TOPIC"))
     at = s.span
     key_name, value_name = _format_names(options, context)
     if value_name is None:
@@ -222,6 +224,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     value_spec = _inherited(value_spec, first, options, context, len(bound.value))
     timestamp = _timestamp(options, bound.key + bound.value)
     topic = options.get("KAFKA_TOPIC") or context.property(OUTPUT_PREFIX, "") + s.name
+    _check_own_topic(topic, options.span("KAFKA_TOPIC"))
     partitions = options.get("PARTITIONS") or context.partitions.get(first.topic)
     info = SourceInfo(
         name=s.name,
@@ -272,6 +275,14 @@ def _window_info(bound: BoundQuery) -> WindowInfo:
     if inherited is not None and not bound.is_grouped:
         return inherited
     return WindowInfo(kind, bound.window.size_ms, bound.window.advance_ms)
+
+
+def _check_own_topic(topic: str, span: ast.Span) -> None:
+    """Refuse a topic that somebody keeps for himself, the catalog's own among them."""
+    try:
+        check_own_topic(topic)
+    except InvalidInput as error:
+        raise StatementError(str(error), span) from None
 
 
 def _check_kind(bound: BoundQuery, s: ast.CreateAs) -> None:

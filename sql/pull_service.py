@@ -1,66 +1,89 @@
-"""Pull queries between processes: the process that holds a query's state answers for those that do not.
+"""Pull queries between processes of one machine: the process that holds a query's state answers for those that do not.
 
-A worker serves them over HTTP on loopback and writes its address to a compacted topic; `ask` finds the addresses there. One
-request is one statement: POST /pull {sql, properties} -> {title, columns: [{name, type}], rows, note}, or 4xx {error}.
-GET /status -> what each running query is doing.
+A worker serves them over HTTP on a Unix socket that only its own user can reach (`places.socket_stem`): whoever can ask there
+owns the data, so nobody learns what ACLs keep from him, no browser gets there, and no address has to be believed. One request is
+one statement: POST /pull {sql, properties} -> {title, columns: [{name, type}], rows, note}, or 4xx {error}. GET /status -> what
+each running query is doing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import os
 import socket
+import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from logflume.log import LogflumeError, TopicPartition
+from logflume.log import LogflumeError
 from logflume.log.interfaces import Log
 from logflume.log.schemas import Column
 from logflume.streams.runtime import EngineStatus
 
+from .places import socket_stem
 from .results import Rows
 
 if TYPE_CHECKING:
+    import httpx
     from starlette.requests import Request
     from starlette.responses import JSONResponse
 
     from .engine import SqlEngine
 
-WORKERS_TOPIC = "_logflume-sql-workers"
 BODY_BYTES_MAX = 1 << 20
 ASK_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 1.0
+_log = logging.getLogger("logflume.sql")
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request."""
+
+    sql: str
+    properties: dict[str, str] = {}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The body of an answer; `rows` hold values as `plain` gives them."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: list[list[Any]]
+    note: str = ""
 
 
 class PullService:
-    """Serves pull queries of an engine on a free loopback port until closed. Context manager."""
+    """Serves pull queries of an engine until closed. Context manager."""
 
     def __init__(self, engine: SqlEngine, log: Log) -> None:
         import uvicorn
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        self._engine, self._log = engine, log
+        self._engine = engine
         routes = [Route("/pull", self._pull, methods=["POST"]), Route("/status", self._status)]
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        stem = socket_stem(log, engine.service)
+        stem.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for _ in _reachable(stem):
+            pass  # what workers that are gone have left is removed
+        self.path = Path(f"{stem}-{os.getpid()}.sock")
+        self._socket = _listen(self.path)
         config = uvicorn.Config(Starlette(routes=routes), log_level="error", lifespan="off")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="pull-service", daemon=True)
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
 
     def __enter__(self) -> PullService:
         self._thread.start()
-        announce(self._log, self.address)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with contextlib.suppress(LogflumeError):
-            announce(self._log, None)
+        self.path.unlink(missing_ok=True)
         self._server.should_exit = True
         self._thread.join(10)
         self._socket.close()
@@ -78,16 +101,15 @@ class PullService:
             if len(body) > BODY_BYTES_MAX:
                 return JSONResponse({"error": f"a request holds at most {BODY_BYTES_MAX} bytes"}, 413)
         try:
-            asked = json.loads(body)
-            sql, properties = asked["sql"], asked.get("properties", {})
-            assert isinstance(sql, str)
-            assert isinstance(properties, dict)
-        except (ValueError, KeyError, TypeError, AssertionError):
-            return JSONResponse({"error": 'expected a JSON object {"sql": text, "properties": object}'}, 400)
+            asked = msgspec.json.decode(body, type=Asked)
+        except (ValueError, RecursionError) as error:
+            return JSONResponse({"error": f'expected a JSON object {{"sql": text, "properties": object}}: {error}'}, 400)
         try:
-            rows = await run_in_threadpool(self._answer, sql, properties)
+            rows = await run_in_threadpool(self._answer, asked)
         except LogflumeError as error:
             return JSONResponse({"error": str(error)}, 400)
+        except RecursionError:
+            return JSONResponse({"error": "the statement is nested too deeply"}, 400)
         return JSONResponse(rows)
 
     async def _status(self, request: Request) -> JSONResponse:
@@ -95,14 +117,10 @@ class PullService:
 
         return JSONResponse(msgspec.to_builtins(self._engine.status()))
 
-    def _answer(self, sql: str, properties: Mapping[str, str]) -> dict[str, Any]:
-        result = self._engine.pull(sql, properties)
-        return {
-            "title": result.title,
-            "columns": msgspec.to_builtins(result.columns),
-            "rows": [[plain(value) for value in row] for row in result.rows],
-            "note": result.note,
-        }
+    def _answer(self, asked: Asked) -> Any:
+        result = self._engine.pull(asked.sql, asked.properties)
+        rows = [[plain(value) for value in row] for row in result.rows]
+        return msgspec.to_builtins(Answer(result.title, tuple(result.columns), rows, result.note))
 
 
 def plain(value: Any) -> Any:
@@ -137,74 +155,76 @@ def rich(value: Any) -> Any:
     return value
 
 
-def announce(log: Log, address: str | None) -> None:
-    """Write this process' address (None: gone) to the workers' topic."""
-    log.admin().ensure_topic(WORKERS_TOPIC, partitions=1, configs={"cleanup.policy": "compact"})
-    producer = log.producer(linger_ms=0)
-    try:
-        key = f"{socket.gethostname()}-{os.getpid()}".encode()
-        producer.send(WORKERS_TOPIC, address.encode() if address else None, key=key).result(timeout=30)
-    finally:
-        producer.close()
+def has_worker(log: Log, service: str) -> bool:
+    """Return whether a worker that runs the persistent queries of a service is up on this machine."""
+    return any(True for _ in _reachable(socket_stem(log, service)))
 
 
-def addresses(log: Log) -> list[str]:
-    """Return the addresses of the workers, newest first; some may be gone."""
-    if WORKERS_TOPIC not in log.admin().list_topics(include_internal=True):
-        return []
-    tp = TopicPartition(WORKERS_TOPIC, 0)
-    end = log.admin().end_offsets([tp])[tp]
-    consumer = log.consumer()
-    newest: dict[bytes | None, str | None] = {}
-    try:
-        consumer.assign([tp])
-        while consumer.position(tp) < end:
-            for chunk in consumer.poll(timeout_s=5.0):
-                for record in chunk.records():
-                    newest.pop(record.key, None)
-                    newest[record.key] = record.value.decode() if record.value else None
-    finally:
-        consumer.close()
-    return [address for address in reversed(newest.values()) if address]
-
-
-def has_worker(log: Log) -> bool:
-    """Return whether a worker that runs the persistent queries is up."""
-    for address in addresses(log):
-        host, _, port = address.rpartition(":")
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S):
-            return True
-    return False
-
-
-def ask_status(log: Log) -> dict[str, EngineStatus]:
+def ask_status(log: Log, service: str) -> dict[str, EngineStatus]:
     """Return what the workers' queries are doing, by query id; the figures of the first worker that answers."""
-    import httpx
-
-    for address in addresses(log):
-        try:
-            answer = httpx.get(f"http://{address}/status", timeout=httpx.Timeout(5.0, connect=CONNECT_TIMEOUT_S))
-        except httpx.HTTPError:
-            continue
-        if answer.status_code == 200:
-            return msgspec.convert(answer.json(), dict[str, EngineStatus])
+    for answer in _answers(log, service, "GET", "/status", 5.0, None):
+        return msgspec.convert(answer.json(), dict[str, EngineStatus])
     return {}
 
 
-def ask(log: Log, sql: str, properties: Mapping[str, str]) -> Rows | None:
+def ask(log: Log, service: str, sql: str, properties: Mapping[str, str]) -> Rows | None:
     """Let a worker answer a pull query; None when none is there that does."""
+    asked = {"sql": sql, "properties": dict(properties)}
+    for answer in _answers(log, service, "POST", "/pull", ASK_TIMEOUT_S, asked):
+        found = msgspec.json.decode(answer.content, type=Answer)
+        rows = tuple(tuple(rich(value) for value in row) for row in found.rows)
+        return Rows(found.title, found.columns, rows, found.note)
+    return None
+
+
+def _answers(
+    log: Log, service: str, method: str, path: str, timeout_s: float, body: dict[str, Any] | None
+) -> Iterator[httpx.Response]:
+    """Yield the answers (status 200) of the workers, one after the other."""
     import httpx
 
-    for address in addresses(log):
-        timeout = httpx.Timeout(ASK_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        try:
-            answer = httpx.post(f"http://{address}/pull", json={"sql": sql, "properties": dict(properties)}, timeout=timeout)
-        except httpx.HTTPError:
-            continue
-        if answer.status_code != 200:
-            continue
-        found = answer.json()
-        columns = msgspec.convert(found["columns"], tuple[Column, ...])
-        rows = tuple(tuple(rich(value) for value in row) for row in found["rows"])
-        return Rows(found["title"], columns, rows, found["note"])
-    return None
+    for found in _reachable(socket_stem(log, service)):
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(found)), timeout=timeout) as client:
+            try:
+                answer = client.request(method, f"http://worker{path}", json=body)
+            except httpx.HTTPError:
+                continue
+        if answer.status_code == 200:
+            yield answer
+
+
+def _listen(path: Path) -> socket.socket:
+    """Listen on a Unix socket that only this user can reach, from its first moment on."""
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(sock.fileno(), 0o600)
+        sock.bind(str(path))
+        path.chmod(0o600)
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        raise LogflumeError(f"cannot listen on {path} for pull queries: {error.strerror or error}") from error
+    return sock
+
+
+def _reachable(stem: Path) -> Iterator[Path]:
+    """Yield the sockets on which a worker of this user listens, the newest first; remove those of workers that are gone."""
+    found: list[tuple[int, Path]] = []
+    for path in stem.parent.glob(f"{stem.name}-*.sock"):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            if stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid():
+                found.append((status.st_mtime_ns, path))
+    for _, path in sorted(found, reverse=True):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(CONNECT_TIMEOUT_S)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+                continue
+            except OSError:
+                continue
+        yield path

@@ -6,10 +6,10 @@ import logging
 import threading
 from pathlib import Path
 
-from logflume.log import LogflumeError, connect
+from logflume.log import LogflumeError, connect_as_owner
 
-from .batch import default_state_dir
 from .engine import SqlEngine
+from .places import default_state_dir
 from .pull_service import PullService
 
 _log = logging.getLogger("logflume.sql")
@@ -22,7 +22,11 @@ def run_worker(where: str, stop: threading.Event, *, state_dir: Path | None = No
     Raises:
         LogflumeError: the log cannot be opened, or the commands cannot be read at the start.
     """
-    with connect(where) as log, SqlEngine(log, state_dir or default_state_dir(where)) as engine, PullService(engine, log):
+    with (
+        connect_as_owner(where) as log,
+        SqlEngine(log, state_dir or default_state_dir(where)) as engine,
+        PullService(engine, log),
+    ):
         while not stop.wait(FOLLOW_EVERY_S):
             try:
                 engine.catch_up()

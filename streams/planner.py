@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from logflume.log import InvalidInput, UnknownName
+from logflume.log import InvalidInput, UnknownName, check_own_topic
 from logflume.log.schemas import Column, FormatSpec, Kind
 
 from . import graph as g
@@ -69,6 +69,7 @@ def check(topology: g.Topology) -> g.Topology:
             stores[store] = name
         if isinstance(node, g.Source | g.Sink | g.Repartition):
             _check_topic(node.topic, name)
+            check_own_topic(node.topic)
         _check_node(node, [seen[source] for source in node.inputs])
         seen[name] = node
     return topology

@@ -17,6 +17,7 @@ from typing import Any
 from crc32c import crc32c
 
 from logflume.log.errors import StorageError
+from logflume.log.internal_topics import BROKER_TOPICS
 from logflume.log.storage import Disk
 from logflume.log.storage.disk import write_atomically
 
@@ -37,13 +38,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
-
-
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-SHARE_STATE_TOPIC = "__share_group_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
+        return self.name in BROKER_TOPICS
 
 
 class ClusterState:

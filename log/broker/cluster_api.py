@@ -83,7 +83,7 @@ def describe_producers(core: Core, context: RequestContext, request: Any) -> Any
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
             if partition is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answer.error_code = core.missing(topic.name, index)
                 continue
             answer.active_producers = [
                 response.ProducerState(

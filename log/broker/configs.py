@@ -43,6 +43,16 @@ class ConfigValue(NamedTuple):
     synonyms: tuple[Synonym, ...]
 
 
+def parse_overrides(text: str) -> dict[str, int]:
+    """Return `max.connections.per.ip.overrides`, which was checked, as address -> number.
+
+    >>> parse_overrides("10.0.0.1:5, ::1:100")
+    {'10.0.0.1': 5, '::1': 100}
+    """
+    pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
+    return {host.strip("[]"): int(number) for host, _, number in pairs}
+
+
 class BrokerConfig:
     """The broker's settings: the static ones it was started with, under dynamic ones that an admin client changed.
 
@@ -62,7 +72,7 @@ class BrokerConfig:
         for name, older in OLDER_NAMES.items():
             if older in self.static and self.static[older] not in ("", "-1"):
                 self.static.setdefault(name, self.static[older])
-        check_broker_bounds(self.number)
+        self._check_together()
 
     def set_dynamic(self, values: Mapping[str, str], *, cluster: Mapping[str, str]) -> None:
         """Replace the dynamic values of this broker and those of the cluster, which were checked."""
@@ -122,7 +132,18 @@ class BrokerConfig:
             broker_spec(name).check(value)
         changed = BrokerConfig(self.static)
         changed.set_dynamic(values, cluster=cluster)
-        check_broker_bounds(changed.number)
+        changed._check_together()
+
+    def _check_together(self) -> None:
+        """Raise KafkaError INVALID_CONFIG if settings do not fit together."""
+        check_broker_bounds(self.number)
+        overrides = parse_overrides(self.text("max.connections.per.ip.overrides"))
+        if self.number("max.connections.per.ip") == 0 and not any(overrides.values()):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "max.connections.per.ip=0 would let nobody connect: expected 1 or more, or addresses that may in "
+                "max.connections.per.ip.overrides",
+            )
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Return the storage's settings for a topic with these own values."""

@@ -23,6 +23,7 @@ from .config_specs import (
 )
 from .configs import ConfigSource, ConfigValue, check_changeable
 from .core import Core, check_topic_name
+from .internal_topics import require_may_change
 from .seams import RequestContext
 from .telemetry.subscriptions import metrics_spec
 
@@ -142,7 +143,9 @@ def _alter_all(
             seen.add((asked.resource_type, asked.resource_name))
             _require(context, Operation.ALTER_CONFIGS, asked)
             if asked.resource_type == TOPIC:
-                _alter_topic(core, _topic(core, asked.resource_name), asked, change, is_dry=request.validate_only)
+                topic = _topic(core, asked.resource_name)
+                require_may_change(context, topic.name)
+                _alter_topic(core, topic, asked, change, is_dry=request.validate_only)
             elif asked.resource_type == BROKER:
                 _alter_broker(core, asked, change, is_dry=request.validate_only)
             elif asked.resource_type == GROUP:

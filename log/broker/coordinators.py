@@ -6,10 +6,10 @@ import operator
 import uuid
 from collections.abc import Iterable, Mapping
 
+from logflume.log.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from logflume.log.protocol import ErrorCode, KafkaError
 
 from . import groups, transactions
-from .cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from .core import Core
 from .groups import GroupConfig, GroupCoordinator
 from .journal import DataPartitions, OverheardJournal, TopicJournal
@@ -137,7 +137,7 @@ class _Topics:
         self._core = core
 
     def exists(self, topic: str, partition: int) -> bool:
-        return self._core.partition(topic, partition) is not None
+        return self._core.has_partition(topic, partition)
 
     def partition_count(self, topic: str) -> int:
         found = self._core.cluster.topics.get(topic)

@@ -6,6 +6,7 @@ partition (long polls) is woken when it happened.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ from .features import Features
 from .quotas.store import make_quotas
 from .seams import Clock, Timers
 from .telemetry import ClientTelemetry, SubscriptionStore
+from .troubles import Troubles
 
 LEADER_EPOCH = 0
 """Leader epoch of every partition: without replicas the leader never changes."""
@@ -85,7 +87,7 @@ class Address(Protocol):
 class Core:
     """Shared state of the broker.
 
-    Invariant: `partitions` holds an open log for each partition of each topic in `cluster`, unless the disk refused one.
+    Invariant: `partitions` holds an open log for each partition of each topic in `cluster`, but those that `troubles` tells of.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class Core:
             addresses: listener name -> address told to clients of that listener; filled in by the shell as it binds.
             disk_threads: how many logs are opened, closed or deleted at a time; 1 for a disk that is not thread-safe.
 
-        Raises StorageError, CorruptLog.
+        Raises StorageError, CorruptLog: cluster.json or an internal topic cannot be read; other partitions are offline then.
         """
         self._disk, self._disk_threads = disk, disk_threads
         self.data_dir, self.config, self.clock, self.timers = data_dir, config, clock, timers
@@ -130,35 +132,58 @@ class Core:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that was deleted."""
+        self.troubles = Troubles()
         for topic in list(self.cluster.deleting):
-            self._delete_logs(topic)
-        self._refuse_unknown_logs()
+            try:
+                self._delete_logs(topic)
+            except StorageError as error:
+                _log.error("topic %s is deleted, but not its files; the next start tries again: %s", topic.name, error)
+        self._check_unknown_logs()
         for topic in self.cluster.topics.values():
-            self._open(topic, range(topic.partition_count))
+            self._open_all(topic)
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
 
-    def _refuse_unknown_logs(self) -> None:
-        """Raise StorageError if there is a log that belongs to no topic: its metadata are lost, or it was put there by hand."""
+    def missing(self, topic: str, index: int) -> ErrorCode:
+        """Return the error for a partition that `partition` does not find: offline, or not there at all."""
+        is_offline = (topic, index) in self.troubles.by_partition
+        return ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Say whether there is such a partition, even if it cannot be used now."""
+        found = self.cluster.topics.get(topic)
+        return found is not None and 0 <= index < found.partition_count
+
+    def _check_unknown_logs(self) -> None:
+        """Remove empty logs that belong to no topic: an unfinished creation, which comes before the topic is in cluster.json.
+
+        Raises StorageError: one with records, whose metadata are lost, or which was put there by hand.
+        """
+        deleting = {topic.name for topic in self.cluster.deleting}
         for (topic, index), directory in self.data_dir.partitions().items():
             known = self.cluster.topics.get(topic)
-            if known is None or index >= known.partition_count:
+            if (known is not None and index < known.partition_count) or topic in deleting:
+                continue
+            if self.data_dir.holds_records(topic, index):
                 raise StorageError(
                     f"{directory} is the log of a partition that cluster.json does not know; restore cluster.json from a backup, "
                     "or move the log out of the data directory"
                 )
+            if not self.data_dir.remove_unfinished(topic, index):
+                _log.warning("%s is not a log of this broker; it is left alone", directory)
 
     def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str] | None = None) -> Topic:
-        """Create a topic, durably. Raises KafkaError as `check_new_topic`, StorageError."""
+        """Create a topic, durably: its logs first, so that one that is missing later is known to be lost.
+
+        Raises KafkaError as `check_new_topic`, StorageError.
+        """
         self.check_new_topic(name, partition_count, configs or {})
+        for left in [topic for topic in self.cluster.deleting if topic.name == name]:
+            self._delete_logs(left)
         topic = Topic(name, self._random_bytes(16), partition_count, dict(configs or {}))
-        self.cluster.add_topic(topic)
-        try:
-            self._open(topic, range(partition_count))
-        except StorageError:
-            self.delete_topic(topic)
-            raise
+        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.add_topic(topic))
+        self._take_in(topic, 0, logs)
         return topic
 
     def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
@@ -179,8 +204,8 @@ class Core:
         """Give a topic more partitions, durably. Raises KafkaError, StorageError."""
         self.check_more_partitions(topic, total)
         first = topic.partition_count
-        self.cluster.set_partition_count(topic, total)
-        self._open(topic, range(first, total))
+        logs = self._make_logs(topic, range(first, total), lambda: self.cluster.set_partition_count(topic, total))
+        self._take_in(topic, first, logs)
 
     def check_more_partitions(self, topic: Topic, total: int) -> None:
         if total <= topic.partition_count:
@@ -304,20 +329,102 @@ class Core:
                 "delete topics, choose fewer partitions or raise the setting",
             )
 
-    def _open(self, topic: Topic, indexes: range) -> None:
+    def _opener(self, topic: Topic, *, is_new: bool) -> Callable[[int], PartitionLog]:
+        """Return what opens a partition of a topic, in any thread."""
         config, now_ms, topic_id = self.config.log_config(topic.configs), self.clock.wall_ms(), topic.topic_id.hex()
-        compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
 
         def open_one(index: int) -> PartitionLog:
-            return self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms)
+            return self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms, is_new=is_new)
 
-        for index, log in zip(indexes, self._for_logs(open_one, indexes), strict=True):
-            self.partitions[topic.name, index] = Partition(log, compression_type)
+        return open_one
+
+    def _make_logs(self, topic: Topic, indexes: range, record: Callable[[], None]) -> list[PartitionLog]:
+        """Make new logs, then have them recorded; if either fails nothing of it stays. Raises StorageError."""
+        try:
+            logs = self._for_logs(self._opener(topic, is_new=True), indexes)
+            record()
+        except StorageError:
+            for index in indexes:
+                with contextlib.suppress(StorageError):  # the next start removes what is left
+                    self.data_dir.delete_directory(topic.name, index, topic_id=topic.topic_id.hex())
+            raise
+        return logs
+
+    def _open_all(self, topic: Topic) -> None:
+        """Open all partitions of a topic; one that cannot be is offline. Raises StorageError for an internal topic."""
+        open_one = self._opener(topic, is_new=False)
+
+        def try_one(index: int) -> PartitionLog | StorageError:
+            try:
+                return open_one(index)
+            except StorageError as error:
+                return error
+
+        for index, log in enumerate(self._for_logs(try_one, range(topic.partition_count))):
+            if not isinstance(log, StorageError):
+                self._take_in(topic, index, [log])
+            elif topic.is_internal:
+                raise log
+            else:
+                self._note_trouble((topic.name, index), log)
+
+    def _take_in(self, topic: Topic, first: int, logs: Sequence[PartitionLog]) -> None:
+        """Begin to serve logs of a topic's partitions from `first` on."""
+        compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
+        for index, log in enumerate(logs, start=first):
+            known = self.partitions.get((topic.name, index))
+            if known is None:
+                self.partitions[topic.name, index] = Partition(log, compression_type)
+            else:
+                known.log = log
+            self.troubles.forget((topic.name, index))
             if log.recovery.truncated_bytes:
                 _log.warning(
                     "%s-%d: cut a torn tail of %d bytes at %s:%d",
                     topic.name, index, log.recovery.truncated_bytes, log.recovery.truncated_file, log.recovery.truncated_position,
                 )  # fmt: skip
+
+    # -- partitions in trouble
+
+    def _note_trouble(self, key: tuple[str, int], error: Exception) -> None:
+        if self.troubles.note(key, str(error), self.clock.wall_ms()):
+            _log.error("%s-%d cannot be used: %s", *key, error)
+
+    def mendable(self) -> list[tuple[str, int]]:
+        """Return the partitions in trouble that are to be opened again now."""
+        for key, partition in self.partitions.items():
+            if partition.log.has_failed and key not in self.troubles.by_partition:
+                self._note_trouble(key, partition.log.failure or StorageError("it has failed"))
+        due = self.troubles.due(self.clock.wall_ms())
+        return [key for key in due if key not in self.partitions or self.partitions[key].log.is_settled]
+
+    def reopener(self, key: tuple[str, int]) -> Callable[[], PartitionLog]:
+        """Return what opens a partition in trouble again, for any thread; a failed log is closed first. Raises StorageError."""
+        topic, failed = self.cluster.topics[key[0]], self.partitions.get(key)
+        open_one = self._opener(topic, is_new=False)
+
+        def reopen() -> PartitionLog:
+            if failed is not None:
+                failed.log.close()
+            return open_one(key[1])
+
+        return reopen
+
+    def mended(self, key: tuple[str, int], topic_id: bytes, outcome: PartitionLog | StorageError) -> None:
+        """Take back a partition that was opened again, or note that it could not be."""
+        topic = self.cluster.topics.get(key[0])
+        is_there = topic is not None and topic.topic_id == topic_id
+        if isinstance(outcome, StorageError):
+            if is_there:
+                self._note_trouble(key, outcome)
+            return
+        if topic is None or not is_there:
+            outcome.abandon()
+            return
+        self._take_in(topic, key[1], [outcome])
+        self._apply_configs(topic)
+        _log.warning("%s-%d can be used again", *key)
+        self.partitions[key].wake()
 
     def _apply_configs(self, topic: Topic) -> None:
         config = self.config.log_config(topic.configs)
@@ -328,14 +435,27 @@ class Core:
                 partition.log.config, partition.compression_type = config, compression_type
 
     def _delete_logs(self, topic: Topic) -> None:
-        partitions = [self.partitions.pop((topic.name, index), None) for index in range(topic.partition_count)]
-        opened = [partition for partition in partitions if partition is not None]
-        self._for_logs(self.data_dir.delete_partition, [partition.log for partition in opened])
-        for partition in opened:
-            partition.wake()
-        for name, index in self.data_dir.partitions():
-            if name == topic.name and name not in self.cluster.topics:
-                self.data_dir.delete_directory(name, index)
+        """Delete the logs of a topic that is listed as deleted, open or not. Raises StorageError."""
+        topic_id = topic.topic_id.hex()
+        opened = {}
+        for index in range(topic.partition_count):
+            partition = self.partitions.get((topic.name, index))
+            if partition is not None and partition.log.topic_id == topic_id:
+                opened[index] = self.partitions.pop((topic.name, index))
+            if topic.name not in self.cluster.topics:
+                self.troubles.forget((topic.name, index))
+
+        def delete_one(index: int) -> None:
+            if index in opened:
+                self.data_dir.delete_partition(opened[index].log)
+            else:
+                self.data_dir.delete_directory(topic.name, index, topic_id=topic_id)
+
+        try:
+            self._for_logs(delete_one, range(topic.partition_count))
+        finally:
+            for partition in opened.values():
+                partition.wake()
         self.cluster.finish_delete(topic)
 
     def _for_logs(self, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:

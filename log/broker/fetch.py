@@ -105,7 +105,7 @@ class FetchHandler:
             return data
         partition = self._core.partition(each.topic, each.partition)
         if partition is None:
-            data.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each.topic else ErrorCode.UNKNOWN_TOPIC_ID
+            data.error_code = self._core.missing(each.topic, each.partition) if each.topic else ErrorCode.UNKNOWN_TOPIC_ID
             return data
         if each.leader_epoch > LEADER_EPOCH:
             data.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -25,6 +25,7 @@ from . import (
     topics_api,
 )
 from .access import CLUSTER_NAME, Operation, Resource
+from .complaints import Complaints
 from .core import Core
 from .features import refuse_disabled
 from .fetch import FetchHandler
@@ -65,6 +66,7 @@ class Handlers:
     ) -> None:
         """`coordinators`: handlers of groups and transactions by API name. `long_polls`: what waits in them."""
         self.core = core
+        self.complaints = Complaints(core.clock)
         self.fetch = FetchHandler(core)
         self._long_polls = (self.fetch, *long_polls)
         by_name: dict[str, Handler] = {
@@ -140,9 +142,11 @@ class Handlers:
                 return refuse_disabled(context.api_key, request)
             return self._by_key[context.api_key](context, request)
         except LogflumeError as error:
-            _log.error("API key %d from %s failed: %s", context.api_key, context.host, error)
+            text = "API key %d from %s failed: %s"
+            self.complaints.say(_log, logging.ERROR, context.host, text, context.api_key, context.host, error)
         except Exception:  # the boundary: one request must not take the broker down  # noqa: BLE001
-            _log.exception("API key %d from %s failed", context.api_key, context.host)
+            text = "API key %d from %s failed"
+            self.complaints.say(_log, logging.ERROR, context.host, text, context.api_key, context.host, exc_info=True)
         return CLOSE_CONNECTION
 
     def connection_closed(self, connection_id: int) -> None:

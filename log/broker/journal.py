@@ -116,7 +116,7 @@ class DataPartitions:
         """Called with (topic, partition, producer id, is commit) once a marker is durable."""
 
     def exists(self, topic: str, partition: int) -> bool:
-        return self._core.partition(topic, partition) is not None
+        return self._core.has_partition(topic, partition)
 
     def write_marker(
         self,
@@ -128,11 +128,14 @@ class DataPartitions:
         *,
         is_commit: bool,
     ) -> Reply:
-        """Append a control batch; see `TxnPartitions`. A partition that is gone needs no marker: UNKNOWN_TOPIC_OR_PARTITION."""
+        """Append a control batch; see `TxnPartitions`. A partition that is gone needs no marker: UNKNOWN_TOPIC_OR_PARTITION.
+
+        One that is offline does: KAFKA_STORAGE_ERROR, and it is written once it is back.
+        """
         reply = Reply()
         found = self._core.partition(topic, partition)
         if found is None:
-            reply.set(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            reply.set(int(self._core.missing(topic, partition)))
             return reply
         try:
             found.log.append_marker(

@@ -11,6 +11,7 @@ from logflume.log.protocol.classes import ZERO_UUID
 from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .core import LEADER_EPOCH, Core, check_topic_name
+from .internal_topics import change_refusal
 from .quotas import MutationQuota
 from .seams import RequestContext
 
@@ -86,7 +87,7 @@ def _find_or_create(core: Core, context: RequestContext, asked: Any, quota: Muta
     if asked.name is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without a name and without an id")
     check_topic_name(asked.name)
-    if not may_create:
+    if not may_create or change_refusal(context, asked.name):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=asked.name)
     if not context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
         context.require(Operation.CREATE, Resource.TOPIC, asked.name)

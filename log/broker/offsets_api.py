@@ -9,8 +9,8 @@ from logflume.log.protocol import ErrorCode, messages
 from logflume.log.storage import OffsetOutOfRange
 
 from .access import CLUSTER_NAME, Operation, Resource
-from .cluster import INTERNAL_TOPICS
 from .core import LEADER_EPOCH, Core, Partition
+from .internal_topics import change_refusal
 from .seams import RequestContext
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -32,7 +32,7 @@ def list_offsets(core: Core, context: RequestContext, request: Any) -> Any:
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
             partition = core.partition(topic.name, each.partition_index)
-            answer.error_code = _refusal(partition, each.current_leader_epoch)
+            answer.error_code = _refusal(core, topic.name, each.partition_index, each.current_leader_epoch)
             if partition is None or answer.error_code:
                 continue
             is_committed = request.isolation_level == READ_COMMITTED
@@ -67,9 +67,9 @@ def _find(partition: Partition, timestamp: int, *, is_committed: bool) -> tuple[
     return found.timestamp_ms, found.offset, max(found.leader_epoch, LEADER_EPOCH)
 
 
-def _refusal(partition: Partition | None, leader_epoch: int) -> int:
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _refusal(core: Core, topic: str, index: int, leader_epoch: int) -> ErrorCode:
+    if core.partition(topic, index) is None:
+        return core.missing(topic, index)
     return ErrorCode.UNKNOWN_LEADER_EPOCH if leader_epoch > LEADER_EPOCH else ErrorCode.NONE
 
 
@@ -88,7 +88,7 @@ def offset_for_leader_epoch(core: Core, context: RequestContext, request: Any) -
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
             partition = core.partition(topic.topic, each.partition)
-            answer.error_code = _refusal(partition, each.current_leader_epoch)
+            answer.error_code = _refusal(core, topic.topic, each.partition, each.current_leader_epoch)
             if partition is None or answer.error_code:
                 continue
             if each.leader_epoch == LEADER_EPOCH:
@@ -104,6 +104,7 @@ def delete_records(core: Core, context: RequestContext, request: Any) -> Any:
     for topic in request.topics:
         out = response.DeleteRecordsTopicResult(name=topic.name)
         response.topics.append(out)
+        foreign = change_refusal(context, topic.name)
         for each in topic.partitions:
             answer = response.DeleteRecordsPartitionResult(partition_index=each.partition_index, low_watermark=-1)
             out.partitions.append(answer)
@@ -111,9 +112,9 @@ def delete_records(core: Core, context: RequestContext, request: Any) -> Any:
             if not context.may(Operation.DELETE, Resource.TOPIC, topic.name):
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif partition is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif topic.name in INTERNAL_TOPICS:
-                answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                answer.error_code = core.missing(topic.name, each.partition_index)
+            elif foreign:
+                answer.error_code = foreign
             elif partition.log.config.is_compacted and not partition.log.config.is_deleted:
                 answer.error_code = ErrorCode.POLICY_VIOLATION
             else:

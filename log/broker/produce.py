@@ -17,10 +17,10 @@ from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 from logflume.log.storage import AppendRefused, PartitionLog
 
 from .access import UNRESTRICTED, Operation, Resource
-from .cluster import INTERNAL_TOPICS
 from .compression import recompress
 from .core import LEADER_EPOCH, Core, Partition
 from .groups import TxnAdmission
+from .internal_topics import require_may_change
 from .seams import CLOSE_CONNECTION, NO_RESPONSE, Reply, RequestContext
 from .turns import Turns
 
@@ -154,9 +154,8 @@ class ProduceHandler:
             context.require(Operation.WRITE, Resource.TOPIC, name)
         partition = self._core.partition(name, index)
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name, partition=index)
-        if name in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to an internal topic", topic=name)
+            raise KafkaError(self._core.missing(name, index), topic=name, partition=index)
+        require_may_change(context, name)
         return partition
 
     def _all_failed(self, request: Any, error: int) -> Any:

@@ -13,6 +13,7 @@ from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .config_specs import TOPIC_CONFIGS
 from .core import Core
+from .internal_topics import require_may_change
 from .quotas import MutationQuota
 from .seams import RequestContext
 
@@ -39,6 +40,7 @@ def create_topics(core: Core, context: RequestContext, request: Any) -> Any:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in one request")
             if not may_create_all:
                 context.require(Operation.CREATE, Resource.TOPIC, name)
+            require_may_change(context, name)
             configs = _create(core, asked, answer, quota, is_dry=request.validate_only)
         except LogflumeError as error:
             _fail(answer, error)
@@ -121,8 +123,7 @@ def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
             topic = _deletable(core, context, name, topic_id, answer)
             if not core.config.is_on("delete.topic.enable"):
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-            if topic.is_internal:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic")
+            require_may_change(context, topic.name)
             if quota is not None:
                 quota.take(topic.partition_count)
             core.delete_topic(topic)
@@ -172,6 +173,7 @@ def create_partitions(core: Core, context: RequestContext, request: Any) -> Any:
                 raise problem
             context.require(Operation.ALTER, Resource.TOPIC, asked.name)
             topic = _existing(core, asked.name, ZERO_UUID)
+            require_may_change(context, topic.name)
             core.check_more_partitions(topic, asked.count)
             _check_new_assignments(core, topic, asked)
             if quota is not None:

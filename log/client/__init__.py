@@ -4,6 +4,7 @@ from .aio import AsyncAdmin, AsyncConsumer, AsyncLog, AsyncProducer, connect_asy
 from .consumer import is_rebalance
 from .errors import ClientClosed, LogTruncated, OffsetOutOfRange, ProducerFenced, TransactionMustAbort
 from .log import Log, connect
+from .owner import LocalData, connect_as_owner, local_data
 from .where import default_where
 
 __all__ = [
@@ -12,13 +13,16 @@ __all__ = [
     "AsyncLog",
     "AsyncProducer",
     "ClientClosed",
+    "LocalData",
     "Log",
     "LogTruncated",
     "OffsetOutOfRange",
     "ProducerFenced",
     "TransactionMustAbort",
     "connect",
+    "connect_as_owner",
     "connect_async",
     "is_rebalance",
     "default_where",
+    "local_data",
 ]

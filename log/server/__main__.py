@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from logflume.log.children import end_with_parent
 from logflume.log.errors import LogflumeError
 
 from .addresses import Address, parse_address
@@ -41,6 +42,7 @@ async def serve(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and serve; returns the exit code."""
+    end_with_parent(signal.SIGTERM)
     parser = argparse.ArgumentParser(
         prog="python -m logflume.log.server",
         description="A logflume broker, which speaks the Kafka protocol. "

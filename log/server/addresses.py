@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import NamedTuple
 
 from logflume.log.errors import InvalidInput
@@ -20,6 +21,16 @@ class Address(NamedTuple):
     @property
     def unix_path(self) -> str | None:
         return self.host.removeprefix(UNIX_PREFIX) if self.host.startswith(UNIX_PREFIX) else None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody on another machine reaches it."""
+        if self.unix_path is not None or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
     def __str__(self) -> str:
         if self.unix_path is not None:

@@ -8,23 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from logflume.log.broker.configs import BrokerConfig
-
-
-def parse_overrides(text: str) -> dict[str, int]:
-    """Return `max.connections.per.ip.overrides`, which was checked, as address -> number.
-
-    >>> parse_overrides("10.0.0.1:5, ::1:100")
-    {'10.0.0.1': 5, '::1': 100}
-    """
-    pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
-    return {host.strip("[]"): int(number) for host, _, number in pairs}
+from logflume.log.broker.configs import BrokerConfig, parse_overrides
 
 
 class Admission:
     """Counts connections and says which new one is refused.
 
-    Invariant: `open_count` and `_by_host` count the same connections; Unix sockets count under the host `unix`.
+    Connections by a Unix socket are not among them: that is the owner's way in when all others are taken.
+
+    Invariant: `open_count` and `_by_host` count the same connections.
     """
 
     def __init__(self, config: BrokerConfig, *, most_connections: Callable[[], int]) -> None:

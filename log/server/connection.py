@@ -126,7 +126,11 @@ class Connection:
         """Close at once; answers still due are dropped. Idempotent."""
         if self._is_closed:
             return
-        _log.log(level, "closed the connection of %s: %s", self.host, reason)
+        text = "closed the connection of %s: %s"
+        if level > logging.INFO:
+            self._handlers.complaints.say(_log, level, self.host, text, self.host, reason)
+        else:
+            _log.log(level, text, self.host, reason)
         self._set_reading(is_on=False)
         if self._is_writing:
             self._loop.remove_writer(self._fd)
@@ -429,6 +433,7 @@ class Connection:
         try:
             self._handle_frames()
         except LogflumeError as error:
+            self._traffic.failed += 1
             self.close(str(error), level=logging.WARNING)
             return
         self._flush()

@@ -6,7 +6,6 @@ It has no authentication and tells names of topics and groups, so it belongs on 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ class HealthServer:
 
     async def start(self, address: Address) -> Address:
         """Listen; return the address with the port that was bound. Raises TransportError."""
-        if not _is_loopback(address.host):
+        if not address.is_loopback:
             _log.warning(
                 "/metrics is served on %s without authentication; use a loopback address if others can reach it", address
             )
@@ -98,12 +97,3 @@ class HealthServer:
         except Exception:  # the boundary: a fault in a page must not take the broker down  # noqa: BLE001
             _log.exception("cannot answer %s", target[:100])
             return Answer(b"this page failed; the broker's log has the cause\n", 503)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -36,6 +36,8 @@ SWEEP_SETTINGS = (
 )
 MAPPED_PREFIX = "::ffff:"
 """Before the addresses of IPv4 clients on a listener of both families; limits, quotas and ACLs name them without it."""
+OWNER_HOST = "unix"
+"""The host of connections by a Unix socket."""
 _log = logging.getLogger("logflume.server")
 
 
@@ -85,7 +87,8 @@ class Listener:
     def _accept(self, listening: socket.socket, name: str, is_per_interface: bool) -> None:
         """Accept what is waiting, up to a bound per turn."""
         for _ in range(64):
-            pause_s = self.admission.pause_s(self._loop.time())
+            is_owner = listening.family == socket.AF_UNIX
+            pause_s = 0.0 if is_owner else self.admission.pause_s(self._loop.time())
             if pause_s:
                 self._pause(listening, name, is_per_interface, pause_s)
                 return
@@ -98,15 +101,15 @@ class Listener:
                     _log.error("cannot accept a connection: %s; raise the limit of open files (ulimit -n)", error.strerror)
                     self._pause(listening, name, is_per_interface, 1.0)
                 return
-            host = peer[0].removeprefix(MAPPED_PREFIX) if sock.family != socket.AF_UNIX else "unix"
-            if not self.admission.admit(host):
+            host = OWNER_HOST if is_owner else peer[0].removeprefix(MAPPED_PREFIX)
+            if not is_owner and not self.admission.admit(host):
                 sock.close()
                 continue
             sock.setblocking(False)
-            if sock.family != socket.AF_UNIX and self._is_held(sock, host):
+            if not is_owner and self._is_held(sock, host):
                 continue
             own_name = name
-            if sock.family != socket.AF_UNIX:
+            if not is_owner:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._set_buffers(sock)
                 if is_per_interface:
@@ -122,8 +125,8 @@ class Listener:
                 on_close=self._closed,
                 budget=self.budget,
                 traffic=self.traffic,
-                principal=OWNER if sock.family == socket.AF_UNIX else ANONYMOUS,
-                port=0 if sock.family == socket.AF_UNIX else peer[1],
+                principal=OWNER if is_owner else ANONYMOUS,
+                port=0 if is_owner else peer[1],
             )
 
     def _is_held(self, sock: socket.socket, host: str) -> bool:
@@ -164,7 +167,7 @@ class Listener:
         self._loop.call_later(pause_s, resume)
 
     def _closed(self, connection: Connection) -> None:
-        if self._connections.pop(connection.connection_id, None) is not None:
+        if self._connections.pop(connection.connection_id, None) is not None and connection.host != OWNER_HOST:
             self.admission.left(connection.host)
         if not self._connections and self._on_drained is not None:
             self._on_drained()
@@ -184,6 +187,7 @@ class Listener:
                 connection.close("idle for connections.max.idle.ms")
             elif quiet_s > KEPT_IDLE_S:
                 connection.give_back()
+        self._handlers.complaints.settle(_log)
         for setting, count in self.admission.refused.items():
             if count > self._told_refused[setting]:
                 _log.warning("refused %d connections: %s is reached", count - self._told_refused[setting], setting)
@@ -216,6 +220,7 @@ class Listener:
             connection.drain()
         if self._connections:
             await asyncio.wait([drained], timeout=self._config.number("logflume.shutdown.timeout.ms") / 1000)
+        self._handlers.complaints.settle(_log)
         if self._connections:
             _log.warning("%d connections had requests that were not answered in time", len(self._connections))
         for connection in list(self._connections.values()):
@@ -228,6 +233,7 @@ def _bind(address: Address, *, backlog: int) -> socket.socket:
         if path is not None:
             _unlink(path)
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            os.fchmod(sock.fileno(), 0o600)  # before it has a name: nobody else can connect, not even for a moment
             sock.bind(path)
             os.chmod(path, 0o600)
         else:

@@ -99,6 +99,8 @@ class Metrics:
 
         listener, sessions = self._sources.listener, len(self._sources.handlers.fetch.sessions)
         yield _gauge("logflume_connections", "Open connections.", listener.connection_count)
+        left_out = self._sources.handlers.complaints.left_out
+        yield _counter("logflume_log_lines_left_out", "Lines about clients beyond one a second and address.", left_out)
         refused = CounterMetricFamily("logflume_connections_refused", "Connections refused, by the limit.", labels=["limit"])
         for limit, count in listener.admission.refused.items():
             refused.add_metric([limit], count)
@@ -113,6 +115,8 @@ class Metrics:
         yield _gauge("logflume_partitions", "Partitions.", len(core.partitions))
         failed = sum(partition.log.has_failed for partition in core.partitions.values())
         yield _gauge("logflume_partitions_failed", "Partitions that take nothing since a disk error.", failed)
+        offline = sum(key not in core.partitions for key in core.troubles.by_partition)
+        yield _gauge("logflume_partitions_offline", "Partitions that could not be opened; others are served.", offline)
         help_text = "Time of a group commit: fsync of everything that was waiting."
         yield _histograms("logflume_flush_duration_seconds", help_text, "", {"": flusher.durations})
 

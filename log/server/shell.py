@@ -15,8 +15,8 @@ from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
-from logflume.log.errors import LogflumeError
-from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk
+from logflume.log.errors import LogflumeError, StorageError
+from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
 from .health import Answer, HealthServer
@@ -27,6 +27,8 @@ from .runtime import LoopTimers, SystemClock
 
 DISK_CHECK_INTERVAL_S, LOW_DISK_RETENTION_S = 1.0, 10.0
 CHECKPOINT_PAUSE_S = 0.05
+SHOWN = 10
+"""Partitions in trouble that /readyz names."""
 UNIX_LISTENER = "UNIX"
 _log = logging.getLogger("logflume.server")
 
@@ -54,8 +56,9 @@ class BrokerShell:
         self._next_retention_s = 0.0
         self._background: list[asyncio.TimerHandle] = []
         self._checkpointed: dict[tuple[str, int], tuple[int, int]] = {}
-        self._cleaner = Cleaner()
+        self._cleaner = Cleaner(lock_fd=data_dir.lock_fd)
         self._compaction: asyncio.Task[None] | None = None
+        self._mending: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -115,6 +118,7 @@ class BrokerShell:
             _log.warning("logflume.flush=os: acknowledged records are with the operating system, a power cut can lose them")
         shell._every(config.number("log.flush.offset.checkpoint.interval.ms") / 1000, shell._checkpoint)
         shell._every(DISK_CHECK_INTERVAL_S, shell._check_disk)
+        shell._every(DISK_CHECK_INTERVAL_S, shell._mend)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
         if config.is_on("log.cleaner.enable"):
             shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)
@@ -141,15 +145,24 @@ class BrokerShell:
         problems = [] if self._is_ready else ["the broker is starting or stopping"]
         if self.core.disk_space.is_low:
             problems.append(f"the disk is almost full: {self.core.disk_space.free_bytes} bytes are free")
-        failed = [f"{log.topic}-{log.partition}" for log in (p.log for p in self.core.partitions.values()) if log.has_failed]
-        if failed:
-            problems.append(f"{len(failed)} partitions failed on a disk error and take nothing: {', '.join(failed[:10])}")
+        troubles = self.core.troubles.by_partition
+        if troubles:
+            shown = "; ".join(f"{topic}-{index}: {trouble.cause}" for (topic, index), trouble in list(troubles.items())[:SHOWN])
+            problems.append(f"{len(troubles)} partitions cannot be used: {shown}")
         return Answer("\n".join([*problems, ""]).encode(), 503) if problems else Answer(b"ready\n")
 
     def _listen(self, addresses: dict[str, Address], plans: Sequence[ListenerPlan], *, has_unix_socket: bool) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
         for plan in plans:
             self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised))
+            if not plan.address.is_loopback:
+                _log.warning(
+                    "listener %s (%s) has no authentication: whoever reaches it %s; use a loopback address, or a network that "
+                    "only those can reach who may",
+                    plan.name,
+                    plan.address,
+                    "may do everything" if self.core.authorizer is None else "is User:ANONYMOUS to the ACLs",
+                )
         if has_unix_socket:
             unix = Address(UNIX_PREFIX + unix_socket_path(self.data_dir.path), 0)
             self.addresses.append(self._listener.listen(UNIX_LISTENER, unix))
@@ -164,6 +177,8 @@ class BrokerShell:
         if self._listener is not None:
             await self._listener.close()
         self.coordinators.close()
+        if self._mending is not None:
+            await self._mending
         await self._cleaner.close()
         await self._flusher.close()
         self.core.close()
@@ -195,6 +210,24 @@ class BrokerShell:
         if self.core.disk_space.is_low and self._loop.time() >= self._next_retention_s:
             self._next_retention_s = self._loop.time() + LOW_DISK_RETENTION_S
             self.core.run_retention()
+
+    def _mend(self) -> None:
+        """Open partitions again that are offline or have failed, in a thread, for that may read much."""
+        due = self.core.mendable()
+        if due and (self._mending is None or self._mending.done()):
+            self._mending = self._loop.create_task(self._reopen(due))
+
+    async def _reopen(self, due: Sequence[tuple[str, int]]) -> None:
+        for key in due:
+            topic = self.core.cluster.topics.get(key[0])
+            if topic is None:
+                continue
+            outcome: PartitionLog | StorageError
+            try:
+                outcome = await self._loop.run_in_executor(None, self.core.reopener(key))
+            except StorageError as error:
+                outcome = error
+            self.core.mended(key, topic.topic_id, outcome)
 
     def _compact(self) -> None:
         """Compact the logs that are due, in a process of its own; what goes wrong is logged."""

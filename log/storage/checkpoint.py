@@ -36,7 +36,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         cleaned_offset: end of what was compacted.
         snapshot_crc: CRC-32C of the producer snapshot at the recovery point.
         boot_id: of the machine when the log was last open (see `Disk.boot_id`).
-        swaps: base offsets of segments whose new files may still have the suffix `.cleaned`: an open renames them.
+        swaps: base offsets of segments whose new files may still have the suffix `swap_suffix`: an open renames them.
     """
 
     version: int
@@ -47,6 +47,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     snapshot_crc: int = 0
     boot_id: str = ""
     swaps: tuple[int, ...] = ()
+    swap_suffix: str = ""
 
 
 def pack_checkpoint(checkpoint: Checkpoint) -> bytes:

@@ -1,14 +1,21 @@
-"""Compacts the logs of a broker, one after the other, in one process of its own for all that are due at a time."""
+"""Compacts the logs of a broker, one after the other, in one process of its own for all that are due at a time.
+
+That process never works beside another broker's: it dies with this one, holds the lock of the data directory while it lives, and
+writes files under names that nobody else uses.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
+from logflume.log.children import Lifeline
 from logflume.log.errors import StorageError
 
 from .compact import LENGTH, Order, Reply
@@ -27,8 +34,11 @@ class Cleaned:
 class Cleaner:
     """Runs compactions for an asyncio loop. Invariant: at most one process at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lock_fd: int = -1) -> None:
+        """`lock_fd`: a lock file that the process inherits, and so holds as long as it lives; -1 for none."""
+        self._lock_fds = (lock_fd,) if lock_fd >= 0 else ()
         self._process: asyncio.subprocess.Process | None = None
+        self._lifeline: Lifeline | None = None
         self._is_closed = False
         self._lock = asyncio.Lock()
 
@@ -39,7 +49,7 @@ class Cleaner:
             return cleaned
         async with self._lock:
             for log in list(logs):
-                plan = None if self._is_closed else log.compaction_plan(now_ms)
+                plan = None if self._is_closed else log.compaction_plan(now_ms, name=secrets.token_hex(8))
                 if plan is not None:
                     try:
                         result = await self._run(Order(plan, max_bytes_per_s))
@@ -54,14 +64,7 @@ class Cleaner:
         """Have the process carry it out; None if the cleaner was closed meanwhile. Raises StorageError."""
         process = self._process
         if process is None:
-            process = self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                f"{__package__}.compact",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
+            process = await self._start()
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -83,6 +86,20 @@ class Cleaner:
             raise StorageError(f"cannot compact {order.plan.directory}: {reply.error}")
         return None if self._is_closed else reply.result
 
+    async def _start(self) -> asyncio.subprocess.Process:
+        lifeline = self._lifeline = Lifeline()
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            f"{__package__}.compact",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=lifeline.environment(os.environ),
+            pass_fds=(*lifeline.fds, *self._lock_fds),
+        )
+        return self._process
+
     async def _end(self) -> None:
         """Let the process end, which it does when nothing more comes."""
         process, self._process = self._process, None
@@ -90,6 +107,9 @@ class Cleaner:
             assert process.stdin is not None
             process.stdin.close()
             await process.wait()
+        if self._lifeline is not None:
+            self._lifeline.close()
+            self._lifeline = None
 
     async def close(self) -> None:
         """Stop a compaction that is under way; what it has written is removed when the log is opened next. Idempotent."""

@@ -1,12 +1,13 @@
 """A process that compacts (`python -m logflume.log.storage.compact`): reads orders and answers each, until its input ends.
 
 The broker leaves this work to a process of its own (`cleaner.py`), for Python's lock would let it slow down every request.
-Both directions: a length of four bytes, then JSON.
+Both directions: a length of four bytes, then JSON. It dies with the broker (`log/children.py`).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import sys
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from logflume.log.batch.tiers import kernel_tier
+from logflume.log.children import end_with_parent
 from logflume.log.errors import LogflumeError
 
 from .compaction import CompactionPlan, CompactionResult, run_compaction
@@ -66,6 +68,7 @@ class Budget:
 
 def main() -> None:
     """Compact what the orders on standard input say, one after the other."""
+    end_with_parent(signal.SIGKILL)
     os.nice(_NICENESS)
     disk = OsDisk()
     while prefix := sys.stdin.buffer.read(LENGTH.size):

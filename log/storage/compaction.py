@@ -31,7 +31,7 @@ from logflume.log.batch.header import (
 )
 from logflume.log.batch.key_scan import KeyScan, scan_keys
 from logflume.log.batch.records import RecordData, decode_records, records_section, write_record
-from logflume.log.errors import StorageError
+from logflume.log.errors import CorruptLog, StorageError
 
 from .checkpoint import SegmentInfo
 from .disk import Disk
@@ -41,6 +41,7 @@ from .slices import AbortedTransaction
 Pace = Callable[[int], None]
 
 CLEANED_SUFFIX = ".cleaned"
+"""How the suffix of every file of a compaction that is not yet in place ends."""
 SYNC_EVERY_BYTES = 1 << 20
 """What is written is synced in small parts: the fsync of a producer's batch may have to wait for all that is dirty."""
 _MAX_KEYS = 5_000_000
@@ -56,9 +57,11 @@ class CompactionPlan:
         aborted: the aborted transactions of the log; markers may lie behind the range, the data of which is all decided.
         last_offsets: last offset of each producer's last batch.
         max_segment_bytes: small segments are merged up to this size.
+        suffix: of the files that are written; nobody else, now or later, writes files of that name.
     """
 
     directory: str
+    suffix: str
     segments: tuple[SegmentInfo, ...]
     dirty_offset: int
     aborted: tuple[AbortedTransaction, ...]
@@ -72,8 +75,9 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What was compacted: `replaced` segments by `segments`, whose files have the suffix `.cleaned`, up to `end_offset`."""
+    """What was compacted: `replaced` segments by `segments`, whose files have the suffix, up to `end_offset`."""
 
+    suffix: str
     replaced: tuple[SegmentInfo, ...]
     segments: tuple[SegmentInfo, ...]
     end_offset: int
@@ -100,7 +104,7 @@ def run_compaction(plan: CompactionPlan, *, disk: Disk, pace: Pace = lambda _: N
     try:
         for group in _groups(sources, plan.max_segment_bytes):
             target = Segment(
-                disk, plan.directory, group[0].base_offset, index_interval_bytes=plan.index_interval_bytes, suffix=CLEANED_SUFFIX
+                disk, plan.directory, group[0].base_offset, index_interval_bytes=plan.index_interval_bytes, suffix=plan.suffix
             )
             written.append(target)
             target.file.truncate(0)
@@ -122,6 +126,7 @@ def run_compaction(plan: CompactionPlan, *, disk: Disk, pace: Pace = lambda _: N
         raise
     infos = tuple(target.info for target in written if target.info is not None)
     return CompactionResult(
+        plan.suffix,
         plan.segments[: len(sources)],
         infos,
         sources[-1].next_offset,
@@ -134,7 +139,19 @@ def discard_compaction(result: CompactionResult, directory: str, *, disk: Disk) 
     """Remove the files of a result that is not wanted any more."""
     for info in result.segments:
         for kind in SEGMENT_SUFFIXES:
-            disk.remove(f"{directory}/{file_name(info.base_offset, kind)}{CLEANED_SUFFIX}")
+            disk.remove(f"{directory}/{file_name(info.base_offset, kind)}{result.suffix}")
+
+
+def check_compaction(result: CompactionResult, directory: str, *, disk: Disk) -> None:
+    """Compare a result with what it was to replace and with its files. Raises CorruptLog: something else has written to them."""
+    ends = result.replaced[0].base_offset, result.replaced[-1].next_offset
+    found = result.segments[0].base_offset, result.segments[-1].next_offset
+    if found != ends or result.end_offset != ends[1]:
+        raise CorruptLog(f"{directory}: expected a compaction of offsets {ends[0]} to {ends[1]}, found {found[0]} to {found[1]}")
+    for info in result.segments:
+        path = f"{directory}/{file_name(info.base_offset, '.log')}{result.suffix}"
+        if disk.size(path) != info.size_bytes:
+            raise CorruptLog(f"{path}: expected a compacted segment of {info.size_bytes} bytes, found {disk.size(path)}")
 
 
 def _last_offsets(sources: list[Segment], plan: CompactionPlan, pace: Pace) -> tuple[dict[bytes | None, int], list[Segment]]:

@@ -201,7 +201,7 @@ class OsDisk:
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            return OsFile(path, os.open(path, flags, 0o644))
+            return OsFile(path, os.open(path, flags, 0o600))
         except OSError as error:
             raise storage_error("open", path, error) from error
 

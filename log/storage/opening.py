@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
@@ -12,8 +12,7 @@ from logflume.log.batch.control import parse_marker
 from logflume.log.batch.header import BatchHeader, Buffer
 from logflume.log.errors import CorruptLog, StorageError
 
-from .checkpoint import FILE_NAME, Checkpoint, unpack_checkpoint
-from .compaction import CLEANED_SUFFIX
+from .checkpoint import FILE_NAME, Checkpoint, SegmentInfo, unpack_checkpoint
 from .config import LogConfig
 from .disk import Disk, write_atomically
 from .epochs import LeaderEpochs
@@ -37,7 +36,9 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
         disk.fsync_dir(directory.rpartition("/")[0] or ".")
     topic_id = _check_topic_id(disk, directory, topic_id)
     checkpoint = unpack_checkpoint(disk.read_file(f"{directory}/{FILE_NAME}"), f"{directory}/{FILE_NAME}")
-    finish_swaps(disk, directory, checkpoint.swaps if checkpoint else ())
+    if checkpoint is not None and checkpoint.swaps:
+        swapped = [info for info in checkpoint.segments if info.base_offset in checkpoint.swaps]
+        finish_swaps(disk, directory, swapped, checkpoint.swap_suffix)
     _remove_leftovers(disk, directory)
     segments = _known_segments(disk, directory, checkpoint, config)
     recovery = _Recovery(disk, directory, segments, checkpoint, has_gaps=config.is_compacted)
@@ -67,34 +68,55 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
     return log
 
 
-def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
-    """Return the topic id in `partition.metadata`, writing the file if it is missing."""
+def topic_id_of(disk: Disk, directory: str) -> str | None:
+    """Return the topic id in `partition.metadata` as 32 hex digits, None if there is no such file. Raises CorruptLog."""
     path = f"{directory}/{METADATA_FILE}"
     content = disk.read_file(path)
     if content is None:
-        topic_id = topic_id or uuid.uuid4().hex
-        encoded = urlsafe_b64encode(bytes.fromhex(topic_id)).rstrip(b"=").decode()
-        write_atomically(disk, path, f"version: 0\ntopic_id: {encoded}".encode())
-        return topic_id
+        return None
     try:
         fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
         found = urlsafe_b64decode(fields["topic_id"] + "==").hex()
+        if fields["version"] != "0":
+            raise ValueError(fields["version"])
     except (ValueError, KeyError) as error:
         raise CorruptLog(f"{path}: expected lines `version: 0` and `topic_id: ...`, found {content[:80]!r}") from error
+    return found
+
+
+def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
+    """Return the topic id in `partition.metadata`, writing the file if it is missing."""
+    found = topic_id_of(disk, directory)
+    if found is None:
+        topic_id = topic_id or uuid.uuid4().hex
+        encoded = urlsafe_b64encode(bytes.fromhex(topic_id)).rstrip(b"=").decode()
+        write_atomically(disk, f"{directory}/{METADATA_FILE}", f"version: 0\ntopic_id: {encoded}".encode())
+        return topic_id
     if topic_id is not None and found != topic_id:
         raise StorageError(f"{directory}: expected a log of topic id {topic_id}, found one of {found}; move it out of the way")
     return found
 
 
-def finish_swaps(disk: Disk, directory: str, bases: Collection[int]) -> None:
-    """Give the files of compacted segments, which a checkpoint names, their final names; those that have them already stay."""
-    for base_offset in bases:
-        for suffix in SEGMENT_SUFFIXES:
-            target = f"{directory}/{file_name(base_offset, suffix)}"
-            if disk.size(target + CLEANED_SUFFIX) >= 0:
-                disk.rename(target + CLEANED_SUFFIX, target)
-    if bases:
-        disk.fsync_dir(directory)
+def finish_swaps(disk: Disk, directory: str, infos: Sequence[SegmentInfo], suffix: str) -> None:
+    """Give the files of compacted segments, which a checkpoint names, their final names; those that have them already stay.
+
+    Raises:
+        CorruptLog: a file has another size than the checkpoint says; nothing was changed.
+    """
+    for info in infos:
+        path = f"{directory}/{file_name(info.base_offset, '.log')}{suffix}"
+        size_bytes = disk.size(path)
+        if size_bytes not in (-1, info.size_bytes):
+            raise CorruptLog(
+                f"{path}: expected a compacted segment of {info.size_bytes} bytes, found {size_bytes}; restore this file from a "
+                "copy, the log is left as it is"
+            )
+    for info in infos:
+        for kind in SEGMENT_SUFFIXES:
+            target = f"{directory}/{file_name(info.base_offset, kind)}"
+            if disk.size(target + suffix) >= 0:
+                disk.rename(target + suffix, target)
+    disk.fsync_dir(directory)
 
 
 def _remove_leftovers(disk: Disk, directory: str) -> None:

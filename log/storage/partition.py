@@ -7,6 +7,7 @@ the disk. Opening and recovery are in `opening.py`, the rules for a batch in `ru
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from logflume.log.batch.header import (
 from logflume.log.errors import LogflumeError, StorageError
 
 from .checkpoint import Checkpoint
-from .compaction import CompactionPlan, CompactionResult, discard_compaction
+from .compaction import CLEANED_SUFFIX, CompactionPlan, CompactionResult, check_compaction, discard_compaction
 from .config import LogConfig
 from .disk import Disk, File
 from .epochs import LeaderEpochs
@@ -38,6 +39,7 @@ from .statefiles import StateFiles
 from .timesearch import find_time
 
 _HEADER_COPY_BYTES = 61
+_log = logging.getLogger("logflume.storage")
 
 
 class FlushTicket:
@@ -100,6 +102,7 @@ class PartitionLog:
         self._active_since_ms = -1
         self._generation = 0
         self._failure: LogflumeError | None = None
+        self._flushes_under_way = 0
         self._is_closed = False
 
     @classmethod
@@ -131,6 +134,16 @@ class PartitionLog:
     def has_failed(self) -> bool:
         """Whether it takes no appends since a write or fsync failed."""
         return self._failure is not None
+
+    @property
+    def failure(self) -> LogflumeError | None:
+        """The error of the disk since which it takes no appends, None for none."""
+        return self._failure
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no flush is under way, which may still make something durable."""
+        return not self._flushes_under_way
 
     @property
     def durable_offset(self) -> int:
@@ -236,9 +249,9 @@ class PartitionLog:
             try:
                 active.file.truncate(active.size_bytes)
             except StorageError:
-                self._failure = error
+                self._fail(error)
             if not isinstance(error, DiskFull):
-                self._failure = error
+                self._fail(error)
             raise
         if self.config.flush == "os":
             self._durable_offset, self._durable_position = active.next_offset, active.size_bytes
@@ -263,11 +276,17 @@ class PartitionLog:
         )
         return self.append(batch, leader_epoch=leader_epoch, now_ms=now_ms, is_client=False)
 
+    def _fail(self, error: LogflumeError) -> None:
+        """Take no more appends: what the disk holds is unknown until the log is opened again."""
+        if self._failure is None:
+            _log.error("%s takes no appends until it is opened again: %s", self.directory, error)
+            self._failure = error
+
     def _check_usable(self) -> None:
         if self._failure is not None:
             raise PartitionFailed(
                 f"{self.directory}: takes no appends since a write or fsync failed ({self._failure}); "
-                "mend the disk and restart the broker"
+                "mend the disk: a broker opens the log again by itself, with growing pauses"
             )
         assert not self._is_closed, f"{self.directory} is closed"
 
@@ -307,7 +326,7 @@ class PartitionLog:
             new.remove()
             raise
         except StorageError as error:
-            self._failure = error
+            self._fail(error)
             raise
         self._segments.append(new)
         self._bases.append(new.base_offset)
@@ -426,12 +445,14 @@ class PartitionLog:
         active = self._active
         if self._durable_offset >= active.next_offset:
             return None
+        self._flushes_under_way += 1
         return FlushTicket(active.file, active.size_bytes, active.next_offset, self._generation)
 
     def finish_flush(self, ticket: FlushTicket, error: Exception | None = None) -> int:
         """Take in the result of `ticket.sync`: move `durable_offset` (returned), or on an error fail the partition."""
+        self._flushes_under_way -= 1
         if error is not None:
-            self._failure = error if isinstance(error, LogflumeError) else StorageError(f"{self.directory}: {error}")
+            self._fail(error if isinstance(error, LogflumeError) else StorageError(f"{self.directory}: {error}"))
         elif ticket.generation == self._generation and ticket.end_offset > self._durable_offset:
             self._durable_offset, self._durable_position = ticket.end_offset, ticket.position
         return self._durable_offset
@@ -468,9 +489,9 @@ class PartitionLog:
         """Write indexes, producer snapshot and leader epochs as of the log end."""
         self._files.save_state(self._segments, producers=self._producers, epochs=self._epochs, end_offset=self.log_end_offset)
 
-    def save_checkpoint(self, *, swaps: tuple[int, ...] = ()) -> None:
+    def save_checkpoint(self, *, swaps: tuple[int, ...] = (), swap_suffix: str = "") -> None:
         """Write the checkpoint file for a recovery point that does not move."""
-        self._files.save_checkpoint(self._segments, log_start_offset=self._log_start_offset, swaps=swaps)
+        self._files.save_checkpoint(self._segments, log_start_offset=self._log_start_offset, swaps=swaps, swap_suffix=swap_suffix)
 
     # -- truncation and retention
 
@@ -575,8 +596,11 @@ class PartitionLog:
 
     # -- compaction
 
-    def compaction_plan(self, now_ms: int) -> CompactionPlan | None:
-        """Return what to compact now, None if the log is not compacted or not dirty enough (min.cleanable.dirty.ratio)."""
+    def compaction_plan(self, now_ms: int, *, name: str) -> CompactionPlan | None:
+        """Return what to compact now, None if the log is not compacted or not dirty enough (min.cleanable.dirty.ratio).
+
+        `name` becomes part of the names of what is written, so it must be one that was never used before.
+        """
         config = self.config
         cleanable: list[Segment] = []
         for segment in self._segments[:-1] if config.is_compacted and not (self._failure or self._is_closed) else []:
@@ -592,6 +616,7 @@ class PartitionLog:
             return None
         return CompactionPlan(
             self.directory,
+            f".{name}{CLEANED_SUFFIX}",
             tuple(segment.info for segment in cleanable if segment.info is not None),
             self._files.cleaned_offset,
             tuple(each for segment in self._segments for each in segment.aborted),
@@ -606,6 +631,10 @@ class PartitionLog:
         """Put compacted segments in place of the old ones, durably; return how many bytes that freed.
 
         If the log's segments have changed since the plan was made, the result is thrown away and 0 returned.
+
+        Raises:
+            CorruptLog: the files are not what the result says; they are removed, the log stays as it is.
+            StorageError: the disk refused.
         """
         from .opening import finish_swaps
 
@@ -624,19 +653,34 @@ class PartitionLog:
         if is_stale or self._failure is not None or self._is_closed:
             discard_compaction(result, self.directory, disk=self._disk)
             return 0
+        try:
+            check_compaction(result, self.directory, disk=self._disk)
+        except StorageError:
+            discard_compaction(result, self.directory, disk=self._disk)
+            raise
         kept = {segment.base_offset for segment in compacted}
+        before = self._segments, self._bases, self._files.cleaned_offset
         dropped = [segment for segment in self._segments[:count] if segment.base_offset not in kept]
         self._segments = compacted + self._segments[count:]
         self._bases = [segment.base_offset for segment in self._segments]
         self._files.cleaned_offset = result.end_offset
         try:
-            self.save_checkpoint(swaps=tuple(kept))
-            finish_swaps(self._disk, self.directory, kept)
+            self.save_checkpoint(swaps=tuple(kept), swap_suffix=result.suffix)
+        except DiskFull:
+            self._segments, self._bases, self._files.cleaned_offset = before
+            discard_compaction(result, self.directory, disk=self._disk)
+            raise
+        except StorageError as error:
+            self._fail(error)
+            raise
+        try:
+            finish_swaps(self._disk, self.directory, result.segments, result.suffix)
             for segment in dropped:
                 segment.remove()
-            self.save_checkpoint()
+            with contextlib.suppress(DiskFull):  # an open then finds the swaps done already
+                self.save_checkpoint()
         except StorageError as error:
-            self._failure = error
+            self._fail(error)
             raise
         return result.bytes_before - result.bytes_after
 

@@ -50,7 +50,9 @@ class StateFiles:
             write_atomically(self._disk, self._path(EPOCHS_FILE), content)
             self._saved_epochs = content
 
-    def save_checkpoint(self, segments: Sequence[Segment], *, log_start_offset: int, swaps: tuple[int, ...] = ()) -> None:
+    def save_checkpoint(
+        self, segments: Sequence[Segment], *, log_start_offset: int, swaps: tuple[int, ...] = (), swap_suffix: str = ""
+    ) -> None:
         """Write the checkpoint of what the segments' infos hold; the recovery point is where they end."""
         infos = [segment.info for segment in segments if segment.info is not None]
         recovery_point = infos[-1].next_offset if infos else segments[0].base_offset
@@ -63,6 +65,7 @@ class StateFiles:
             snapshot_crc=self._snapshot[1] if self._snapshot[0] == recovery_point else 0,
             boot_id=self._disk.boot_id(),
             swaps=swaps,
+            swap_suffix=swap_suffix,
         )
         write_atomically(self._disk, self._path(FILE_NAME), pack_checkpoint(checkpoint))
         for name in self._disk.list(self._directory):

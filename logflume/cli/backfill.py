@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
-from logflume.log import InvalidInput, connect
+from logflume.log import InvalidInput, connect_as_owner
 
 if TYPE_CHECKING:
     from logflume.streams.seams import Plan
@@ -57,7 +57,7 @@ def backfill(
     if (file is None) == (execute is None):
         raise InvalidInput("give either a Python file or -e SQL")
     address = where(data, bootstrap)
-    with connect(address) as log, opened(log, file, execute) as (load_plan, start):
+    with connect_as_owner(address) as log, opened(log, file, execute) as (load_plan, start):
         if follow:
             run_on_spark(load_plan, address, master, checkpoint, until_end)
             return

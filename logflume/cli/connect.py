@@ -35,7 +35,9 @@ def run(
     """Run connectors until they end or Ctrl-C; all files are checked before anything starts."""
     from logflume.cli.topic import parse_configs
     from logflume.connect import load_connector, run_connectors
+    from logflume.log.children import end_with_parent
 
+    end_with_parent(signal.SIGTERM)
     overrides = parse_configs(set_ or [])
     for path in files:
         load_connector(path, overrides=overrides)

@@ -1,23 +1,23 @@
 """Keeps child processes running (architecture, D14): starts them, restarts what dies with a growing pause and shows the cause.
 
 A child that ends before `stop` is started again. The supervisor's own end takes the children with it: they are stopped in
-reverse order of their start, first by SIGTERM, then, after `stop_timeout_s`, by SIGKILL, and each asks the kernel to be told
-(PR_SET_PDEATHSIG), so that a supervisor killed by SIGKILL leaves no orphans.
+reverse order of their start, first by SIGTERM, then, after `stop_timeout_s`, by SIGKILL; a supervisor that is killed leaves no
+orphans either, for each child holds its lifeline (`log/children.py`).
 """
 
 from __future__ import annotations
 
-import ctypes
+import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-PR_SET_PDEATHSIG = 1
+from logflume.log.children import Lifeline
+
 FIRST_PAUSE_S = 0.2
 MAX_PAUSE_S = 30.0
 QUIET_S = 60.0
@@ -49,6 +49,7 @@ class Supervisor:
         self._stop_timeout_s = stop_timeout_s
         self._children: list[Child] = []
         self._stopping = threading.Event()
+        self._lifeline = Lifeline()
 
     def add(self, child: Child) -> None:
         """Start a child now and keep it running."""
@@ -83,7 +84,10 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         child.started_at_s = time.monotonic()
         child.process = subprocess.Popen(
-            child.argv, env=dict(child.env) if child.env else None, stderr=subprocess.PIPE, preexec_fn=die_with_parent
+            child.argv,
+            env=self._lifeline.environment(child.env if child.env is not None else os.environ),
+            pass_fds=self._lifeline.fds,
+            stderr=subprocess.PIPE,
         )
         threading.Thread(target=self._relay, args=(child, child.process), name=f"stderr-{child.name}", daemon=True).start()
 
@@ -124,9 +128,4 @@ class Supervisor:
                 self._say("", f"{child.name} did not stop within {self._stop_timeout_s:g} s; killing it")
                 process.kill()
                 process.wait()
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to send SIGTERM to this process when its parent dies (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        self._lifeline.close()

@@ -13,11 +13,13 @@ import threading
 from pathlib import Path
 
 from logflume.log import LogflumeError
+from logflume.log.children import end_with_parent
 from logflume.sql.worker import run_worker
 
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; returns 1 with the cause on stderr when the worker cannot go on."""
+    end_with_parent(signal.SIGTERM)
     parser = argparse.ArgumentParser(prog="python -m logflume.cli.worker", description=__doc__)
     parser.add_argument("--bootstrap", required=True, metavar="WHERE", help="the broker: HOST:PORT or unix:PATH")
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="where the state of the queries is kept")

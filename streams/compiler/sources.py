@@ -185,7 +185,7 @@ def emit_restore(generator: Generator, node: g.Source) -> None:
     """Write the body of the loop that takes records of a table into its store only."""
     writer = generator.writer
     assert node.store is not None
-    entries, _ = generator.entries(node.store)
+    entries, dirty = generator.entries(node.store)
     null = writer.local("null")
     with writer.block("if key is None or time < 0:"):
         writer.line("continue")
@@ -211,3 +211,4 @@ def emit_restore(generator: Generator, node: g.Source) -> None:
             writer.line("continue")
     values = ", ".join(columns[Side.VALUE, c.name].code for c in node.schema.value)
     writer.line(f"{entries}[key] = Entry(None if {null} else ({values},), {time})")
+    writer.line(f"{dirty}[key] = None")

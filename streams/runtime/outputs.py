@@ -16,16 +16,18 @@ from .merge import Run
 class Columns:
     """Records for one topic, in order: chunks, and objects that wait in lists until a chunk is made of them.
 
-    `times_ms`: for each block of records with causes, the task's running maximum of time at each record's cause.
+    `times_ms`: for each block of records of a repartition topic, the task's running maximum of time at each record's cause.
+    `causes`: for each block of records of a topic with several sinks, the places of their causes in the order of the task.
     """
 
-    __slots__ = ("_chunks", "_headers", "_keys", "_timestamps_ms", "_topic", "_values", "count", "times_ms")
+    __slots__ = ("_chunks", "_headers", "_keys", "_timestamps_ms", "_topic", "_values", "causes", "count", "times_ms")
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._chunks: list[Chunk] = []
         self.count = 0
         self.times_ms: list[I64] = []
+        self.causes: list[I64] = []
         self._clear()
 
     def __len__(self) -> int:
@@ -74,13 +76,30 @@ class Columns:
 
 
 class TaskOutputs:
-    """The `Outputs` of one task: collects columns per output node until the engine takes them."""
+    """The `Outputs` of one task: collects columns per output node until the engine takes them.
+
+    What several sinks write to one topic leaves as one, in the order of the causing records (ties: of the nodes), as if each
+    record had gone through all of them before the next.
+    """
 
     def __init__(self, topics: Mapping[str, OutputTopic]) -> None:
         self._topics = topics
         self._columns: dict[str, Columns] = {}
+        self._groups = _shared_topics(topics)
+        self._is_shared = {node for group in self._groups for node in group}
+        self._done_records = 0
         self.run: Run | None = None
         self.time_ms = -1
+
+    def begin(self, run: Run) -> None:
+        """What is put out from now on is caused by records of this run."""
+        self.run = run
+
+    def end(self, run: Run) -> None:
+        """The run is processed: what is put out from now on comes after it."""
+        self.run = None
+        self.time_ms = int(run.times_ms[-1])
+        self._done_records += len(run)
 
     def send(
         self,
@@ -97,8 +116,7 @@ class TaskOutputs:
             return
         columns = self._columns_of(node)
         columns.add_objects(keys, values, timestamps_ms, headers)
-        if self._topics[node].is_repartition:
-            columns.times_ms.append(self._times(None if causes is None else np.asarray(causes, np.int64), len(values)))
+        self._note_causes(node, columns, None if causes is None else np.asarray(causes, np.int64), len(values))
 
     def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
         """Take the records of a chunk (see `streams.seams.Outputs`)."""
@@ -106,8 +124,7 @@ class TaskOutputs:
             return
         columns = self._columns_of(node)
         columns.add_chunk(records)
-        if self._topics[node].is_repartition:
-            columns.times_ms.append(self._times(causes, len(records)))
+        self._note_causes(node, columns, causes, len(records))
 
     def _columns_of(self, node: str) -> Columns:
         columns = self._columns.get(node)
@@ -117,6 +134,14 @@ class TaskOutputs:
             columns = self._columns[node] = Columns(self._topics[node].topic)
         return columns
 
+    def _note_causes(self, node: str, columns: Columns, causes: I64 | None, count: int) -> None:
+        if self._topics[node].is_repartition:
+            columns.times_ms.append(self._times(causes, count))
+        elif node in self._is_shared:
+            first = 0 if self.run is None else self.run.start
+            places = np.zeros(count, np.int64) if causes is None else causes - first
+            columns.causes.append(places + self._done_records)
+
     def _times(self, causes: I64 | None, count: int) -> I64:
         """Return the running maximum of time at each cause; at flush, as of now."""
         if causes is None or self.run is None:
@@ -124,9 +149,30 @@ class TaskOutputs:
         return self.run.times_ms[causes - self.run.start]
 
     def take(self) -> dict[str, Columns]:
-        """Return what has been collected per node, and start anew."""
+        """Return what has been collected per node, and start anew; for a topic of several nodes all of it under one of them."""
         taken, self._columns = self._columns, {}
+        for group in self._groups:
+            nodes = [node for node in group if node in taken]
+            if len(nodes) > 1:
+                taken[nodes[0]] = _merge_by_cause([taken.pop(node) for node in nodes])
         return taken
+
+
+def _shared_topics(topics: Mapping[str, OutputTopic]) -> list[list[str]]:
+    """Return the groups of nodes that write to one topic by the same rule of partitioning."""
+    groups: dict[tuple[str, bool], list[str]] = {}
+    for node, output in topics.items():
+        if not output.is_repartition:
+            groups.setdefault((output.topic, output.is_windowed), []).append(node)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _merge_by_cause(parts: Sequence[Columns]) -> Columns:
+    chunks = [part.chunk() for part in parts]
+    places = np.concatenate([block for part in parts for block in part.causes])
+    merged = Columns(chunks[0].topic)
+    merged.add_chunk(Chunk.concat(chunks).take(np.argsort(places, kind="stable")))
+    return merged
 
 
 def merge_by_time(parts: Sequence[Columns]) -> Chunk:

@@ -251,6 +251,9 @@ class Session:
                 failpoint("before-store-batch")
                 task.state.commit(dirty, task.checkpoint())
                 failpoint("after-store-batch")
+                for store, offset in task.state.expired_changelogs().items():
+                    topic = self._around.topics.changelogs[task.subtopology.name, store]
+                    self._purgeable[TopicPartition(topic, task.partition)] = offset
             task.has_committed()
         self._committed.update(offsets)
         repartitions = self._around.topics.repartition_topics
@@ -278,12 +281,15 @@ class Session:
         return dirty
 
     def _purge(self) -> None:
-        """Delete the records of repartition topics that are processed and committed."""
+        """Delete what is processed from repartition topics, and what has expired from changelogs. Failing costs space only."""
         now_s = self._monotonic_s()
         if self._purgeable and (now_s - self._purged_s) * 1000 >= self._options.purge_interval_ms:
             self._purged_s = now_s
-            self._around.admin.delete_records(self._purgeable)
-            self._purgeable = {}
+            purgeable, self._purgeable = self._purgeable, {}
+            try:
+                self._around.admin.delete_records(purgeable)
+            except LogflumeError as error:
+                _log.warning("%s: what is no longer needed stays for now: %s", self._around.plan.application, error)
 
     # -- assignment ------------------------------------------------------------------------------------------------------
 

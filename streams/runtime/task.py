@@ -113,7 +113,8 @@ class Task:
 
     def _process_run(self, run: Run) -> None:
         chunk, source = run.chunk, run.input
-        self.outputs.run, self.problems.chunk = run, chunk
+        self.problems.chunk = chunk
+        self.outputs.begin(run)
         try:
             for node in source.nodes:
                 self.function.process(node, chunk, run.start, run.stop)
@@ -125,8 +126,7 @@ class Task:
                 f"task {self.name}: {type(error).__name__} while processing {chunk.topic}-{chunk.partition} offsets {first} to "
                 f"{last}: {error}"
             ) from error
-        self.outputs.time_ms = int(run.times_ms[-1])
-        self.outputs.run = None
+        self.outputs.end(run)
         source.processed(run)
         self.counts.records_in += len(run)
         self.counts.bytes_in += len(chunk.buffer) * len(run) // len(chunk)

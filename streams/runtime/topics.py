@@ -9,9 +9,6 @@ from logflume.log import InvalidInput
 from logflume.log.interfaces import Admin
 from logflume.streams.graph import TimeWindow
 from logflume.streams.seams import OutputTopic, Plan, SubTopology, changelog_topic
-from logflume.streams.state import SegmentLayout
-
-_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +59,18 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
 _SEGMENT_BYTES = str(50 * 1024**2)
 _OUTPUT_CONFIGS = {"retention.ms": "-1"}
 """Retention goes by the records' own time: results for last year's records would be deleted minutes after they are written."""
-_REPARTITION_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+_KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
+_REPARTITION_CONFIGS = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", **_KEEP_ALL}
 
 
 def changelog_configs(window: TimeWindow | None) -> dict[str, str]:
-    """Return a changelog's configs: compacted; for windows also deleted a day after their retention.
+    """Return a changelog's configs: compacted; for windows its task also has deleted what has expired (`state/trimming.py`).
 
     Segments are small, for the one that is written to is never compacted.
     """
     if window is None:
         return {"cleanup.policy": "compact", "segment.bytes": _SEGMENT_BYTES}
-    retention_ms = SegmentLayout(window).retention_ms + _DAY_MS
-    return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms), "segment.bytes": _SEGMENT_BYTES}
+    return {"cleanup.policy": "compact,delete", "segment.bytes": _SEGMENT_BYTES, **_KEEP_ALL}
 
 
 def _count(

@@ -139,8 +139,10 @@ def run_range(
     for chunk in chunks:
         times = np.maximum.accumulate(np.maximum(chunk.timestamps_ms, time_ms))
         time_ms = int(times[-1])
-        own.outputs.run = Run(Input((form.source,), source, position=0), chunk, 0, len(chunk), times)
+        run = Run(Input((form.source,), source, position=0), chunk, 0, len(chunk), times)
+        own.outputs.begin(run)
         own.process(chunk)
+        own.outputs.end(run)
         own.observe(source.partition, len(chunk), int(chunk.timestamps_ms.max()))
         for node, columns in own.outputs.take().items():
             if node in combined:

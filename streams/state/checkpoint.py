@@ -9,6 +9,8 @@ import msgspec
 from logflume.log import CorruptLog
 from logflume.log.records import TopicPartition
 
+from .trimming import Mark
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -19,6 +21,7 @@ class Checkpoint:
         input_times_ms: running maximum of time of each input, -1 before its first record.
         changelogs: store -> next offset of its changelog (or of its table source) not yet in the store.
         store_times_ms: store -> its stream time.
+        changelog_marks: window store -> marks of its changelog (see `trimming.py`).
         written_s: wall clock at the commit, seconds since the epoch.
     """
 
@@ -26,6 +29,7 @@ class Checkpoint:
     input_times_ms: dict[TopicPartition, int] = field(default_factory=dict)
     changelogs: dict[str, int] = field(default_factory=dict)
     store_times_ms: dict[str, int] = field(default_factory=dict)
+    changelog_marks: dict[str, list[Mark]] = field(default_factory=dict)
     written_s: float = 0.0
 
 
@@ -33,14 +37,15 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return a checkpoint as MessagePack."""
     times = checkpoint.input_times_ms
     inputs = [(tp.topic, tp.partition, offset, times.get(tp, -1)) for tp, offset in checkpoint.inputs.items()]
-    return msgspec.msgpack.encode((inputs, checkpoint.changelogs, checkpoint.store_times_ms, checkpoint.written_s))
+    stores = checkpoint.changelogs, checkpoint.store_times_ms, checkpoint.changelog_marks
+    return msgspec.msgpack.encode((inputs, *stores, checkpoint.written_s))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Return the checkpoint. Raises CorruptLog for bytes that are not one."""
     try:
-        inputs, changelogs, times, written_s = msgspec.msgpack.decode(
-            data, type=tuple[list[tuple[str, int, int, int]], dict[str, int], dict[str, int], float]
+        inputs, changelogs, times, marks, written_s = msgspec.msgpack.decode(
+            data, type=tuple[list[tuple[str, int, int, int]], dict[str, int], dict[str, int], dict[str, list[Mark]], float]
         )
     except msgspec.MsgspecError as error:
         raise CorruptLog(f"the checkpoint of a state directory cannot be read: {error}") from error
@@ -49,5 +54,6 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         {TopicPartition(topic, partition): time_ms for topic, partition, _, time_ms in inputs},
         changelogs,
         times,
+        marks,
         written_s,
     )

@@ -111,8 +111,8 @@ class StateDirectory:
 def _try_lock(path: Path) -> int:
     """Return the descriptor of the lock, -1 when another process holds it."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageError(f"cannot use {path} for state: {error.strerror}; choose a state_dir that can be written") from error
     try:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from logflume.streams.seams import StoreSpec
 
@@ -14,6 +15,8 @@ from .dirty import Dirty, DirtyEntries
 from .disk import TaskDb
 from .reader import StoreReader
 from .store import Store
+from .trimming import ChangelogTimes
+from .windows import window_start
 
 
 class TaskState:
@@ -38,6 +41,10 @@ class TaskState:
         self.stores: dict[str, Store] = {
             spec.name: Store(spec, db=self.db, memory_bytes=share, stream_time_ms=times.get(spec.name, -1)) for spec in specs
         }
+        marks = self.checkpoint.changelog_marks
+        self._changelog_times: dict[str, ChangelogTimes] = {
+            name: ChangelogTimes(store.layout, marks.get(name, [])) for name, store in self.stores.items() if store.layout
+        }
 
     def encode_dirty(self) -> dict[str, Dirty]:
         """Return what the next commit writes to disk and changelogs, for each store with changes."""
@@ -50,8 +57,10 @@ class TaskState:
             dirty = entries.get(name, _NOTHING)
             store.put_into(batch, dirty)
         times = {name: store.stream_time_ms for name, store in self.stores.items()}
-        self.checkpoint = replace(checkpoint, store_times_ms=times, written_s=self._wall_s())
-        self.db.write(batch, self.checkpoint)
+        for name, noted in self._changelog_times.items():
+            if name in entries and name in checkpoint.changelogs:
+                noted.note(times[name], checkpoint.changelogs[name])
+        self._write(batch, replace(checkpoint, store_times_ms=times))
         for name, store in self.stores.items():
             dirty = entries.get(name, _NOTHING)
             store.committed(deleted=dirty.deleted())
@@ -61,8 +70,20 @@ class TaskState:
         """Take records of a store's changelog, in order, in one write batch."""
         batch = self.db.batch()
         store.restored(keys, values, batch)
-        self.checkpoint = replace(checkpoint, written_s=self._wall_s())
+        noted = self._changelog_times.get(store.spec.name)
+        if noted is not None and any(keys):
+            noted.note(max(window_start(key) for key in keys if key), checkpoint.changelogs[store.spec.name])
+        self._write(batch, checkpoint)
+
+    def _write(self, batch: Any, checkpoint: Checkpoint) -> None:
+        marks = {name: list(noted.marks) for name, noted in self._changelog_times.items()}
+        self.checkpoint = replace(checkpoint, changelog_marks=marks, written_s=self._wall_s())
         self.db.write(batch, self.checkpoint)
+
+    def expired_changelogs(self) -> dict[str, int]:
+        """Return store -> offset of its changelog before which all windows have expired, where it has moved. After a commit."""
+        found = {name: noted.expired(self.stores[name].stream_time_ms) for name, noted in self._changelog_times.items()}
+        return {name: offset for name, offset in found.items() if offset}
 
     def preload(self) -> None:
         """Read small stores into memory, so that their keys need no look on disk from then on."""

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.configs import BrokerConfig, parse_overrides
 from logflume.log.protocol import ErrorCode, KafkaError, frames, messages
 from logflume.log.server import start_embedded
-from logflume.log.server.admission import Admission, parse_overrides
+from logflume.log.server.admission import Admission
 from logflume.log.server.budget import MemoryBudget
 
 from ._embedded import Calls

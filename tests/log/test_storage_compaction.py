@@ -34,7 +34,7 @@ def open_log(disk: SimulatedDisk, config: LogConfig = CONFIG) -> PartitionLog:
 
 def compact(log: PartitionLog, disk: SimulatedDisk, now_ms: int) -> int:
     """Compact as the broker would, plan and result pickled as for another process; return the bytes freed, -1 for no plan."""
-    plan = log.compaction_plan(now_ms)
+    plan = log.compaction_plan(now_ms, name="a")
     if plan is None:
         return -1
     result = pickle.loads(pickle.dumps(run_compaction(pickle.loads(pickle.dumps(plan)), disk=disk)))
@@ -187,7 +187,7 @@ def test_an_open_transaction_stops_compaction_before_it() -> None:
     writer.put(1, b"new")
     log.roll()
     assert log.last_stable_offset == 2
-    plan = log.compaction_plan(0)
+    plan = log.compaction_plan(0, name="a")
     assert plan is not None
     assert [info.base_offset for info in plan.segments] == [0]
     writer.end(10, is_commit=False)
@@ -221,7 +221,7 @@ def test_a_result_for_a_log_that_has_changed_is_thrown_away() -> None:
     for _ in range(3):
         writer.put(1, b"value")
         log.roll()
-    plan = log.compaction_plan(0)
+    plan = log.compaction_plan(0, name="a")
     assert plan is not None
     result = run_compaction(plan, disk=disk)
     log.delete_records_before(4)
@@ -236,7 +236,7 @@ def test_damage_stops_compaction_and_a_full_disk_leaves_nothing() -> None:
     writer = Writer(log)
     writer.put(1, b"value")
     log.roll()
-    plan = log.compaction_plan(0)
+    plan = log.compaction_plan(0, name="a")
     assert plan is not None
     disk.capacity_bytes = disk.used_bytes() + 20
     with pytest.raises(StorageError, match="no space left"):
@@ -259,13 +259,13 @@ def test_a_log_that_is_not_dirty_or_not_compacted_has_no_plan() -> None:
     log.config = replace(CONFIG, min_cleanable_dirty_ratio=0.9)
     writer.put(1, b"value")
     log.roll()
-    assert log.compaction_plan(0) is None
+    assert log.compaction_plan(0, name="a") is None
     log.config = replace(CONFIG, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=10)
-    assert log.compaction_plan(100) is not None
+    assert log.compaction_plan(100, name="a") is not None
     log.config = replace(CONFIG, min_compaction_lag_ms=1000)
-    assert log.compaction_plan(100) is None
+    assert log.compaction_plan(100, name="a") is None
     log.config = replace(CONFIG, cleanup_policy="delete")
-    assert log.compaction_plan(100) is None
+    assert log.compaction_plan(100, name="a") is None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -314,7 +314,7 @@ def test_the_checkpoint_of_an_older_log_has_no_cleaned_offset() -> None:
     log.roll()
     compact(log, disk, 0)
     log.close()
-    assert open_log(disk).compaction_plan(0) is None
+    assert open_log(disk).compaction_plan(0, name="a") is None
     assert FILE_NAME in disk.list(DIRECTORY)
 
 
@@ -368,4 +368,4 @@ def test_a_compacted_log_rolls_before_its_records_are_too_late() -> None:
     log = open_log(disk, replace(CONFIG, max_compaction_lag_ms=100))
     log.append(encode_batch([b"key"], [b"old"], [1_000]), leader_epoch=0, now_ms=1_000)
     log.append(encode_batch([b"key"], [b"new"], [1_101]), leader_epoch=0, now_ms=1_101)
-    assert log.compaction_plan(1_101) is not None
+    assert log.compaction_plan(1_101, name="a") is not None

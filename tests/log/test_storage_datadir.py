@@ -72,6 +72,35 @@ def test_a_directory_that_is_not_understood_is_refused_and_left_alone(tmp_path: 
     assert DataDir.holder(str(tmp_path)) is None
 
 
+def test_a_flipped_bit_in_the_identity_is_found(tmp_path: Path) -> None:
+    open_dir(tmp_path).close()
+    meta = tmp_path / "meta.properties"
+    sound = meta.read_bytes()
+    first = sound.index(b"version")  # a comment comes before it
+    for bit in range(first * 8, len(sound) * 8):
+        flipped = bytearray(sound)
+        flipped[bit // 8] ^= 1 << bit % 8
+        meta.write_bytes(flipped)
+        if bytes(flipped).split() == sound.split():
+            continue
+        with pytest.raises(StorageError):
+            open_dir(tmp_path).close()
+    meta.write_bytes(sound)
+    open_dir(tmp_path).close()
+
+
+def test_the_directory_and_what_is_in_it_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.mkdir(mode=0o755)
+    path.chmod(0o755)
+    with open_dir(path) as data:
+        data.open_partition("t", 0, topic_id=None, config=LogConfig(), now_ms=0).close()
+        assert path.stat().st_mode & 0o777 == 0o700
+        files = [each for each in path.rglob("*") if each.is_file()]
+        assert files
+        assert [each.name for each in files if each.stat().st_mode & 0o077] == []
+
+
 def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("years of work")
     with pytest.raises(StorageError, match=r"is not a logflume data directory .*found 'thesis.doc'"):
@@ -88,17 +117,20 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_partitions_are_listed_opened_and_deleted(tmp_path: Path) -> None:
     with open_dir(tmp_path) as data:
         names = [("flights", 0), ("flights", 11), ("a-b-3", 7)]
-        logs = [data.open_partition(topic, number, topic_id=None, config=LogConfig(), now_ms=0) for topic, number in names]
+        logs = [
+            data.open_partition(topic, number, topic_id=None, config=LogConfig(), now_ms=0, is_new=True)
+            for topic, number in names
+        ]
         logs[0].append(encode_batch([b"k"], [b"v"], [0]), leader_epoch=0, now_ms=0)
         logs[0].close()
         assert sorted(data.partitions()) == sorted(names)
         assert (logs[2].topic, logs[2].partition) == ("a-b-3", 7)
         data.delete_partition(logs[1])
         assert sorted(data.partitions()) == sorted([names[0], names[2]])
-        (tmp_path / "gone-0.123-delete").mkdir()
-        (tmp_path / "gone-0.123-delete" / "x").write_text("")
+        (tmp_path / "gone-0.0123456789abcdef0123456789abcdef-delete").mkdir()
+        (tmp_path / "gone-0.0123456789abcdef0123456789abcdef-delete" / "x").write_text("")
     with open_dir(tmp_path) as data:
-        assert not (tmp_path / "gone-0.123-delete").exists()
-        log = data.open_partition("flights", 0, topic_id=None, config=LogConfig(), now_ms=0)
+        assert not (tmp_path / "gone-0.0123456789abcdef0123456789abcdef-delete").exists()
+        log = data.open_partition("flights", 0, topic_id=None, config=LogConfig(), now_ms=0, is_new=False)
         assert log.log_end_offset == 1
         log.close()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logflume.log import InvalidInput
 from logflume.log.interfaces import OffsetAndMetadata
@@ -19,7 +21,8 @@ from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.topics import changelog_configs
 from logflume.streams.runtime.writer import by_inner_key
 from logflume.streams.seams import OutputTopic
-from logflume.streams.state import Checkpoint
+from logflume.streams.state import Checkpoint, SegmentLayout
+from logflume.streams.state.trimming import ChangelogTimes
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
@@ -114,11 +117,32 @@ def _partitions(chunk: Chunk, partitions: int) -> list[tuple[int, Chunk]]:
     return by_inner_key(padded, partitions)
 
 
-def test_changelogs_are_compacted_and_those_of_windows_expire() -> None:
+def test_changelogs_are_compacted_and_keep_what_no_window_has_outlived() -> None:
     assert changelog_configs(None) == {"cleanup.policy": "compact", "segment.bytes": "52428800"}
     configs = changelog_configs(TimeWindow(size_ms=3_600_000, advance_ms=3_600_000, grace_ms=600_000))
-    retention_ms = str(3_600_000 + 600_000 + 86_400_000)
-    assert configs == {"cleanup.policy": "compact,delete", "retention.ms": retention_ms, "segment.bytes": "52428800"}
+    assert (configs["cleanup.policy"], configs["retention.ms"]) == ("compact,delete", "-1")
+
+
+@given(st.lists(st.tuples(st.integers(0, 50_000_000), st.integers(1, 100)), max_size=60), st.integers(1, 7))
+def test_only_windows_that_have_expired_are_cut_from_a_changelog(commits: list[tuple[int, int]], ask_every: int) -> None:
+    """Each commit writes some records of windows up to its time; what is cut off never holds a window that is alive."""
+    layout = SegmentLayout(TimeWindow(size_ms=1_000_000, advance_ms=1_000_000, grace_ms=500_000))
+    times = ChangelogTimes(layout, [])
+    starts: list[int] = []
+    stream_time_ms = cut = 0
+    for number, (time_ms, count) in enumerate(commits, 1):
+        stream_time_ms = max(stream_time_ms, time_ms)
+        starts += [time_ms - time_ms % 1_000_000] * count
+        times.note(stream_time_ms, len(starts))
+        assert len(times.marks) <= 6 + ask_every
+        if number % ask_every == 0:
+            found = times.expired(stream_time_ms)
+            assert found == 0 or cut < found <= len(starts)
+            cut = max(cut, found)
+            assert all(start < layout.oldest_alive(stream_time_ms) for start in starts[:cut])
+    if commits:
+        times.note(200_000_000, len(starts) + 1)
+        assert times.expired(200_000_000) == len(starts), "nothing is kept for good"
 
 
 @pytest.mark.parametrize(

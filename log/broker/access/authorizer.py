@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from .acls import Acl
-from .rights import UNRESTRICTED, Rights
+from .rights import SUPER_USER, Rights
 from .words import IMPLIED_BY, WILDCARD, Operation, Pattern, Permission, Resource
 
 MAX_CACHED = 10_000
@@ -57,7 +57,7 @@ class AclAuthorizer:
         if found is None:
             if len(self._rights) >= MAX_CACHED:
                 self._rights.clear()
-            found = UNRESTRICTED if principal in self._super_users else _AclRights(self, principal, host)
+            found = SUPER_USER if principal in self._super_users else _AclRights(self, principal, host)
             self._rights[principal, host] = found
         return found
 

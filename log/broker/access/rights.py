@@ -20,7 +20,7 @@ class Rights(Protocol):
 
 
 class _Unrestricted:
-    """No authorizer: everything is allowed."""
+    """Everything is allowed."""
 
     def allows(self, operation: Operation, resource: Resource, name: str) -> bool:
         return True
@@ -30,6 +30,9 @@ class _Unrestricted:
 
 
 UNRESTRICTED: Rights = _Unrestricted()
+"""The rights of everybody where there is no authorizer."""
+SUPER_USER: Rights = _Unrestricted()
+"""The rights of super users and of the owner of the data where there is one."""
 
 
 def allowed_operations(rights: Rights, resource: Resource, name: str) -> int:

@@ -1,7 +1,7 @@
 """Consumer groups: membership, assignments and committed offsets, kept in `__consumer_offsets`."""
 
 from .config import GroupConfig
-from .coordinator import OFFSETS_TOPIC, GroupCoordinator
+from .coordinator import GroupCoordinator
 from .handlers import handlers
 from .ports import GroupSettings, InternalTopics, Topics, TxnAdmission
 
@@ -10,7 +10,6 @@ __all__ = [
     "GroupCoordinator",
     "GroupSettings",
     "InternalTopics",
-    "OFFSETS_TOPIC",
     "Topics",
     "TxnAdmission",
     "handlers",

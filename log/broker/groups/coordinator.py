@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...errors import DecodeError
+from ...internal_topics import OFFSETS_TOPIC
 from ...protocol.errors import ErrorCode
 from ..deadline import Deadline
 from ..seams import Clock, Journal, JournalRecord, Reply, Timers
@@ -43,8 +44,6 @@ from .streams import StreamsGroup, StreamsGroups, StreamsHeartbeat, StreamsResul
 from .streams.groups import MayCreate
 from .streams.groups import check_request as check_streams_request
 from .streams.groups import restore as restore_streams
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 AnyGroup = ClassicGroup | ConsumerGroup | StreamsGroup
 

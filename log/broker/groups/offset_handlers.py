@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ...internal_topics import OFFSETS_TOPIC
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
 from ..access import Operation, Resource
 from ..seams import Reply, RequestContext
-from .coordinator import OFFSETS_TOPIC, GroupCoordinator
+from .coordinator import GroupCoordinator
 from .offset_commits import Committer, NewOffset, TxnProducer
 from .offsets import Offsets, TopicPartition
 from .ports import Topics, TxnAdmission

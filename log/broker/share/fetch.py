@@ -208,7 +208,7 @@ class ShareFetchHandler:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partition = self.core.partition(topic.name, index)
         if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return self.core.missing(topic.name, index)
         key = ShareKey(group_id, topic_id, index)
         found = self.partitions.get(key)
         if found is not None:

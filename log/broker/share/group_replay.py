@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from logflume.log.internal_topics import OFFSETS_TOPIC
+
 from ...errors import DecodeError
-from ..cluster import OFFSETS_TOPIC
 from ..seams import JournalRecord, ReplayedBatch
 from .group_records import ShareGroupKey, ShareGroupValue, decode_share_group_key, decode_share_group_value
 

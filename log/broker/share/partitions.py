@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from logflume.log.internal_topics import SHARE_STATE_TOPIC
+
 from ...errors import DecodeError
 from ...protocol.errors import ErrorCode
-from ..cluster import SHARE_STATE_TOPIC
 from ..groups.partitioner import partition_of
 from ..seams import Clock, Journal, JournalRecord, Reply, Timers
 from .config import GroupSettings, limits_of

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from ...errors import DecodeError
+from ...internal_topics import TRANSACTIONS_TOPIC
 from ...protocol.errors import ErrorCode
 from ..deadline import Deadline
 from ..groups.partitioner import partition_of
@@ -22,7 +23,6 @@ from .journal_records import decode_key, decode_value, encode_key, encode_value
 from .markers import MarkerWriter
 from .metadata import LAST_USABLE_EPOCH, NO_EPOCH, NO_ID, TopicPartition, Txn, TxnState
 
-TRANSACTIONS_TOPIC = "__transaction_state"
 RETRY_TIMEOUT_AFTER_MS = 50
 
 

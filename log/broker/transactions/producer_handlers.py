@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...internal_topics import OFFSETS_TOPIC
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
 from ..access import CLUSTER_NAME, Operation, Resource
-from ..groups.coordinator import OFFSETS_TOPIC
 from ..groups.partitioner import partition_of
 from ..seams import Reply, RequestContext, TxnPartitions
 from .coordinator import ProducerGrant, TransactionCoordinator

@@ -16,6 +16,7 @@ from logflume.log.batch.header import Buffer
 from logflume.log.errors import StorageError
 from logflume.log.storage.disk import storage_error
 
+NAME_MAX_BYTES = 255
 _REORDERED = 0.3
 
 
@@ -63,6 +64,12 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
         return
     content.extend(bytes(max(position - len(content), 0)))
     content[position : position + len(data)] = data
+
+
+def _check_name(path: str) -> None:
+    """Refuse what the file systems of operating systems refuse."""
+    if len(path.rpartition("/")[2].encode()) > NAME_MAX_BYTES:
+        raise storage_error("make", path, OSError(errno.ENAMETOOLONG, "File name too long"))
 
 
 def _move(names: dict[str, _Inode | None], source: str, target: str) -> None:
@@ -127,24 +134,25 @@ class SimulatedDisk:
         self.cut_at_step = -1
         self.capacity_bytes = 1 << 40
         self.boots = 0
-        self._failures: dict[str, int] = {}
+        self._failures: dict[str, tuple[int, str]] = {}
         self._renamed_dirs: list[tuple[str, str]] = []
         self._names: dict[str, _Inode | None] = {"/": None}
         self._synced_names: dict[str, _Inode | None] = {"/": None}
 
     # -- faults
 
-    def fail(self, operation: str, error_number: int = errno.EIO) -> None:
-        """Let the next `operation` (write, sync, truncate, rename, remove, fsync_dir) fail with this errno."""
-        self._failures[operation] = error_number
+    def fail(self, operation: str, error_number: int = errno.EIO, *, path: str = "") -> None:
+        """Let the next `operation` (write, sync, truncate, create, rename, remove, fsync_dir) on a path with this in it fail."""
+        self._failures[operation] = error_number, path
 
     def step(self, operation: str, path: str) -> None:
         """Count a changing operation, and fail it if that was asked for."""
         if self.steps == self.cut_at_step:
             raise PowerCut(f"{operation} {path}")
         self.steps += 1
-        error_number = self._failures.pop(operation, 0)
-        if error_number:
+        error_number, part = self._failures.get(operation, (0, ""))
+        if error_number and part in path:
+            del self._failures[operation]
             raise storage_error(operation, path, OSError(error_number, errno.errorcode[error_number]))
 
     def crash(self, rng: random.Random) -> None:
@@ -229,6 +237,7 @@ class SimulatedDisk:
         if path not in self._names:
             if not create:
                 raise storage_error("open", path, FileNotFoundError(errno.ENOENT, "No such file or directory"))
+            _check_name(path)
             self.step("create", path)
             self._names[path] = _Inode()
         return SimulatedFile(self, path, self._inode(path))
@@ -238,6 +247,7 @@ class SimulatedDisk:
         return None if inode is None else bytes(inode.content)
 
     def rename(self, source: str, target: str) -> None:
+        _check_name(target)
         self.step("rename", source)
         if self.is_dir(source):
             self._renamed_dirs.append((source, target))
@@ -269,6 +279,7 @@ class SimulatedDisk:
         return -1 if inode is None else len(inode.content)
 
     def make_dir(self, path: str) -> None:
+        _check_name(path)
         parts = path.strip("/").split("/")
         for i in range(len(parts)):
             self._names.setdefault("/" + "/".join(parts[: i + 1]), None)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from ....protocol import messages
 from ....protocol.errors import ErrorCode
 from ...access import CLUSTER_NAME, Operation, Resource
+from ...internal_topics import change_refusal
 from ...seams import Reply, RequestContext
 from ..ports import GroupSettings, Topics
 from .assignor import NO_TASKS, Tasks
@@ -58,6 +59,8 @@ class StreamsHandlers:
         beat = _heartbeat(context, request, topology)
 
         def may_create(topic: str) -> bool:
+            if change_refusal(context, topic):
+                return False
             return context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME) or context.may(
                 Operation.CREATE, Resource.TOPIC, topic
             )

@@ -1,0 +1,136 @@
+"""Pull queries between processes: who can ask, what is refused, and what workers that are gone leave behind."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from logflume.log import connect, connect_as_owner, local_data
+from logflume.log.interfaces import Log
+from logflume.log.server import start_embedded
+from logflume.log.server.addresses import parse_address
+from logflume.sql import SqlEngine
+from logflume.sql.places import MAX_SOCKET_PATH_BYTES, socket_stem
+from logflume.sql.pull_service import BODY_BYTES_MAX, PullService, ask, ask_status, has_worker
+
+SERVICE = "logflume-sql"
+SETUP = """
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
+INSERT INTO s VALUES (1, 7);
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with connect(tmp_path / "log") as opened:
+        yield opened
+
+
+@pytest.fixture
+def service(log: Log, tmp_path: Path) -> Iterator[PullService]:
+    with SqlEngine(log, tmp_path / "sql") as engine:
+        list(engine.execute(SETUP))
+        with PullService(engine, log) as opened:
+            yield opened
+
+
+def post(service: PullService, body: bytes) -> httpx.Response:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(service.path)), timeout=20) as client:
+        return client.post("http://worker/pull", content=body)
+
+
+def test_a_worker_answers_its_own_user_only(service: PullService, log: Log) -> None:
+    found = ask(log, SERVICE, "SELECT * FROM s;", {})
+    assert found is not None
+    assert found.rows == ((1, 7),)
+    assert stat.S_IMODE(service.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(service.path.parent.parent.stat().st_mode) == 0o700
+    listening = [each for each in psutil.Process().net_connections("inet") if each.status == psutil.CONN_LISTEN]
+    assert listening == []
+    assert log.admin().list_topics(include_internal=True) == ["_logflume-sql-commands", "s"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"7", 400),
+        (b"\xff", 400),
+        (b"[" * 900_000, 400),
+        (b'{"sql":' * 100_000, 400),
+        (b'{"sql": "SELECT * FROM s;", "x":' + b"[" * 900_000, 400),
+        (b'{"sql": "SELECT * FROM s;", "properties": {"a": 1}}', 400),
+        (b'{"sql": "DROP STREAM s;"}', 400),
+        (b'{"sql": "INSERT INTO s VALUES (2, 2);"}', 400),
+        (b'{"sql": "SELECT ' + b"(" * 20_000 + b"v" + b")" * 20_000 + b' FROM s;"}', 400),
+        (b" " * (BODY_BYTES_MAX + 1), 413),
+    ],
+)
+def test_what_is_no_pull_query_is_refused(
+    service: PullService, caplog: pytest.LogCaptureFixture, body: bytes, status: int
+) -> None:
+    answer = post(service, body)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+    assert not caplog.records
+
+
+def test_a_worker_that_is_gone_is_not_asked_and_its_socket_goes(log: Log) -> None:
+    stem = socket_stem(log, SERVICE)
+    stem.parent.mkdir(exist_ok=True)
+    left = Path(f"{stem}-1.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+        gone.bind(str(left))
+    Path(f"{stem}-2.sock").write_text("no socket")
+    assert not has_worker(log, SERVICE)
+    assert not left.exists()
+    assert ask(log, SERVICE, "SELECT * FROM s;", {}) is None
+    assert ask_status(log, SERVICE) == {}
+
+
+def test_workers_of_another_service_are_not_asked(service: PullService, log: Log) -> None:
+    assert has_worker(log, SERVICE)
+    assert not has_worker(log, "logflume-other")
+
+
+def test_a_long_data_directory_has_its_socket_among_temporary_files(tmp_path: Path) -> None:
+    with connect(tmp_path / ("x" * 100)) as log, SqlEngine(log, tmp_path / "sql") as engine, PullService(engine, log) as service:
+        assert len(bytes(service.path)) <= MAX_SOCKET_PATH_BYTES
+        assert has_worker(log, SERVICE)
+    assert not service.path.exists()
+
+
+def test_an_address_leads_to_the_owner_s_socket_where_the_data_is_this_user_s(tmp_path: Path) -> None:
+    with start_embedded(str(tmp_path / "log"), listen=[parse_address("127.0.0.1:0")]) as broker:
+        address = str(broker.addresses[0])
+        with connect_as_owner(address) as owner, connect(address) as stranger:
+            assert owner.where.startswith("unix:")
+            assert socket_stem(owner, SERVICE) == socket_stem(stranger, SERVICE)
+            owner.admin().create_topic("_logflume-x")
+            with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED"):
+                stranger.admin().create_topic("_logflume-y")
+
+
+def test_a_directory_of_another_cluster_under_the_same_name_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        start_embedded(str(tmp_path / "one"), listen=[parse_address("127.0.0.1:0")]) as one,
+        connect(tmp_path / "two") as two,
+        connect(str(one.addresses[0])) as log,
+    ):
+        assert local_data(log) is not None
+        told = two.admin().request("DescribeLogDirs", topics=[])
+        real = log.admin().request
+
+        def request(name: str, **fields: object) -> object:
+            return told if name == "DescribeLogDirs" else real(name, **fields)
+
+        monkeypatch.setattr(log.admin(), "request", request)
+        assert local_data(log) is None
