@@ -320,11 +320,12 @@ ANSWER = (Column("row", BYTES), Column("is_found", BOOLEAN))
 class Resolve(Node):
     """inputs = (answers, left table). Answers to what the left row still is are the result of a foreign-key join. kind TABLE.
 
-    `columns` as in StreamTableJoin: over the left row, the right's with TABLE_PREFIX.
+    `columns` as in StreamTableJoin: over the left row, the right's with TABLE_PREFIX. `right_class`: what right rows stand for.
     """
 
     join: JoinKind
     columns: tuple[tuple[str, Expr], ...]
+    right_class: type[Any] | None = None
     store: str | None = None
 
 

@@ -8,8 +8,8 @@ from logflume.log import InvalidInput
 from logflume.log.schemas import Column
 
 from .. import graph as g
+from ..planner import key_format_of
 from .joins import joined_columns
-from .schemas import key_format
 from .stream import Function, On, bind_keys, cast_to
 
 if TYPE_CHECKING:
@@ -61,13 +61,15 @@ def foreign_key_join(
     graph.add(subscribe, fix=_FIX)
     answer = g.Answer(
         name=f"{base}-answers",
-        schema=g.Schema(left.schema.key, (*g.ANSWER, *(Column(f"right:{c.name}", c.type) for c in right.schema.value))),
+        schema=g.Schema(
+            left.schema.key, (*g.ANSWER, *(Column(f"right:{c.name}", c.type) for c in right.schema.value)), left.schema.window
+        ),
         kind=g.EdgeKind.STREAM, inputs=(subscribe.name, right.node.name), join=kind, store=f"{base}-subscribers",
-        key_format=key_format(left.schema.key, None),
+        key_format=key_format_of(graph.nodes, left.node.name),
     )  # fmt: skip
     graph.add(answer, fix=_FIX)
     node = g.Resolve(
         name=store or base, schema=schema, kind=g.EdgeKind.TABLE, inputs=(answer.name, left.node.name), join=kind,
-        columns=columns, store=store,
+        columns=columns, store=store, right_class=right.schema.value_class,
     )  # fmt: skip
     return Table(graph, graph.add(node, fix=_FIX), base)

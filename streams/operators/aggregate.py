@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from logflume.log.schemas import BIGINT, Kind
 from logflume.log.schemas import Column as Field
-from logflume.log.schemas import Kind
 
 from .. import graph as g
 from ..aggregators import first
@@ -26,10 +26,15 @@ from ..expr import WHOLE, Meta, Side, columns_used
 from ..kernels.vectors import Vector
 from ..seams import StoreSpec
 from ..state.store import Store
+from ..windows import key_suffix_bytes
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries
+from .cogroup import CogroupWork
 from .entries import Change, Entries, States, Updated
+from .folding import state_fields
 from .operator import Bind, Operator, Task, Wiring, Work
+from .session import SessionWork
+from .sliding import SlidingWork
 from .to_table import keyed_rows
 from .windows import window_end, windows_of
 
@@ -45,24 +50,40 @@ class AggregateOperator(Operator[g.Aggregate]):
         return tuple(Evaluation(expr) for a in self.node.aggregations for expr in a.args)
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
-        found = set().union(*(columns_used(x) for a in self.node.aggregations for x in a.args))
+        inputs = zip(self.node.inputs, (self.node.aggregations, *self.node.others), strict=True)
+        own = [a for name, aggregations in inputs if name == source.name for a in aggregations]
+        found = set().union(*(columns_used(x) for a in own for x in a.args))
         if self.node.emit is g.Emit.UPDATE:
             found |= {c for c in below if c[0] is not Side.VALUE and c[1] not in (Meta.WINDOWSTART, Meta.WINDOWEND)}
         return found
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node
-        columns = tuple(
-            Field(a.name if len(a.aggregator.state_columns) == 1 else f"{a.name}_{c.name}", c.type)
-            for a in node.aggregations
-            for c in a.aggregator.state_columns
-        )
-        return (StoreSpec(node.store, node.schema.key, columns, node.window),)
+        columns, window = state_fields(node), node.window
+        match window:
+            case g.SessionWindow():
+                columns = (Field("start", BIGINT), *columns)
+                kept = g.TimeWindow(window.gap_ms, 1, window.grace_ms, window.retention_ms)
+            case g.SlidingWindow():
+                kept = g.TimeWindow(3 * window.size_ms + 1, 1, window.grace_ms, window.retention_ms)
+            case g.TimeWindow():
+                kept = window
+            case _:
+                kept = None
+        return (StoreSpec(node.store, node.schema.key, columns, kept),)
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return False
 
     def plan(self, wiring: Wiring) -> Bind:
+        node = self.node
+        match node.window:
+            case g.SessionWindow():
+                return lambda task: SessionWork(node, wiring, task)
+            case g.SlidingWindow():
+                return lambda task: SlidingWork(node, wiring, task)
+        if node.others or isinstance(node.window, g.UnlimitedWindow):
+            return lambda task: CogroupWork(node, wiring, task)
         return lambda task: AggregateWork(self, wiring, task)
 
 
@@ -201,7 +222,7 @@ def _key_decoder(node: g.Aggregate, wiring: Wiring) -> KeyDecoder:
     assert raw is not None, "a change of key is followed by a repartition"
     is_whole = (Side.KEY, WHOLE) in needs
     names = frozenset(column.name for column in raw[1] if is_whole or (Side.KEY, column.name) in needs)
-    return KeyDecoder(*raw, names, is_windowed=node.schema.window is not None)
+    return KeyDecoder(*raw, names, suffix_bytes=key_suffix_bytes(node.schema.window))
 
 
 def _result(aggregation: g.Aggregation, states: list[Column], gone: Any, report: Any) -> Column:

@@ -14,6 +14,7 @@ from ..kernels.vectors import Mask
 from ..seams import StoreSpec
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import keep_rows
+from .versions import LATEST_COLUMN
 
 
 class FilterOperator(Operator[g.Filter]):
@@ -73,7 +74,7 @@ class TableFilterWork(Work):
             before = batch.before()
             was_gone = self._gone(before)
             after.old = Old({c: x for c, x in _emptied(before, was_gone).items() if c[0] is Side.VALUE}, was_gone)
-        if after.old is not None:
+        if after.old is not None and not (self._store is None and LATEST_COLUMN in batch.columns):
             after = after.without(gone & after.old.nulls)
         if len(after):
             self._task.forward(self._node.name, after)

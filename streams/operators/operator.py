@@ -34,6 +34,16 @@ Reporter = Callable[[int, Exception], None]
 class Task(Protocol):
     """What a Work has of its task."""
 
+    @property
+    def stream_time_ms(self) -> int:
+        """The largest event time that the task has taken, -1 before the first."""
+        ...
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the wall clock when it was looked at last."""
+        ...
+
     def store(self, name: str) -> StateStore: ...
 
     def forward(self, node: str, batch: Batch) -> None:
@@ -106,6 +116,17 @@ class Work:
             return
         for source, batch in interleaved(batches):
             self.process(batch, source)
+
+    def start(self) -> None:
+        """Begin: the stores are restored, no record has been taken yet."""
+
+    @property
+    def follows_time(self) -> bool:
+        """Whether it acts on stream time itself: `follow` is called after each record of the task."""
+        return False
+
+    def follow(self, stream_time_ms: int) -> None:
+        """Note that stream time is this."""
 
     def advance(self, now_ms: int) -> None:
         """Note that the wall clock has moved to `now_ms`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from logflume.log.schemas import ANY, FormatSpec, serde
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
-from ..columns import Batch, Bytes
+from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import WHOLE, Meta, Side
 from ..processors import Metadata, Processor, Record, Time
@@ -68,7 +67,7 @@ class ProcessWork(Work):
 
     def __init__(self, node: g.Process, task: Task) -> None:
         self._node, self._task = node, task
-        self._stores = {store.name: ProcessorStore(store, task.store(store.name)) for store in node.stores}
+        self._stores = {store.name: ProcessorStore(store, task.store(store.name), task) for store in node.stores}
         self._schedules: list[tuple[Time, _Schedule]] = []
         self._batch: Batch | None = None
         self._row = 0
@@ -144,16 +143,20 @@ class ProcessWork(Work):
         self._batch = None
         self._put_out(batch)
 
-    def stream_time(self, now_ms: int, batch: Batch | None) -> None:
-        """Note that stream time is `now_ms` after the records that have been processed."""
-        self._run(Time.STREAM, now_ms)
+    def start(self) -> None:
+        self._started()
+
+    @property
+    def follows_time(self) -> bool:
+        return any(kind is Time.STREAM for kind, _ in self._schedules)
+
+    def follow(self, stream_time_ms: int) -> None:
+        self._run(Time.STREAM, stream_time_ms)
 
     def advance(self, now_ms: int) -> None:
-        self._started()
         self._run(Time.WALL_CLOCK, now_ms)
 
     def _run(self, time: Time, now_ms: int) -> None:
-        self._started()
         for kind, schedule in list(self._schedules):
             if kind is time:
                 schedule.run(now_ms)
@@ -198,10 +201,10 @@ def _has_headers(batch: Batch) -> bool:
 class ProcessorStore:
     """Implements `processors.Store` over a state store."""
 
-    def __init__(self, spec: g.KeyValueStore, store: StateStore) -> None:
+    def __init__(self, spec: g.KeyValueStore, store: StateStore, task: Task) -> None:
         from ..planner import default_key_format
 
-        self._store = store
+        self._store, self._task = store, task
         format: FormatSpec = default_key_format((spec.key,))
         self._serde = serde(format, (spec.key,))
 
@@ -220,7 +223,7 @@ class ProcessorStore:
         """Set the value of a key; None deletes it."""
         encoded = self._encoded(key)
         self._store.load([encoded])
-        put_entry(self._store, encoded, None if value is None else (value,), int(time.time() * 1000))
+        put_entry(self._store, encoded, None if value is None else (value,), max(0, self._task.stream_time_ms))
 
     def delete(self, key: Any) -> Any:
         """Delete a key and return the value it had."""

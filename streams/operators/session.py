@@ -153,6 +153,10 @@ class Clocks:
             self._store.stream_time_ms = now
         return int(now)
 
+    def of(self, source: str) -> int:
+        """Return the stream time of an input."""
+        return int(self._times[source])
+
     @property
     def latest(self) -> int:
         return int(self._store.stream_time_ms)

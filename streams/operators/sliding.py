@@ -15,6 +15,7 @@ from ..columns import Batch
 from ..seams import State
 from ..windows import WINDOW_START
 from .closing import OpenEntries
+from .cogroup import finals
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Reporter, Task, Wiring, Work
@@ -104,11 +105,8 @@ class SlidingWork(Work):
 
     def commit(self) -> None:
         if self._open is not None:
-            emitted = Emitted()
             closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
-            for key, entry in sorted(closed, key=lambda item: (item[0][-8:], item[0])):
-                emitted.add(-1, key, entry.timestamp_ms, self._folding.result(entry.state))
-            self._emission.forward(self._task, emitted, None)
+            self._emission.forward(self._task, finals(closed, self._folding), None)
         elif not self._is_update:
             self._emission.forward(self._task, changed_entries(self._store, self._folding), None)
         self._windows.sweep()

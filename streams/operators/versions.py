@@ -21,6 +21,8 @@ from ..seams import State, StateStore, StoreSpec
 from .emission import LATEST, rows_of
 from .rows import old_rows, put_entry
 
+LATEST_COLUMN = (Side.META, LATEST)
+
 VERSIONS = (Field("versions", ANY),)
 
 
@@ -81,7 +83,7 @@ def keep_versions(store: StateStore, batch: Batch, history_ms: int, *, wants_old
         latest.append(not versions or time >= versions[-1][0])
         put_entry(store, key, (_with(versions, time, value, oldest),), versions[-1][0] if versions else time)
     rows = batch if not late else batch.take(np.array(kept, np.int64))
-    rows.columns[Side.META, LATEST] = Column.of_objects(list(latest), Kind.BOOLEAN)
+    rows.columns[LATEST_COLUMN] = Column.of_objects(list(latest), Kind.BOOLEAN)
     rows.old = old_rows(before, [(column.name, column.type.kind) for column in fields]) if wants_old else None
     return rows, late
 
@@ -99,7 +101,7 @@ def _with(versions: list[Any], time: int, value: State | None, oldest: int) -> l
 
 def without_earlier(batch: Batch) -> Batch:
     """Return the changes that are of the latest version of their key."""
-    found = batch.columns.get((Side.META, LATEST))
+    found = batch.columns.get(LATEST_COLUMN)
     return batch if found is None else batch.where(np.fromiter(found.objects(), np.bool_, len(batch)))
 
 
