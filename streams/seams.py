@@ -133,6 +133,14 @@ class TaskFunction(Protocol):
         """Put out what leaves at task commit (Emit.COMMIT)."""
         ...
 
+    def follow(self, stream_time_ms: int) -> None:
+        """Note that the task has taken records up to this event time; what is scheduled by it may put out records."""
+        ...
+
+    def advance(self, now_ms: int) -> None:
+        """Note the time of the wall clock; what is scheduled by it may put out records."""
+        ...
+
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
         """Take records of a TABLE source into its store only, marking entries dirty: no outputs, no other stores, no reports."""
         ...

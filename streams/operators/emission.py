@@ -18,6 +18,7 @@ from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import TABLE_PREFIX, WHOLE, Meta, Side
 from ..seams import State
+from ..windows import key_suffix_bytes
 from .operator import Task, Wiring
 from .rows import state_columns
 
@@ -57,7 +58,7 @@ class Emission:
         raw = wiring.raw_keys[node.name]
         assert raw is not None, "a change of key is followed by a repartition"
         names = frozenset(column.name for column in raw[1])
-        self._decoder = KeyDecoder(*raw, names, suffix_bytes=g.key_suffix_bytes(node.schema.window))
+        self._decoder = KeyDecoder(*raw, names, suffix_bytes=key_suffix_bytes(node.schema.window))
         self.has_consumers = bool(wiring.children[node.name])
         self._columns = [(column.name, column.type.kind) for column in node.schema.value]
 

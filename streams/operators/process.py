@@ -201,7 +201,7 @@ def _has_headers(batch: Batch) -> bool:
 class ProcessorStore:
     """Implements `processors.Store` over a state store."""
 
-    def __init__(self, spec: g.KeyValueStore, store: StateStore, task: Task) -> None:
+    def __init__(self, spec: g.KeyValueStore, store: StateStore, task: Task | None = None) -> None:
         from ..planner import default_key_format
 
         self._store, self._task = store, task
@@ -223,7 +223,8 @@ class ProcessorStore:
         """Set the value of a key; None deletes it."""
         encoded = self._encoded(key)
         self._store.load([encoded])
-        put_entry(self._store, encoded, None if value is None else (value,), max(0, self._task.stream_time_ms))
+        time = -1 if self._task is None else self._task.stream_time_ms
+        put_entry(self._store, encoded, None if value is None else (value,), max(0, time))
 
     def delete(self, key: Any) -> Any:
         """Delete a key and return the value it had."""

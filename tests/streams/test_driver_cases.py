@@ -16,130 +16,13 @@ from typing import Any
 
 import pytest
 
-import logflume.streams as lf
-from logflume.streams import col
 from logflume.streams.testing import TopologyTestDriver, WindowedKey
 
-from ._cases import CASES, by_key, cases, is_without_cases
-from ._cases import FAMILIES as ALL_FAMILIES
-from .oracle.functions import aggregator, flat_function, joiner, key_function, predicate, reducer, text, value_function
+from ._case_apps import build
+from ._cases import CASES, FAMILIES, by_key, cases, is_without_cases
+from .oracle.functions import text
 
-FAMILIES = ("stateless", "group_agg", "time_windows", "stream_table_join", "table_ops", "emit_on_close", "mixed", "traps")
 Json = Any
-
-
-class NotSupported(Exception):
-    """The case uses an operator that is not built yet."""
-
-
-# -- cases as topologies --------------------------------------------------------------------------------------------------
-
-
-def build(case: Json) -> lf.App:
-    if case.get("config", {}).get("emit_interval_ms"):
-        raise NotSupported("throttled emission")
-    app = lf.App("case")
-    found: dict[str, Any] = {}
-    for source in case["sources"]:
-        if source["kind"] == "global_table" or "versioned_history_ms" in source:
-            raise NotSupported(source["kind"])
-        if source["kind"] == "table":
-            found[source["id"]] = app.table(source["topic"], store=source.get("store"), name=source["id"])
-        else:
-            found[source["id"]] = app.stream(source["topic"], name=source["id"])
-    for node in case["nodes"]:
-        made = _node(node, [found[name] for name in node["in"]])
-        if node["op"] == "split":
-            for branch, stream in zip(node["branches"], made, strict=False):
-                found[branch["id"]] = stream
-            if node.get("default"):
-                found[node["default"]] = made[-1]
-        else:
-            found[node["id"]] = made
-    for sink in case["sinks"]:
-        end = found[sink["in"]]
-        (end.to_stream() if isinstance(end, lf.Table) else end).to(sink["topic"])
-    return app
-
-
-def _node(node: Json, inputs: list[Any]) -> Any:
-    first, name = inputs[0], node["id"]
-    is_table = isinstance(first, lf.Table)
-    kept = {"store": node["store"]} if is_table and "store" in node else {}
-    match node["op"]:
-        case "filter":
-            test = predicate(node["pred"])
-            if is_table:
-                return first.filter(lambda key, value: value is not None and test(key, value), **kept)
-            return first.filter(test)
-        case "filter_not":
-            test = predicate(node["pred"])
-            if is_table:
-                return first.filter(lambda key, value: value is not None and not test(key, value), **kept)
-            return first.filter_not(test)
-        case "map_values":
-            function = value_function(node["value_fn"])
-            if is_table:
-                return first.map_values(lambda k, v: None if v is None else function(k, v), **kept)
-            return first.map_values(function)
-        case "to_table" if "versioned_history_ms" not in node:
-            return first.to_table(name=name, store=node.get("store"))
-        case "map":
-            to_key, to_value = key_function(node["key_fn"]), value_function(node["value_fn"])
-            return first.map(lambda key, value: (to_key(key, value), to_value(key, value)), key=str, name=name)
-        case "select_key":
-            to_key = key_function(node["key_fn"])
-            return first.select_key(lambda key, value: to_key(key, value), key=str, name=name)
-        case "flat_map":
-            return first.flat_map(flat_function(node["flat_fn"]), key=str, name=name)
-        case "flat_map_values":
-            return first.flat_map_values(flat_function(node["flat_fn"]))
-        case "merge":
-            return first.merge(inputs[1])
-        case "repartition":
-            return first.repartition(name)
-        case "split":
-            return first.split(*(predicate(branch["pred"]) for branch in node["branches"]))
-        case "group_by_key":
-            return first.group_by_key()
-        case "group_by":
-            to_key = key_function(node["key_fn"])
-            return first.group_by(lambda key, value: to_key(key, value), key=str, name=name)
-        case "window":
-            return (first.window(_window(node)), "final" if node.get("emit") else "update")
-        case "count" | "reduce" | "aggregate":
-            return _aggregate(node, *(first if isinstance(first, tuple) else (first, "update")))
-        case "to_stream":
-            stream = first.to_stream()
-            if "key_fn" not in node:
-                return stream
-            to_key = key_function(node["key_fn"])
-            return stream.select_key(lambda key, value: to_key(key, value), key=str, name=name)
-        case "stream_table_join" if "grace" not in node:
-            join = joiner(node["joiner"])
-            method = first.left_join if node["type"] == "left" else first.join
-            return method(inputs[1], lambda key, left, right: join(key, left, right), name=name)
-    raise NotSupported(node["op"])
-
-
-def _window(node: Json) -> Any:
-    window = node["window"]
-    if window["type"] not in ("tumbling", "hopping"):
-        raise NotSupported(f"{window['type']} window")
-    if window["type"] == "tumbling":
-        return lf.tumbling(window["size"], grace=window["grace"])
-    return lf.hopping(window["size"], advance=window["advance"], grace=window["grace"])
-
-
-def _aggregate(node: Json, grouped: Any, emit: str) -> Any:
-    name = node.get("store", node["id"])
-    if not isinstance(grouped, lf.Grouped):
-        raise NotSupported("aggregate of a table")
-    if node["op"] == "count":
-        return grouped.count(name=name, emit=emit).map_values(col["count"])
-    if node["op"] == "reduce":
-        return grouped.reduce(reducer(node["fn"]), name=name, emit=emit)
-    return grouped.aggregate(node["init"], aggregator(node["fn"]), name=name, emit=emit)
 
 
 # -- running and comparing ------------------------------------------------------------------------------------------------
@@ -184,9 +67,9 @@ def run(case: Json, *, without_repeated_tombstones: bool = False, without_lost_w
         found += _compare(topic, wanted, actual, is_ordered=case["ordered"])
     kept = {n.get("store", n["id"]): n for n in case["nodes"]} | {s.get("store"): s for s in case["sources"]}
     for store, expected in case["expect"]["stores"].items():
-        rows = [_store_row(row, kept[store]) for row in driver.store(store).rows()]
+        rows = store_rows(driver, store, kept[store], case)
         if without_lost_windows:
-            expected = [_store_row(row, kept[store]) for row in driven(with_updates(case)).store(store).rows()]
+            expected = store_rows(driven(with_updates(case)), store, kept[store], case)
         if sorted(map(text, rows)) != sorted(map(text, expected)):
             found.append(f"store {store}: expected {expected}, found {rows}")
     return found
@@ -218,6 +101,29 @@ def _not_final(topic: str, records: list[Json], last: dict[str, Any]) -> list[st
 
 def _key(key: Any) -> Json:
     return {"key": key.key, "start": key.start_ms, "end": key.end_ms} if isinstance(key, WindowedKey) else key
+
+
+def store_rows(driver: TopologyTestDriver, name: str, node: Json, case: Json) -> list[Json]:
+    """Return a store's rows as the cases write them."""
+    if node.get("op") in ("process", "process_values"):
+        return [{"key": key, "value": value} for key, value in driver.processor_store(name).rows()]
+    store = driver.store(name)
+    if "versioned_history_ms" in node:
+        keys = {step["key"] for step in case["steps"] if "topic" in step}
+        times = [None, *(step["ts"] for step in case["steps"] if "topic" in step)]
+        looked_up = [store.record(key, as_of=ts) for key in keys if key is not None for ts in times]
+        rows = {(row.key, row.timestamp_ms): row for row in looked_up if row is not None}
+        return [_store_row(row, node) for row in rows.values()]
+    found = [_store_row(row, node) for row in store.rows()]
+    if is_session(node, case):
+        return [{name: value for name, value in row.items() if name != "ts"} for row in found]
+    return found
+
+
+def is_session(node: Json, case: Json) -> bool:
+    """Return whether an aggregate is over sessions."""
+    inputs = [n for n in case["nodes"] if n["id"] in node.get("in", ())]
+    return any(n.get("window", {}).get("type") == "session" for n in inputs)
 
 
 def _store_row(row: Any, node: Json) -> Json:
