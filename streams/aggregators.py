@@ -79,6 +79,7 @@ def fold(
     return Aggregator(
         "aggregate", ANY, (Column("state", ANY),), (None,), Fold(init, add), first,
         merge=None if merge is None else MergeObjects(merge), undo=None if subtract is None else Fold(init, subtract),
+        start=Start(init),
         skips_null=False,
     )  # fmt: skip
 
@@ -218,6 +219,16 @@ class MergeMean:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """A state of one object that nothing has been added to."""
+
+    init: Any
+
+    def __call__(self) -> State:
+        return (self.init() if callable(self.init) else copy.copy(self.init),)
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """A plain `add(aggregate, *args)` over a state of one object."""
 
@@ -225,9 +236,7 @@ class Fold:
     add: Callable[..., Any]
 
     def __call__(self, state: State, *args: Any) -> State:
-        current = state[0]
-        if current is None:
-            current = self.init() if callable(self.init) else copy.copy(self.init)
+        current = state[0] if state[0] is not None else Start(self.init)()[0]
         return (self.add(current, *args),)
 
 

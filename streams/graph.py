@@ -81,6 +81,7 @@ class Aggregator:
         merge: (state, state) -> state; None if partial aggregates cannot be merged (Spark then folds in order).
         undo: (state, *args) -> state, for tables as input; None if not possible.
         result: state -> value of `type`.
+        start: the state of nothing as `merge` takes it, where that is not `initial` (an object that `initial` only stands for).
         kernel: name of an exact numba equivalent ("count", "sum", "min", "max", "mean"), or None.
         skips_null: a null argument leaves the state unchanged.
     """
@@ -93,6 +94,7 @@ class Aggregator:
     result: Callable[[tuple[Any, ...]], Any]
     merge: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None = None
     undo: Callable[..., tuple[Any, ...]] | None = None
+    start: Callable[[], tuple[Any, ...]] | None = None
     kernel: str | None = None
     skips_null: bool = True
 

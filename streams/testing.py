@@ -23,6 +23,7 @@ from . import graph as g
 from .aggregators import results_of
 from .dsl.app import App
 from .dsl.schemas import is_single
+from .operators.aggregate import seen_entries
 from .operators.process import ProcessorStore as KeyValueRows
 from .operators.versions import version_at
 from .planner import plan, rewrite
@@ -195,7 +196,10 @@ class TestStore:
 
     def rows(self) -> list[TestRecord]:
         """Return all rows, in order of their encoded keys; of a versioned table the latest."""
-        found = [self._record(key, entry, None) for key, entry in self._store.range(b"", None)]
+        entries = list(self._store.range(b"", None))
+        if isinstance(self._node, g.Aggregate):
+            entries = seen_entries(self._node, entries)
+        found = [self._record(key, entry, None) for key, entry in entries]
         return [record for record in found if record is not None]
 
     def _record(self, key: bytes, entry: Entry, as_of: int | None) -> TestRecord | None:

@@ -24,9 +24,9 @@ from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Meta, Side, columns_used
 from ..kernels.vectors import Vector
-from ..seams import StoreSpec
+from ..seams import Entry, StoreSpec
 from ..state.store import Store
-from ..windows import key_suffix_bytes
+from ..windows import WINDOW_START, key_suffix_bytes
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries
 from .cogroup import CogroupWork
@@ -34,7 +34,7 @@ from .entries import Change, Entries, States, Updated
 from .folding import state_fields
 from .operator import Bind, Operator, Task, Wiring, Work
 from .session import SessionWork
-from .sliding import SlidingWork
+from .sliding import SlidingWork, sliding_keep_ms
 from .to_table import keyed_rows
 from .windows import window_end, windows_of
 
@@ -85,6 +85,17 @@ class AggregateOperator(Operator[g.Aggregate]):
         if node.others or isinstance(node.window, g.UnlimitedWindow):
             return lambda task: CogroupWork(node, wiring, task)
         return lambda task: AggregateWork(self, wiring, task)
+
+
+def seen_entries(node: g.Aggregate, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+    """Return the entries of a store that count as there: those of sliding windows are kept for a while longer."""
+    window = node.window
+    if not isinstance(window, g.SlidingWindow) or not entries:
+        return entries
+    keep_ms = sliding_keep_ms(window, is_final=node.emit is g.Emit.FINAL)
+    starts = [WINDOW_START.unpack_from(key, len(key) - 8)[0] for key, _ in entries]
+    oldest = max(starts) - keep_ms + 1
+    return [entry for entry, start in zip(entries, starts, strict=True) if start >= oldest]
 
 
 class AggregateWork(Work):

@@ -25,7 +25,8 @@ from .rows import state_columns
 LATEST = "LATEST"
 """META column behind a versioned table: whether a change is of the latest version of its key. Absent: all are."""
 
-_OWN_META = (Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND, LATEST)
+_OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND, LATEST)
+"""Columns beside the value that the rows behind an operator have of their own: the whole key has the window in it."""
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class Emission:
         else:
             rows = np.array(emitted.rows, np.int64)
             after = causing.expand(rows, places_of(rows))
-            columns = {c: x for c, x in after.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN_META}
+            columns = {c: x for c, x in after.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN}
             batch = replace(
                 after, schema=self.node.schema, times=times, keys=Bytes.of_objects(emitted.keys), columns=columns, nulls=None,
                 old=None,

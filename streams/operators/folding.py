@@ -61,9 +61,11 @@ class Folding:
         return None if self._is_bare and made[0] is None else tuple(made)
 
     def merge(self, left: State | None, right: State | None, row: int, report: Reporter) -> State | None:
-        """Return two states in one."""
-        if left is None or right is None:
-            return right if left is None else left
+        """Return two states in one; None is that of nothing, from which merging begins."""
+        if right is None:
+            return left
+        if left is None:
+            left = self._start()
         made: list[Any] = []
         for aggregation, (start, stop) in zip(self._aggregations, self._spans, strict=True):
             part = left[start:stop]
@@ -74,6 +76,10 @@ class Folding:
                 report(row, error)
             made += part
         return tuple(made)
+
+    def _start(self) -> State:
+        parts = (a.aggregator.initial if a.aggregator.start is None else a.aggregator.start() for a in self._aggregations)
+        return tuple(value for part in parts for value in part)
 
     def result(self, state: State | None) -> State | None:
         """Return the result row of a state; None for none."""

@@ -1,7 +1,7 @@
 """Holds changes of a table back: the latest of each key, until its window closes or a time has passed.
 
 An entry of the store is what is held back of a key: the time by which it leaves (its window's end, the time of its first change), the
-latest row, the row before the first change and the one before the latest. Which entry leaves when depends on times and keys alone: a
+latest row, and the row before the first change, which is the one that left last. Which entry leaves when depends on times and keys alone: a
 heap of (time, key).
 """
 
@@ -24,7 +24,7 @@ from .emission import Emission, Emitted, olds_of, rows_of
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import put_entry
 
-HELD = (Field("leaves", BIGINT), Field("row", ANY), Field("first_before", ANY), Field("before", ANY))
+HELD = (Field("leaves", BIGINT), Field("row", ANY), Field("before", ANY))
 _ENTRY_OVERHEAD_BYTES = 32
 
 
@@ -93,12 +93,11 @@ class SuppressWork(Work):
         entry = self._store.resident.get(key)
         known = None if entry is None else entry.state
         if known is not None:
-            leaves, first_before = known[0], known[2]
+            leaves, before = known[0], known[2]
         else:
-            leaves, first_before = self._leaving_time(key, time), None if old is None else list(old)
+            leaves, before = self._leaving_time(key, time), None if old is None else list(old)
             heappush(heap, (leaves, key))
-        state = (leaves, None if new is None else list(new), first_before, None if old is None else list(old))
-        put_entry(self._store, key, state, time)
+        put_entry(self._store, key, (leaves, None if new is None else list(new), before), time)
         self._measure(key)
 
     def _leaving_time(self, key: bytes, time: int) -> int:
@@ -129,7 +128,7 @@ class SuppressWork(Work):
             _, key = heappop(heap)
             entry = self._store.resident[key]
             assert entry.state is not None
-            _, new, _, old = entry.state
+            _, new, old = entry.state
             time = entry.timestamp_ms
             put_entry(self._store, key, None, time)
             self._measure(key)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -20,21 +21,34 @@ from logflume.streams.testing import TopologyTestDriver, WindowedKey
 
 from ._case_apps import build
 from ._cases import CASES, FAMILIES, by_key, cases, is_without_cases
-from .oracle.functions import text
+from .oracle.base import Rules
+from .oracle.topology import Topology, key_json
 
 Json = Any
 
 
 # -- running and comparing ------------------------------------------------------------------------------------------------
 
+RULES = tuple(field.name for field in fields(Rules))
+
 
 def explained(case: Json) -> str | None:
-    """Return the rule, chosen on purpose, that explains all that differs in a case (see the module)."""
-    ops = {node["op"] for node in case["nodes"]}
-    if ops & {"filter", "filter_not"} and not run(case, without_repeated_tombstones=True):
-        return "fewer tombstones"
-    closes = any(node.get("emit") for node in case["nodes"])
-    return "no lost windows" if closes and not run(case, without_lost_windows=True) else None
+    """Return the rule, chosen on purpose, by which all that differs in a case does (see `oracle.base.Rules`)."""
+    for names in (*((name,) for name in RULES), RULES):
+        if not run(expected_by(case, Rules(**dict.fromkeys(names, True)))):
+            return names[0] if len(names) == 1 else "several rules"
+    return None
+
+
+def expected_by(case: Json, rules: Rules) -> Json:
+    """Return a case with what is to be expected by other rules."""
+    oracle = Topology(case, rules)
+    oracle.run()
+    topics = {
+        topic: [{"key": key_json(r.key), "value": r.value, "ts": r.ts} for r in records]
+        for topic, records in oracle.outputs.items()
+    }
+    return {**case, "expect": {"topics": topics, "stores": {name: oracle.rows(name) for name in case["expect"]["stores"]}}}
 
 
 def driven(case: Json) -> TopologyTestDriver:
@@ -50,53 +64,22 @@ def driven(case: Json) -> TopologyTestDriver:
     return driver
 
 
-def run(case: Json, *, without_repeated_tombstones: bool = False, without_lost_windows: bool = False) -> list[str]:
+def run(case: Json) -> list[str]:
     """Return what differs, [] when all is as expected."""
     driver = driven(case)
     found = []
     for topic, expected in case["expect"]["topics"].items():
         actual = [{"key": _key(r.key), "value": r.value, "ts": r.timestamp_ms} for r in driver.output(topic).read()]
         wanted = [{name: record[name] for name in ("key", "value", "ts")} for record in expected]
-        if without_repeated_tombstones:
-            wanted, actual = _without_repeated_tombstones(wanted), _without_repeated_tombstones(actual)
-        if without_lost_windows:
-            known = {text(record["key"]) for record in wanted}
-            more = [record for record in actual if text(record["key"]) not in known]
-            found += _not_final(topic, more, last_updates(case)[topic])
-            actual = [record for record in actual if text(record["key"]) in known]
         found += _compare(topic, wanted, actual, is_ordered=case["ordered"])
     kept = {n.get("store", n["id"]): n for n in case["nodes"]} | {s.get("store"): s for s in case["sources"]}
     for store, expected in case["expect"]["stores"].items():
         rows = store_rows(driver, store, kept[store], case)
-        if without_lost_windows:
-            expected = store_rows(driven(with_updates(case)), store, kept[store], case)
-        if sorted(map(text, rows)) != sorted(map(text, expected)):
-            found.append(f"store {store}: expected {expected}, found {rows}")
+        missing = [row for row in expected if row not in rows]
+        more = [row for row in rows if row not in expected]
+        if missing or more or len(rows) != len(expected):
+            found.append(f"store {store}: missing {missing}, too many {more}")
     return found
-
-
-def with_updates(case: Json) -> Json:
-    """Return the case with every update sent as it comes."""
-    return {**case, "nodes": [{name: value for name, value in node.items() if name != "emit"} for node in case["nodes"]]}
-
-
-def last_updates(case: Json) -> dict[str, dict[str, Any]]:
-    """Return the last value of each key of each topic when every update is sent as it comes: what a window ends with."""
-    driver = driven(with_updates(case))
-    return {
-        topic: {text(_key(record.key)): record.value for record in driver.output(topic).read()}
-        for topic in case["expect"]["topics"]
-    }
-
-
-def _not_final(topic: str, records: list[Json], last: dict[str, Any]) -> list[str]:
-    """Return which of these results are not what their windows end with, or come twice."""
-    counts = Counter(text(record["key"]) for record in records)
-    return [
-        f"{topic}: {record} is no final result, expected {last.get(text(record['key']))} once"
-        for record in records
-        if counts[text(record["key"])] > 1 or last.get(text(record["key"])) != record["value"]
-    ]
 
 
 def _key(key: Any) -> Json:
@@ -132,28 +115,12 @@ def _store_row(row: Any, node: Json) -> Json:
     return {**(key if isinstance(key, dict) else {"key": key}), "value": value, "ts": row.timestamp_ms}
 
 
-def _without_repeated_tombstones(records: list[Json]) -> list[Json]:
-    """Leave out tombstones of keys that have no row: a filter of a table sends none where it knows that there was no row."""
-    alive: set[str] = set()
-    kept = []
-    for record in records:
-        key = text(record["key"])
-        if record["value"] is not None:
-            alive.add(key)
-        elif key in alive:
-            alive.remove(key)
-        else:
-            continue
-        kept.append(record)
-    return kept
-
-
 def _compare(topic: str, wanted: list[Json], actual: list[Json], *, is_ordered: bool) -> list[str]:
     if is_ordered:
         return [] if wanted == actual else [f"{topic}: expected {wanted}, found {actual}"]
-    if by_key(wanted) == by_key(actual):
-        return []
-    return [f"{topic}, per key: expected {by_key(wanted)}, found {by_key(actual)}"]
+    expected, found = by_key(wanted), by_key(actual)
+    different = [key for key in {**expected, **found} if expected.get(key) != found.get(key)]
+    return [f"{topic}, key {key}: expected {expected.get(key)}, found {found.get(key)}" for key in different]
 
 
 def run_family(family: str) -> tuple[Counter[str], list[str]]:
