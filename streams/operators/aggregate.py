@@ -92,7 +92,7 @@ def seen_entries(node: g.Aggregate, entries: list[tuple[bytes, Entry]]) -> list[
     window = node.window
     if not isinstance(window, g.SlidingWindow) or not entries:
         return entries
-    keep_ms = sliding_keep_ms(window, is_final=node.emit is g.Emit.FINAL)
+    keep_ms = sliding_keep_ms(window)
     starts = [WINDOW_START.unpack_from(key, len(key) - 8)[0] for key, _ in entries]
     oldest = max(starts) - keep_ms + 1
     return [entry for entry, start in zip(entries, starts, strict=True) if start >= oldest]

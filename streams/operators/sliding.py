@@ -28,9 +28,9 @@ Held = tuple[State | None, int]
 """State and time of a window's entry."""
 
 
-def sliding_keep_ms(window: g.SlidingWindow, *, is_final: bool) -> int:
+def sliding_keep_ms(window: g.SlidingWindow) -> int:
     """Return how far behind the newest window's start windows are seen."""
-    return max(window.retention_ms, 2 * window.size_ms + window.grace_ms) + is_final
+    return max(window.retention_ms, 2 * window.size_ms + window.grace_ms)
 
 
 class SlidingWork(Work):
@@ -42,7 +42,7 @@ class SlidingWork(Work):
         self._store = task.store(node.store)
         size, grace = node.window.size_ms, node.window.grace_ms
         is_final = node.emit is g.Emit.FINAL
-        self._windows = Timeline(self._store, sliding_keep_ms(node.window, is_final=is_final))
+        self._windows = Timeline(self._store, sliding_keep_ms(node.window))
         self._foldings = {
             source: Folding(node, aggregations)
             for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)

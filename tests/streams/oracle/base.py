@@ -52,7 +52,8 @@ class Rules:
             back though it was never there).
         sessions_take_back: a second record at a session's only instant takes the row before back (Kafka: does not).
         suppress_takes_back: what leaves a suppress takes back what left it before (Kafka: the row before the latest one held back).
-        loses_no_windows: a window that closes gives its result, however far time has jumped (Kafka: may have dropped it).
+        loses_no_windows: a window that closes gives its result, however far time has jumped (Kafka: may have dropped it), and its row
+            is seen as long as with other emission (Kafka: 1 ms longer).
         holds_nothing_back: a record of a join without a partner leaves with the first record that is late enough (Kafka: by a hint,
             and at most once per interval), as do windows that close.
         closes_once: windows of a cogroup close by the largest of the inputs' times, once (Kafka: by each input's).

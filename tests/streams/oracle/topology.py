@@ -65,7 +65,7 @@ class Topology:
         if rules.knows_old_rows:
             for edge in self.edges.values():
                 if isinstance(edge, Edge) and isinstance(edge.node, View) and edge.node.is_filter:
-                    edge.node.sends_old = edge.node.parent.ask_old() or edge.node.sends_old
+                    edge.node.ask_old()
         for queue in self.queues:
             queue.keeps_null_keys = _takes_null_keys(queue)
 

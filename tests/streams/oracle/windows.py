@@ -41,14 +41,15 @@ class WindowTable(AggregatedTable):
         self.store_time = NEVER
 
     def is_visible(self, start: int) -> bool:
-        return self.keep_ms == FOREVER or start >= self.store_time - self.keep_ms + (not self.is_on_close)
+        first_seen = self.store_time - self.keep_ms + (self.rules.loses_no_windows or not self.is_on_close)
+        return self.keep_ms == FOREVER or start >= first_seen
 
     def get(self, key: WindowedKey) -> Row | None:
         return self.rows.get(key) if self.is_visible(key.window_start) else None
 
     def keep(self, key: WindowedKey, row: Row) -> None:
         self.store_time = max(self.store_time, key.window_start)
-        if row.value is None or not self.is_visible(key.window_start):
+        if row.value is None or not self._may_close(key):
             self.rows.pop(key, None)
         else:
             self.rows[key] = row
