@@ -420,12 +420,6 @@ class Topology:
     def __reduce__(self) -> tuple[Callable[..., Topology], tuple[str, dict[str, Node]]]:
         return _topology, (self.name, dict(self.nodes))
 
-    def source(self) -> str:
-        """Return the Python that the reference tier runs, one module per sub-topology."""
-        from .planner import plan
-
-        return "\n".join(f"# {part.name}\n{part.program.source_code}" for part in plan(self).subtopologies)
-
     def describe(self) -> Description:
         """Return what will run, as data that prints as text, Mermaid or SVG."""
         from .describe import describe

@@ -1,7 +1,7 @@
 """The seams inside streams: what a compiled sub-topology asks of its task, and what a state store offers to it.
 
 planner  -> Plan             the application as sub-topologies (nodes between topics); one task = one of them x one partition
-compiler -> Program          a sub-topology as fused functions, compiled once per process, no state
+operators -> Program         a sub-topology as operators, planned once per process, no state
 task     -> Program.bind     gives it stores and outputs; then `process` per run of one input, `flush` per task commit
 engine   -> task             topics, assignment, restore, transactions, from a Plan alone
 
@@ -138,7 +138,7 @@ class TaskFunction(Protocol):
         ...
 
     def advance(self, now_ms: int) -> None:
-        """Note the time of the wall clock; what is scheduled by it may put out records."""
+        """Note that the wall clock has moved to `now_ms`; what is due by it leaves."""
         ...
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
@@ -147,7 +147,7 @@ class TaskFunction(Protocol):
 
 
 class Program(Protocol):
-    """A sub-topology, compiled."""
+    """A sub-topology, planned."""
 
     @property
     def sources(self) -> Mapping[str, str]:
@@ -156,11 +156,6 @@ class Program(Protocol):
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]: ...
-
-    @property
-    def source_code(self) -> str:
-        """The generated Python, for `topology.source()`."""
-        ...
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> TaskFunction: ...
 

@@ -1,13 +1,14 @@
 """A batch: N rows of one edge of the topology, as columns.
 
-Rows come in the order of the records that caused them: `order` says which record of the round each came of (several rows may share
-one), `rows` where that record is in its chunk. A round is what a task takes at once, of one or several inputs. Batches of a task
-commit have no cause.
+Rows come in the order of the records that caused them: `order` says which record of the round each came of (several rows may
+share one), `rows` where that record is in its chunk. A round is what a task takes at once, of one or several inputs. Batches of a
+task commit have no cause.
 
-Where ways part and meet again, rows of one record come in the order in which single records would have come: depth first, all that
-follows from a node's first consumer before the second one. So the place of a row on its way stands in the lower bits of its order:
-which consumer at each fork, which item of a list. Should the bits not suffice, such rows come one way after the other. On a TABLE edge a row is a change: the columns hold the new row (`nulls`: there
-is none any more), and `old` the row before where a consumer compares with it.
+Where ways part and meet again, rows of one record come in the order in which single records would have come: depth first, all
+that follows from a node's first consumer before the second one. So the place of a row on its way stands in the lower bits of its
+order: which consumer at each fork, which item of a list. Should the bits not suffice, such rows come one way after the other. On
+a TABLE edge a row is a change: the columns hold the new row (`nulls`: there is none any more), and `old` the row before where a
+consumer compares with it.
 """
 
 from __future__ import annotations

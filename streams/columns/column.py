@@ -1,7 +1,7 @@
 """Columns of a batch, in whichever of their forms somebody has asked for; a form is made of another one once.
 
-A `Column` is objects (a list, None for null) or a vector (typed numbers, or texts as spans of memory). `Bytes` are encoded keys or
-values, as spans of one buffer or as objects. Taking rows of either costs nothing until one of them is looked at.
+A `Column` is objects (a list, None for null) or a vector (typed numbers, or texts as spans of memory). `Bytes` are encoded keys
+or values, as spans of one buffer or as objects. Taking rows of either costs nothing until one of them is looked at.
 
 In the vector of a column `unsure` says which texts are not plain (ASCII that JSON writes as it is): no kernel may look into them.
 """
@@ -107,7 +107,8 @@ class Column:
         if self._vector is None:
             if self._objects is None and self._parent is not None and self._parent.has_vector:
                 whole = self._parent.vector()
-                assert whole is not None and self._rows is not None
+                assert whole is not None
+                assert self._rows is not None
                 self._vector = taken(whole, self._rows)
                 self._memory = self._parent.memory
             else:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 
 from ..kernels.tier import compiled_tier
-
-_found: list[Kernels] = []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,18 +22,15 @@ class Kernels:
 
 def kernels() -> Kernels | None:
     """Return the kernels if they are loaded."""
-    if _found:
-        return _found[0]
     json = compiled_tier().kernels(0)
-    if json is None:
-        return None
-    package = json.__name__.rpartition(".")[0]
-    texts, slots, tables = (importlib.import_module(f"{package}.{name}") for name in ("texts", "slots", "table_slots"))
-    _found.append(Kernels(json, texts, slots, tables))
-    return _found[0]
+    return None if json is None else _kernels(json.__name__.rpartition(".")[0])
+
+
+@cache
+def _kernels(package: str) -> Kernels:
+    return Kernels(*(importlib.import_module(f"{package}.{name}") for name in ("json_rows", "texts", "slots", "table_slots")))
 
 
 def observe(records: int) -> None:
     """Count records as taken, and begin to load the kernels once it pays."""
-    if not _found:
-        compiled_tier().kernels(records)
+    compiled_tier().kernels(records)

@@ -34,6 +34,7 @@ _MAX_REFUSED_SHARE = 2
 _RUNS_WITHOUT = 30
 
 Report = Callable[[int, Exception], None]
+Decode = Callable[[Sequence[bytes | None], Report], tuple[list[int], list[bool], list[list[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,7 @@ class ValueDecoder:
     def _decode_objects(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         part = chunk if stop - start == len(chunk) else chunk.slice(start, stop)
         kept, is_null, lists = self._exact(part.values(), report)
-        columns = {
-            (Side.VALUE, c.name): Column.of_objects(v, c.type.kind) for c, v in zip(self._kept, lists, strict=True)
-        }
+        columns = {(Side.VALUE, c.name): Column.of_objects(v, c.type.kind) for c, v in zip(self._kept, lists, strict=True)}
         rows = None if len(kept) == stop - start else np.array(kept, np.int64)
         return Decoded(columns, rows, np.array(is_null, np.bool_) if True in is_null else None, [])
 
@@ -124,9 +123,7 @@ def _fast_fields(format: FormatSpec, columns: tuple[Field, ...], kept: tuple[Fie
         return None
 
 
-def exact_decoder(
-    format: FormatSpec, columns: Sequence[Field], kept: Sequence[Field], bare_class: Any = None
-) -> Callable[[Sequence[bytes | None], Report], tuple[list[int], list[bool], list[list[Any]]]]:
+def exact_decoder(format: FormatSpec, columns: Sequence[Field], kept: Sequence[Field], bare_class: Any = None) -> Decode:
     """Return the exact decoder: (bytes, report) -> places of the rows decoded, which are null, and one list per kept column."""
     namespace, writer = Namespace(), Writer()
     writer.names = set(_RESERVED)
@@ -141,7 +138,16 @@ def exact_decoder(
     with writer.block("for i, data in enumerate(datas):"):
         used = [column.name for column in kept]
         names = write_decode(
-            writer, namespace, "value", format, columns, used, "data", "null", ["report(i, error)", "continue"], bare_class=bare_class
+            writer,
+            namespace,
+            "value",
+            format,
+            columns,
+            used,
+            "data",
+            "null",
+            ["report(i, error)", "continue"],
+            bare_class=bare_class,
         )
         writer.line("kept.append(i)")
         writer.line("nulls.append(null)")
@@ -150,7 +156,7 @@ def exact_decoder(
     writer.line(f"return kept, nulls, [{', '.join(lists)}]")
     scope = dict(namespace.values)
     exec(compile(writer.text(), "<decoder>", "exec"), scope)
-    run: Any = scope["run"]
+    run: Decode = scope["run"]
     return run
 
 
@@ -199,7 +205,9 @@ class KeyDecoder:
                 columns[Side.KEY, column.name] = Column.of_objects([row[place] for row in rows], column.type.kind)
         return columns, None if len(kept) == len(keys) else np.array(kept, np.int64)
 
-    def _decode_spans(self, keys: Bytes, texts: Any, memory: list[Any], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
+    def _decode_spans(
+        self, keys: Bytes, texts: Any, memory: list[Any], report: Report
+    ) -> tuple[dict[ColumnId, Column], I64 | None]:
         buffer, starts, sizes = keys.spans()
         count = keys.count
         starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)

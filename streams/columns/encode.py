@@ -1,7 +1,7 @@
 """Columns -> records: keys and values of an output.
 
-Like decoding, a fast encoder (kernels, JSON rows of scalars) says of which rows it is certain, and the exact one takes the rest; the
-rows stay in their order. What cannot be encoded is reported and left out.
+Like decoding, a fast encoder (kernels, JSON rows of scalars) says of which rows it is certain, and the exact one takes the rest;
+the rows stay in their order. What cannot be encoded is reported and left out.
 """
 
 from __future__ import annotations
@@ -236,7 +236,9 @@ def _completed(
     is_kept = np.ones(count, np.bool_)
     is_kept[[places[row] for row in failed]] = False
     rows = np.flatnonzero(is_kept)
-    return Encoded(rows, Bytes.of_spans(buffer, all_keys[rows], key_sizes[rows]), Bytes.of_spans(buffer, starts[rows], sizes[rows]))
+    return Encoded(
+        rows, Bytes.of_spans(buffer, all_keys[rows], key_sizes[rows]), Bytes.of_spans(buffer, starts[rows], sizes[rows])
+    )
 
 
 def record_chunk(keys: Bytes, values: Bytes, times: I64, source: Chunk | None, causes: I64 | None) -> Chunk | None:
@@ -254,7 +256,9 @@ def record_chunk(keys: Bytes, values: Bytes, times: I64, source: Chunk | None, c
         if header_counts.any():
             header_starts = source.header_starts[causes] + len(buffer)
             buffer = np.concatenate([buffer, source.buffer])
-    return Chunk("", -1, buffer, np.arange(count), times, key_starts, key_sizes, starts, sizes, header_starts, header_counts, count)
+    return Chunk(
+        "", -1, buffer, np.arange(count), times, key_starts, key_sizes, starts, sizes, header_starts, header_counts, count
+    )
 
 
 def _exact_values(format: FormatSpec, columns: tuple[Field, ...]) -> Any:

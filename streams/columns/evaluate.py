@@ -139,5 +139,3 @@ class Evaluation:
 def evaluations(columns: Sequence[tuple[str, e.Expr]]) -> tuple[tuple[str, Evaluation], ...]:
     """Return the evaluations of named expressions."""
     return tuple((name, Evaluation(expr)) for name, expr in columns)
-
-

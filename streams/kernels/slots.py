@@ -321,9 +321,7 @@ _TRACED = types.NamedTuple((_I64, _I64, _I2, _F2, _B2, _B1, _I2, _F2, _B2), Trac
 
 
 @njit(
-    types.int64(
-        _SLOTS, _BEFORE, _SPEC, _TRACED, _IN_I64, _IN_I32, _IN_I64, _IN_I64, _IN_I64, types.int64, types.int64, _IN_I2
-    ),
+    types.int64(_SLOTS, _BEFORE, _SPEC, _TRACED, _IN_I64, _IN_I32, _IN_I64, _IN_I64, _IN_I64, types.int64, types.int64, _IN_I2),
     cache=True,
     nogil=True,
     error_model="numpy",
@@ -361,7 +359,9 @@ def fold(
         slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
         is_new = slot < 0
         if is_new:
-            slot = _new(table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, key, key_size, start, hashed, place)
+            slot = _new(
+                table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, key, key_size, start, hashed, place
+            )
             slot_times[slot] = time
             for c in range(len(is_float)):
                 states[slot, c] = first_ints[c]

@@ -10,6 +10,8 @@ import functools
 import importlib
 import importlib.util
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 _WARM_UP_RECORDS = 50_000
@@ -22,10 +24,13 @@ class CompiledTier:
         self._module: ModuleType | None = None
         self._seen_records = 0
         self._lock = threading.Lock()
+        self._is_held_back = False
         self._is_started = importlib.util.find_spec("numba") is None
 
     def kernels(self, records: int) -> ModuleType | None:
         """Return the kernels if they are loaded; count `records` as processed, and begin to load them once it pays."""
+        if self._is_held_back:
+            return None
         if self._module is None and not self._is_started:
             self._seen_records += records
             if self._seen_records >= _WARM_UP_RECORDS:
@@ -36,6 +41,15 @@ class CompiledTier:
     def stay_out(self) -> None:
         """Leave everything to the reference tier, unless the kernels are loaded already: to compare, or to save memory."""
         self._is_started = True
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Do without the kernels for a while, though they are loaded: to compare with what is computed without them."""
+        self._is_held_back = True
+        try:
+            yield
+        finally:
+            self._is_held_back = False
 
     def load(self) -> bool:
         """Load the kernels now, blocking; False without numba."""

@@ -1,4 +1,6 @@
 """The operators: one file each. `registry.operators()` finds them, `program.operator_program` puts them to work."""
 
+from .operator import Merge as Merge
+from .operator import Wiring as Wiring
 from .program import OperatorProgram as OperatorProgram
 from .program import operator_program as operator_program

@@ -1,12 +1,14 @@
 """Aggregates per key and window.
 
 Structure first: which rows count, in which windows, what is late. Then content: the states of the entries, as objects
-(`aggregate_objects.py`) or, where all are numbers and the kernels are loaded, as typed columns (`aggregate_columns.py`); a store goes
-from the one to the other once, between two batches. Then results, for those who follow single updates, commits or windows' ends.
+(`aggregate_objects.py`) or, where all are numbers and the kernels are loaded, as typed columns (`aggregate_columns.py`); a store
+goes from the one to the other once, between two batches. Then results, for those who follow single updates, commits or windows'
+ends.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +18,7 @@ from logflume.log.schemas import BIGINT, Kind
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
-from ..aggregators import first
+from ..aggregators import count, first
 from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
 from ..columns.compiled import kernels
@@ -24,7 +26,7 @@ from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Meta, Side, columns_used
 from ..kernels.vectors import Vector
-from ..seams import Entry, StoreSpec
+from ..seams import Entry, State, StoreSpec
 from ..state.store import Store
 from ..windows import WINDOW_START, key_suffix_bytes
 from .aggregate_columns import ColumnEntries, columns_form
@@ -32,7 +34,7 @@ from .aggregate_objects import ObjectEntries
 from .cogroup import CogroupWork
 from .entries import Change, Entries, States, Updated
 from .folding import state_fields
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Merge, Operator, Task, Wiring, Work
 from .session import SessionWork
 from .sliding import SlidingWork, sliding_keep_ms
 from .to_table import keyed_rows
@@ -74,6 +76,25 @@ class AggregateOperator(Operator[g.Aggregate]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return False
+
+    def partial(self) -> g.Node | None:
+        """Of one range: a window's state with its number of records, which the ranges before may make late."""
+        node = self.node
+        used = [aggregation.aggregator for aggregation in node.aggregations]
+        is_mergeable = node.window is None or isinstance(node.window, g.TimeWindow)
+        if node.emit is not g.Emit.COMMIT or g.is_bare(node.schema) or node.others or not is_mergeable:
+            return None
+        if not all(each.merge is not None and all(c.type.kind in _EXACT_KINDS for c in each.state_columns) for each in used):
+            return None
+        if node.window is None:
+            return node
+        name = "records"
+        while any(aggregation.name == name for aggregation in node.aggregations):
+            name += "_"
+        return replace(node, aggregations=(*node.aggregations, g.Aggregation(name, count())))
+
+    def merge(self) -> Merge:
+        return merge_of(self.node.aggregations)
 
     def plan(self, wiring: Wiring) -> Bind:
         node = self.node
@@ -213,6 +234,31 @@ class AggregateWork(Work):
         return found
 
 
+def merge_of(aggregations: tuple[g.Aggregation, ...]) -> Merge:
+    """Return the function from the state of an entry and that of a partial entry to the state of both.
+
+    >>> merge_of((g.Aggregation("n", count()), g.Aggregation("m", count())))((1, 2), (10, 20))
+    (11, 22)
+    """
+    parts: list[tuple[Merge, int, int]] = []
+    start = 0
+    for aggregation in aggregations:
+        stop = start + len(aggregation.aggregator.state_columns)
+        assert aggregation.aggregator.merge is not None
+        parts.append((aggregation.aggregator.merge, start, stop))
+        start = stop
+
+    def merged(state: State, partial: State) -> State:
+        found: tuple[Any, ...] = ()
+        for merge, i, j in parts:
+            found += merge(state[i:j], partial[i:j])
+        return found
+
+    return parts[0][0] if len(parts) == 1 else merged
+
+
+_EXACT_KINDS = frozenset({Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+"""Kinds of state columns whose merge is exact. Not DOUBLE (sums round by order, a NaN stays where it came first), nor DECIMAL."""
 _OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND)
 _EXACT = 2**53
 
@@ -249,7 +295,7 @@ def _result(aggregation: g.Aggregation, states: list[Column], gone: Any, report:
     for row, (state, null) in enumerate(zip(zip(*[s.objects() for s in states], strict=True), is_gone, strict=True)):
         try:
             values.append(None if null else aggregator.result(state))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             values.append(None)
             report(row, error)
     return Column.of_objects(values, aggregator.type.kind)
@@ -258,7 +304,8 @@ def _result(aggregation: g.Aggregation, states: list[Column], gone: Any, report:
 def _mean(aggregator: g.Aggregator, states: list[Column]) -> Column | None:
     """Return sum / count as typed columns; None where a sum is too large to be divided exactly."""
     sums, counts = states[0].vector(), states[1].vector()
-    assert sums is not None and counts is not None
+    assert sums is not None
+    assert counts is not None
     if sums.data.dtype == np.int64 and ((sums.data > _EXACT) | (sums.data < -_EXACT)).any():
         return None
     is_empty = counts.data == 0

@@ -98,7 +98,18 @@ class ColumnEntries:
         at = 0
         while at < count:
             at = kernels.fold(
-                self._columns.slots, self._columns.before, self._spec, traced, keys, sizes, times, rows, starts, at, count, arguments
+                self._columns.slots,
+                self._columns.before,
+                self._spec,
+                traced,
+                keys,
+                sizes,
+                times,
+                rows,
+                starts,
+                at,
+                count,
+                arguments,
             )
             if at < count:
                 self._columns.make_room(1, int(sizes[rows[at]]))
@@ -220,7 +231,11 @@ class ColumnEntries:
             none = np.ones(len(which), np.bool_)
             before = self._states(slots.nulls[which], slots.ints[which], slots.floats[which], none)
         return Updated(
-            keys, slots.times[which], starts, self._states(slots.nulls[which], slots.ints[which], slots.floats[which], None), before
+            keys,
+            slots.times[which],
+            starts,
+            self._states(slots.nulls[which], slots.ints[which], slots.floats[which], None),
+            before,
         )
 
     def _states(self, nulls: Any, ints: Any, floats: Any, gone: Any) -> States:

@@ -21,6 +21,7 @@ class FilterOperator(Operator[g.Filter]):
     """A Filter of a stream or a table."""
 
     node_class = g.Filter
+    is_stateless = True
 
     @cached_property
     def condition(self) -> Evaluation:
@@ -67,7 +68,9 @@ class TableFilterWork(Work):
 
     def process(self, batch: Batch, source: str) -> None:
         gone = self._gone(batch)
-        after = replace(batch, schema=self._node.schema, columns=_emptied(batch, gone), nulls=gone if gone.any() else None, old=None)
+        after = replace(
+            batch, schema=self._node.schema, columns=_emptied(batch, gone), nulls=gone if gone.any() else None, old=None
+        )
         if self._store is not None:
             after.old = keep_rows(self._store, after, wants_old=True)
         elif batch.old is not None:
@@ -94,5 +97,3 @@ def _emptied(batch: Batch, gone: Mask) -> dict[ColumnId, Column]:
             pairs = zip(values.objects(), is_gone, strict=True)
             found[column] = Column.of_objects([None if null else value for value, null in pairs], values.kind)
     return found
-
-

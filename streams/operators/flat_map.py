@@ -21,6 +21,7 @@ class FlatMapOperator(Operator[g.FlatMap]):
     """A FlatMap."""
 
     node_class = g.FlatMap
+    is_stateless = True
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         found = {c for c in below if c[0] is not Side.VALUE}
@@ -51,7 +52,7 @@ class FlatMapWork(Work):
         for row, values in enumerate(zip(*lists, strict=True)):
             try:
                 parts = list(zip_longest(*[value or () for value in values]))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 report(row, error)
                 continue
             rows += [row] * len(parts)

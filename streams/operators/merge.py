@@ -16,6 +16,7 @@ class MergeOperator(Operator[g.Merge]):
     """A Merge: rows of several streams in order of cause."""
 
     node_class = g.Merge
+    is_stateless = True
 
     def plan(self, wiring: Wiring) -> Bind:
         has_keys = wiring.raw_keys[self.node.name] is not None
@@ -68,8 +69,6 @@ class ForeachWork(Work):
         for row, (key, value, time) in enumerate(zip(keys, values, batch.times.tolist(), strict=True)):
             try:
                 function(key, value, time)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 report(row, error)
         self._task.forward(self._node.name, batch)
-
-

@@ -1,8 +1,8 @@
 """What an operator is: everything about one kind of node, in one place.
 
-An operator stands for one node of a sub-topology. It says what the node reads and keeps (the planner, `describe` and the check of a
-changed topology ask it, nobody tests for its class), and plans itself once per process; what it plans is bound to each task as a
-`Work`, which takes batches. To add an operator, add a module to this package with a class that names its `node_class`.
+An operator stands for one node of a sub-topology. It says what the node reads and keeps (the planner, `describe` and the check of
+a changed topology ask it, nobody tests for its class), and plans itself once per process; what it plans is bound to each task as
+a `Work`, which takes batches. To add an operator, add a module to this package with a class that names its `node_class`.
 
 Rules of a Work:
 - It is given batches of its inputs, in order of cause; it forwards batches in order of cause. It never changes a batch.
@@ -12,6 +12,7 @@ Rules of a Work:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -22,13 +23,14 @@ from .. import graph as g
 from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import Side
-from ..seams import StateStore, StoreSpec
+from ..seams import State, StateStore, StoreSpec
 
 N = TypeVar("N", bound=g.Node)
 RawKey = tuple[FormatSpec, tuple[Column, ...]]
 """Format and columns of the encoded key at hand behind a node."""
 
 Reporter = Callable[[int, Exception], None]
+Merge = Callable[[State, State], State]
 
 
 class Task(Protocol):
@@ -142,6 +144,8 @@ class Operator(Generic[N]):
     """What a node reads, keeps and does. Stateless: one per process."""
 
     node_class: ClassVar[type[g.Node]]
+    is_stateless: ClassVar[bool] = False
+    """Whether what it puts out depends on the row at hand alone, so that any range of the input can be taken by itself."""
 
     def __init__(self, node: N) -> None:
         self.node = node
@@ -177,6 +181,17 @@ class Operator(Generic[N]):
         """Return whether it needs the rows before of its input; `is_asked`: a consumer needs those of this node."""
         return is_asked and self.node.kind is g.EdgeKind.TABLE
 
+    def partial(self) -> g.Node | None:
+        """Return the node that takes a range of the input by itself, from empty stores; None where that would not be exact."""
+        return None
+
+    def merge(self) -> Merge:
+        """Return the function from the state of an entry and that of a partial entry to the state of both.
+
+        A windowed partial entry has one more column, the number of its records.
+        """
+        raise NotImplementedError
+
     def plan(self, wiring: Wiring) -> Bind:
         """Return what makes the Work of a task."""
         raise NotImplementedError
@@ -197,7 +212,7 @@ def interleaved(batches: Sequence[tuple[str, Batch]]) -> Sequence[tuple[str, Bat
         return [batches[turn] for turn in dict.fromkeys(turns.tolist())]
     at = [0] * len(batches)
     found = []
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in itertools.pairwise(bounds):
         turn = int(turns[start])
         source, batch = batches[turn]
         begin = at[turn]

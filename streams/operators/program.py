@@ -1,8 +1,8 @@
 """A sub-topology at work: batches go from operator to operator, inputs first.
 
-A round is what the task takes at once. Its batches wait at their consumers until all inputs of a consumer have had theirs, so that one
-which is reached on several ways sees rows in order of cause. Where an operator looks rows up in a store that the same round may
-change, rounds are single records.
+A round is what the task takes at once. Its batches wait at their consumers until all inputs of a consumer have had theirs, so
+that one which is reached on several ways sees rows in order of cause. Where an operator looks rows up in a store that the same
+round may change, rounds are single records.
 """
 
 from __future__ import annotations
@@ -36,10 +36,6 @@ class OperatorProgram:
     def stores(self) -> tuple[StoreSpec, ...]:
         return tuple(spec for operator in self.wiring.operators.values() for spec in operator.stores())
 
-    @property
-    def source_code(self) -> str:
-        return ""
-
     @cached_property
     def plans(self) -> Mapping[str, Bind]:
         """How each node's Work is made."""
@@ -72,7 +68,7 @@ def _reached(wiring: Wiring, source: str) -> list[str]:
 
 
 def depth_first(wiring: Wiring) -> list[str]:
-    """Return the nodes, inputs first, and all that follows from a node's first consumer before the second one where that can be."""
+    """Return the nodes, inputs first; where that can be, what follows from a node's first consumer before its second one."""
     left: list[str] = []
     seen: set[str] = set()
     for source in reversed(wiring.sources):
@@ -94,9 +90,7 @@ def depth_first(wiring: Wiring) -> list[str]:
 class BoundProgram:
     """Implements `seams.TaskFunction`, and is the `Task` of its operators. One thread."""
 
-    def __init__(
-        self, program: OperatorProgram, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems
-    ) -> None:
+    def __init__(self, program: OperatorProgram, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> None:
         self._stores, self._outputs, self._problems = stores, outputs, problems
         self._children = program.wiring.children
         self._careful = program.careful

@@ -20,6 +20,7 @@ class ProjectOperator(Operator[g.Project]):
     """A Project of a stream or a table."""
 
     node_class = g.Project
+    is_stateless = True
 
     @cached_property
     def columns(self) -> tuple[tuple[str, Evaluation], ...]:

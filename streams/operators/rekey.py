@@ -17,6 +17,7 @@ class RekeyOperator(Operator[g.Rekey]):
     """A Rekey."""
 
     node_class = g.Rekey
+    is_stateless = True
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         kept = {c for c in below if c[0] is not Side.KEY}

@@ -15,6 +15,7 @@ from ..columns.batch import PATH_BITS, ColumnId
 from ..columns.decode import KeyDecoder, ValueDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Side, columns_used
+from ..kernels.vectors import Mask
 from ..seams import StateStore, StoreSpec
 from ..windows import key_suffix_bytes
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
@@ -133,7 +134,7 @@ class SourceWork(Work):
         batch.columns |= columns
         return batch if self._time is None else self._timed(batch, self._time)
 
-    def _report(self, batch: Batch, mask: I64, reason: str, causes: I64 | None) -> None:
+    def _report(self, batch: Batch, mask: Mask, reason: str, causes: I64 | None) -> None:
         for row in np.flatnonzero(mask).tolist():
             self._task.report(reason, self._node.name, batch, row, None if causes is None else int(causes[row]))
 
@@ -164,5 +165,3 @@ def _times(column: Column) -> I64:
         found: I64 = vector.data
         return found
     return np.array([-1 if value is None else value for value in column.objects()], np.int64)
-
-

@@ -63,8 +63,7 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
         view = View.of(wiring, self.node.inputs[1])
         columns = evaluations(wanted)
         keys = tuple(
-            (theirs.name, ours.name)
-            for ours, theirs in zip(wiring.schema(self.node.inputs[0]).key, view.schema.key, strict=True)
+            (theirs.name, ours.name) for ours, theirs in zip(wiring.schema(self.node.inputs[0]).key, view.schema.key, strict=True)
         )
         return lambda task: StreamTableJoinWork(self.node, columns, view, keys, task)
 

@@ -37,7 +37,13 @@ def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[
         inputs = () if isinstance(operator, SourceOperator) else operator.node.inputs
         raw_keys[name] = operator.raw_key([raw_keys[source] for source in inputs])
     wiring = Wiring(
-        operators, tuple(sources), tuple(outputs), {name: tuple(found) for name, found in children.items()}, {}, raw_keys, frozenset()
+        operators,
+        tuple(sources),
+        tuple(outputs),
+        {name: tuple(found) for name, found in children.items()},
+        {},
+        raw_keys,
+        frozenset(),
     )
     return Wiring(
         operators, wiring.sources, wiring.outputs, wiring.children, _needs(wiring), raw_keys, frozenset(_wanting(wiring))

@@ -8,27 +8,16 @@ aggregate runs where the states are merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 
-from logflume.log.schemas import Kind
-from logflume.streams import aggregators
 from logflume.streams import graph as g
-from logflume.streams.compiler import CompiledProgram, compile_program
-from logflume.streams.compiler.usage import Wiring
 from logflume.streams.expr import Side
 from logflume.streams.graph import TimeWindow
-from logflume.streams.kernels import tiered
-from logflume.streams.seams import OutputTopic, Plan, Program, State, SubTopology
-
-_CHAIN = (g.Filter, g.Project, g.FlatMap, g.Rekey, g.Merge)
-_EXACT_KINDS = frozenset({Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
-"""Kinds of state columns whose merge is exact. Not DOUBLE (sums round by order, a NaN stays where it came first), nor DECIMAL."""
+from logflume.streams.operators import Merge, OperatorProgram, Wiring, operator_program
+from logflume.streams.seams import OutputTopic, Plan, Program, SubTopology
 
 _PLACES = frozenset({(Side.META, "ROWPARTITION"), (Side.META, "ROWOFFSET")})
-
-Merge = Callable[[State, State], State]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,8 +93,7 @@ def _has_no_order(plan: Plan, form: RangeForm) -> bool:
 
 
 def _wiring(sub: SubTopology) -> Wiring | None:
-    program = getattr(sub.program, "reference", sub.program)
-    return program.wiring if isinstance(program, CompiledProgram) else None
+    return sub.program.wiring if isinstance(sub.program, OperatorProgram) else None
 
 
 def range_form(sub: SubTopology) -> RangeForm | None:
@@ -116,95 +104,55 @@ def range_form(sub: SubTopology) -> RangeForm | None:
     wiring = _wiring(sub)
     if wiring is None or len(sub.program.sources) != 1:
         return None
-    source = wiring.nodes[next(iter(sub.program.sources))]
+    source = wiring.node(next(iter(sub.program.sources)))
     if source.kind is not g.EdgeKind.STREAM or g.store_of(source) is not None:
         return None
     chain: set[str] = {source.name}
-    aggregates: list[g.Aggregate] = []
-    if not _follow(wiring, source.name, chain, aggregates) or _behind(wiring, aggregates) & chain:
+    partial: dict[str, g.Node] = {}
+    if not _follow(wiring, source.name, chain, partial) or _behind(wiring, partial) & chain:
         return None
-    partial = {node.name: _partial_node(node) for node in aggregates}
-    nodes = {name: partial.get(name, node) for name, node in wiring.nodes.items() if name in chain or name in partial}
+    found = {name: partial.get(name, operator.node) for name, operator in wiring.operators.items()}
+    nodes = {name: node for name, node in found.items() if name in chain or name in partial}
     outputs = {name: sub.outputs[name] for name in sub.outputs if name in chain and name != source.name}
+    stores = {g.store_of(node) or "": wiring.operators[name] for name, node in partial.items()}
     return RangeForm(
         sub.name,
         source.name,
-        tiered(compile_program(nodes, [source.name], list(outputs))),
+        operator_program(nodes, [source.name], list(outputs)),
         outputs,
-        {node.store: merge_of(node.aggregations) for node in aggregates},
-        {node.store: node.window for node in aggregates if node.window is not None},
+        {store: operator.merge() for store, operator in stores.items()},
+        {spec.name: spec.window for operator in stores.values() for spec in operator.stores() if spec.window is not None},
     )
 
 
-def _follow(wiring: Wiring, name: str, chain: set[str], aggregates: list[g.Aggregate]) -> bool:
-    """Collect the nodes up to the aggregates; False when one of them cannot be computed range by range."""
+def _follow(wiring: Wiring, name: str, chain: set[str], partial: dict[str, g.Node]) -> bool:
+    """Collect the nodes up to those with a partial form; False when one of them cannot be computed range by range."""
     for child in wiring.children[name]:
-        if child.name in chain:
+        if child in chain:
             continue
-        if isinstance(child, g.Aggregate):
-            if not is_mergeable(child):
-                return False
-            if child not in aggregates:
-                aggregates.append(child)
+        operator = wiring.operators[child]
+        made = operator.partial()
+        if made is not None:
+            partial[child] = made
             continue
-        is_output = child.name in wiring.outputs
-        is_held = isinstance(child, _CHAIN) and child.kind is g.EdgeKind.STREAM and g.store_of(child) is None
+        node = operator.node
+        is_output = child in wiring.outputs
+        is_held = operator.is_stateless and node.kind is g.EdgeKind.STREAM and not operator.stores()
         if not is_output and not is_held:
             return False
-        chain.add(child.name)
-        if not is_output and not _follow(wiring, child.name, chain, aggregates):
+        chain.add(child)
+        if not is_output and not _follow(wiring, child, chain, partial):
             return False
     return True
 
 
-def _behind(wiring: Wiring, aggregates: list[g.Aggregate]) -> Set[str]:
+def _behind(wiring: Wiring, partial: Mapping[str, g.Node]) -> Set[str]:
     """Return the names of all nodes behind the aggregates."""
     found: set[str] = set()
-    waiting = [node.name for node in aggregates]
+    waiting = list(partial)
     while waiting:
         for child in wiring.children[waiting.pop()]:
-            if child.name not in found:
-                found.add(child.name)
-                waiting.append(child.name)
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
     return found
-
-
-def is_mergeable(node: g.Aggregate) -> bool:
-    """Return whether the states of ranges can be merged exactly."""
-    if node.emit is not g.Emit.COMMIT or g.is_bare(node.schema):
-        return False
-    used = [aggregation.aggregator for aggregation in node.aggregations]
-    return all(each.merge is not None and all(c.type.kind in _EXACT_KINDS for c in each.state_columns) for each in used)
-
-
-def _partial_node(node: g.Aggregate) -> g.Aggregate:
-    """Return the aggregate of one range: a window's state with its number of records, which the ranges before may make late."""
-    if node.window is None:
-        return node
-    name = "records"
-    while any(aggregation.name == name for aggregation in node.aggregations):
-        name += "_"
-    return replace(node, aggregations=(*node.aggregations, g.Aggregation(name, aggregators.count())))
-
-
-def merge_of(aggregations: tuple[g.Aggregation, ...]) -> Merge:
-    """Return the function from the state of an entry and that of a partial entry to the state of both.
-
-    >>> merge_of((g.Aggregation("n", aggregators.count()), g.Aggregation("m", aggregators.count())))((1, 2), (10, 20))
-    (11, 22)
-    """
-    parts: list[tuple[Merge, int, int]] = []
-    start = 0
-    for aggregation in aggregations:
-        stop = start + len(aggregation.aggregator.state_columns)
-        assert aggregation.aggregator.merge is not None
-        parts.append((aggregation.aggregator.merge, start, stop))
-        start = stop
-
-    def merged(state: State, partial: State) -> State:
-        found: tuple[Any, ...] = ()
-        for merge, i, j in parts:
-            found += merge(state[i:j], partial[i:j])
-        return found
-
-    return parts[0][0] if len(parts) == 1 else merged

@@ -12,7 +12,7 @@ import logflume as lf
 from logflume import col
 from logflume.log import InvalidInput
 from logflume.streams.graph import Repartition
-from logflume.streams.planner import plan, rewrite
+from logflume.streams.planner import rewrite
 from logflume.streams.testing import TopologyTestDriver
 
 
@@ -93,7 +93,10 @@ def test_a_topology_with_importable_functions_can_be_pickled_and_compiled_again(
     app = lf.App("shipped")
     app.stream("flights", Flight).map_values(itemgetter_origin).group_by_key().aggregate(0, add_one, name="n").to("out")
     topology = pickle.loads(pickle.dumps(app.topology()))
-    assert plan(topology).subtopologies[0].program.source_code == app.plan().subtopologies[0].program.source_code
+    assert str(topology.describe()) == str(app.topology().describe())
+    driver = TopologyTestDriver(topology)
+    driver.input("flights").send(Flight(carrier="AA", origin="JFK", dep_delay=1.0), key="a")
+    assert driver.output("out").read()[0].value == 1
 
 
 def itemgetter_origin(flight: Flight) -> str:
@@ -110,12 +113,6 @@ def test_built_in_functions_stand_where_a_function_can() -> None:
     driver = TopologyTestDriver(app)
     driver.input("lines").send({"a": 5})
     assert driver.output("out").read()[0].value == 5
-
-
-def test_the_source_is_readable_python() -> None:
-    source = delays().topology().source()
-    assert "def process_flights(chunk, start, stop):" in source
-    assert "dep_delay is not None and dep_delay > 15" in source
 
 
 def test_a_join_on_a_table_that_is_a_stream_is_refused() -> None:

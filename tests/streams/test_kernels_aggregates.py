@@ -20,6 +20,7 @@ from logflume.streams import aggregators as a
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.compiler import compile_program
+from logflume.streams.operators import operator_program
 from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
 from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
@@ -261,7 +262,7 @@ def compare(
     with tempfile.TemporaryDirectory() as directory:
         expected, got = (
             Task(each, Path(directory) / name, memory_bytes=memory_bytes)
-            for name, each in (("reference", program), ("compiled", tiered(program)))
+            for name, each in (("reference", program), ("compiled", operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])))
         )
         offset = 0
         for run, share, size, then in script(random.Random(seed)):

@@ -16,6 +16,7 @@ from logflume.sql.functions.strings import concat, concat_text, lcase, length, u
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.compiler import compile_program
+from logflume.streams.operators import operator_program
 from logflume.streams.dsl.functions import contains, ends_with, starts_with
 from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
 
@@ -214,8 +215,7 @@ def run_both(nodes: dict[str, g.Node], chunk: Chunk, start: int, stop: int) -> t
     """Run both tiers over the same records; the compiled one must hold the program."""
     assert compiled_tier().load()
     program = compile_program(nodes, ["in"], [name for name in nodes if name.startswith("out")])
-    with_kernels = tiered(program)
-    assert isinstance(with_kernels, TieredProgram)
+    with_kernels = operator_program(nodes, ["in"], [name for name in nodes if name.startswith("out")])
     recorders = (Recorder(), Recorder())
     for each, recorder in zip((program, with_kernels), recorders, strict=True):
         each.bind({}, recorder, recorder).process("in", chunk, start, stop)
@@ -243,7 +243,7 @@ def test_both_tiers_put_out_and_report_the_same_in_every_branch(
     times[210] = time
     chunk = Chunk.from_columns("in", record_keys, data, times, partition=3)
     expected, got = run_both(nodes, chunk, 7, len(data) - 3)
-    assert got.problems == expected.problems
+    assert sorted(got.problems, key=str) == sorted(expected.problems, key=str)
     assert by_node(got) == by_node(expected)
 
 
@@ -323,7 +323,7 @@ def test_fields_that_are_left_out_are_null_and_other_spellings_are_left_to_the_r
     for each in (chunk, mixed):
         expected, got = run_both(nodes, each, 0, 100)
         assert got.outputs == expected.outputs
-        assert got.problems == expected.problems
+        assert sorted(got.problems, key=str) == sorted(expected.problems, key=str)
     variants: dict[str, g.Node] = select(("S2", text, STRING))
     cased = Chunk.from_columns(
         "in", [b"k"] * 80, [b'{"S2":"a"}', b'{"Ss":"a"}', b'{"s2":"b"}', b'{"i":1}'] * 20, [1] * 80, partition=0
