@@ -16,7 +16,7 @@ help: ## list the commands
 
 setup: $(READY) ## make .venv with everything needed
 
-$(READY): pyproject.toml constraints.txt scripts/setup.sh
+$(READY): pyproject.toml constraints.txt scripts/setup.sh log/batch/_walk.c
 	@scripts/setup.sh "$(PYTHON)" "$(VENV)"
 
 java: ## install Java 17 for the Spark parts, where that is possible

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from logflume.log.errors import UnknownName
 
 from . import snappy
 from .errors import BatchTooLarge, CorruptBatch
 from .header import Buffer
+
+if TYPE_CHECKING:
+    import zstandard
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 """Default bound on what one batch may unpack to."""
@@ -72,8 +76,8 @@ def compress(codec: int, data: Buffer) -> Buffer:
             raise AssertionError(f"unknown codec {codec}")
 
 
-def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """Decompress a records section.
+def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, is_single: bool = False) -> Buffer:
+    """Decompress a records section; with `is_single` it must be one stream to its last byte.
 
     Raises:
         BatchTooLarge: the output would exceed `max_bytes`, or 16 MiB and a ratio of 1,100; found out without allocating it.
@@ -84,13 +88,13 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
     max_bytes = min(max_bytes, max(_FREE_BYTES, _MAX_RATIO * len(data)))
     match codec:
         case Codec.GZIP:
-            return _decompress_gzip(data, max_bytes)
+            return _decompress_gzip(data, max_bytes, is_single=is_single)
         case Codec.SNAPPY:
-            return snappy.decompress(data, max_bytes=max_bytes)
+            return snappy.decompress(data, max_bytes=max_bytes, is_single=is_single)
         case Codec.LZ4:
-            return _decompress_lz4(data, max_bytes)
+            return _decompress_lz4(data, max_bytes, is_single=is_single)
         case Codec.ZSTD:
-            return _decompress_zstd(data, max_bytes)
+            return _decompress_zstd(data, max_bytes, is_single=is_single)
         case _:
             raise CorruptBatch(f"expected a compression codec of 0 to 4, found {codec}")
 
@@ -103,7 +107,7 @@ def _compress_lz4(data: Buffer) -> bytes:
     return compressed
 
 
-def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_gzip(data: Buffer, max_bytes: int, *, is_single: bool) -> bytes:
     parts: list[bytes] = []
     left_bytes = max_bytes
     rest: Buffer = data
@@ -120,10 +124,12 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
         if not decompressor.eof:
             raise CorruptBatch("gzip data ends early")
         rest = decompressor.unused_data
+        if rest and is_single:
+            raise CorruptBatch(f"{len(rest)} bytes lie behind the gzip data")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_lz4(data: Buffer, max_bytes: int, *, is_single: bool) -> bytes:
     import lz4.frame
 
     parts: list[bytes] = []
@@ -142,10 +148,12 @@ def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
         if not decompressor.eof:
             raise CorruptBatch("lz4 data ends early")
         rest = decompressor.unused_data
+        if rest and is_single:
+            raise CorruptBatch(f"{len(rest)} bytes lie behind the lz4 data")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_zstd(data: Buffer, max_bytes: int, *, is_single: bool) -> bytes:
     import zstandard
 
     try:
@@ -153,11 +161,23 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
         if content_bytes > max_bytes:
             raise _too_large("zstd", max_bytes)
         decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+        if is_single:
+            return _decompress_one_zstd(decompressor, data, max_bytes)
         if 0 <= content_bytes <= _FREE_BYTES:
             return decompressor.decompress(data, read_across_frames=False, allow_extra_data=False)
         return _read_zstd_stream(decompressor.stream_reader(data, read_across_frames=True), max_bytes)
     except zstandard.ZstdError as error:
         raise CorruptBatch(f"zstd data is damaged: {error}") from error
+
+
+def _decompress_one_zstd(decompressor: zstandard.ZstdDecompressor, data: Buffer, max_bytes: int) -> bytes:
+    import zstandard
+
+    try:
+        return decompressor.decompress(data, max_output_size=max_bytes, read_across_frames=False, allow_extra_data=False)
+    except zstandard.ZstdError:
+        _read_zstd_stream(decompressor.stream_reader(data), max_bytes)  # was it too much?
+        raise
 
 
 def _read_zstd_stream(reader: object, max_bytes: int) -> bytes:

@@ -29,6 +29,8 @@ APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+CLIENT_BITS = CODEC_MASK | TRANSACTIONAL_BIT
+"""The attributes that a client may set: the rest is the broker's, or means nothing yet."""
 
 NO_TIMESTAMP_MS = -1
 NO_PRODUCER_ID = -1
@@ -179,6 +181,22 @@ def stamp_append_time(buffer: bytearray | memoryview, append_time_ms: int, *, po
     struct.pack_into(">h", buffer, position + 21, header.attributes | APPEND_TIME_BIT)
     struct.pack_into(">q", buffer, position + 35, append_time_ms)
     seal(buffer, position=position, size_bytes=header.size_bytes)
+
+
+def stamp_newest(batch: bytearray, max_timestamp_ms: int) -> None:
+    """Write the newest timestamp of its records into a batch, in place, and give it its new CRC."""
+    struct.pack_into(">q", batch, 35, max_timestamp_ms)
+    seal(batch, position=0, size_bytes=len(batch))
+
+
+def with_section(batch: Buffer, section: Buffer, codec: int) -> bytearray:
+    """Return the batch at the start of `batch` with these records in place of its own, compressed by `codec`, not sealed."""
+    changed = bytearray(memoryview(batch)[:HEADER_BYTES])
+    changed += section
+    (attributes,) = struct.unpack_from(">h", changed, 21)
+    struct.pack_into(">i", changed, 8, len(changed) - LENGTH_OVERHEAD_BYTES)
+    struct.pack_into(">h", changed, 21, attributes & ~CODEC_MASK | codec)
+    return changed
 
 
 def seal(buffer: bytearray | memoryview, *, position: int, size_bytes: int) -> None:

@@ -5,7 +5,7 @@ The faster twins for many records are in `columns.py`; both give the same bytes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from .compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
@@ -110,11 +110,16 @@ class RecordSpan(NamedTuple):
 
 def decode_spans(data: bytes, header: BatchHeader) -> list[RecordSpan]:
     """Find all records of an uncompressed records section, without taking their bytes out. Raises as `decode_section`."""
-    spans: list[RecordSpan] = []
-    position, previous_delta = 0, -1
+    return list(iter_spans(data, header))
+
+
+def iter_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
+    """Yield the records of an uncompressed records section one by one. Raises as `decode_section`."""
+    row = position = 0
+    previous_delta = -1
     append_time_ms = header.max_timestamp if header.is_append_time else None
     try:
-        for _ in range(header.record_count):
+        for row in range(header.record_count):  # noqa: B007 - it names the record in errors
             size, position = read_varint(data, position)
             end = position + size
             if size < MIN_RECORD_BYTES - 1 or end > len(data):
@@ -133,25 +138,22 @@ def decode_spans(data: bytes, header: BatchHeader) -> list[RecordSpan]:
             position = _skip_headers(data, header_start, header_count, end)
             if position != end:
                 raise CorruptBatch(f"record has {end - position} bytes beyond its headers")
-            spans.append(
-                RecordSpan(
-                    header.base_offset + delta,
-                    timestamp_ms if append_time_ms is None else append_time_ms,
-                    key_start,
-                    key_size,
-                    value_start,
-                    value_size,
-                    header_start,
-                    header_count,
-                )
+            yield RecordSpan(
+                header.base_offset + delta,
+                timestamp_ms if append_time_ms is None else append_time_ms,
+                key_start,
+                key_size,
+                value_start,
+                value_size,
+                header_start,
+                header_count,
             )
     except CorruptBatch as error:
-        raise CorruptBatch(f"batch at offset {header.base_offset}, record {len(spans)}: {error}") from error
+        raise CorruptBatch(f"batch at offset {header.base_offset}, record {row}: {error}") from error
     except IndexError:
-        raise CorruptBatch(f"batch at offset {header.base_offset}, record {len(spans)}: the records end early") from None
+        raise CorruptBatch(f"batch at offset {header.base_offset}, record {row}: the records end early") from None
     if position != len(data):
         raise CorruptBatch(f"batch at offset {header.base_offset}: {len(data) - position} bytes beyond the last record")
-    return spans
 
 
 def _read_size(data: bytes, position: int, end: int) -> tuple[int, int]:

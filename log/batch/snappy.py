@@ -29,8 +29,8 @@ def compress(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def decompress(data: Buffer, *, max_bytes: int) -> bytes:
-    """Decompress framed or raw snappy.
+def decompress(data: Buffer, *, max_bytes: int, is_single: bool = False) -> bytes:
+    """Decompress framed or raw snappy; with `is_single` the framing must be of version 1, the only one that all clients know.
 
     Raises:
         BatchTooLarge, CorruptBatch: see `compression.decompress`.
@@ -38,6 +38,8 @@ def decompress(data: Buffer, *, max_bytes: int) -> bytes:
     view = memoryview(data)
     if view[: len(_MAGIC)] != _MAGIC:
         return _decompress_block(view, max_bytes)
+    if is_single and view[: len(_PREAMBLE)] != _PREAMBLE:
+        raise CorruptBatch("snappy framing: expected version 1")
     parts: list[bytes] = []
     position, left_bytes = len(_PREAMBLE), max_bytes
     while position < len(view):

@@ -24,7 +24,8 @@ from .configs import BrokerConfig
 from .diskspace import DiskSpace, default_min_free_bytes
 from .features import Features
 from .quotas.store import make_quotas
-from .seams import Clock, Timers
+from .seams import Clock, Offload, Timers, do_at_once
+from .slices import Slices
 from .telemetry import ClientTelemetry, SubscriptionStore
 from .troubles import Troubles
 
@@ -101,12 +102,16 @@ class Core:
         flusher: Flusher,
         addresses: Mapping[str, Address],
         random_bytes: Callable[[int], bytes] = os.urandom,
+        offload: Offload = do_at_once,
+        next_turn: Callable[[Callable[[], None]], object] | None = None,
         disk_threads: int = DISK_THREADS,
     ) -> None:
         """Open every partition; finish deletions that were interrupted.
 
         Args:
             addresses: listener name -> address told to clients of that listener; filled in by the shell as it binds.
+            offload: does elsewhere what takes long; at once where there is no other thread.
+            next_turn: has a function called in the next turn of the loop; without a loop nothing is done in slices.
             disk_threads: how many logs are opened, closed or deleted at a time; 1 for a disk that is not thread-safe.
 
         Raises StorageError, CorruptLog: cluster.json or an internal topic cannot be read; other partitions are offline then.
@@ -114,6 +119,7 @@ class Core:
         self._disk, self._disk_threads = disk, disk_threads
         self.data_dir, self.config, self.clock, self.timers = data_dir, config, clock, timers
         self.addresses, self._flusher, self._random_bytes = addresses, flusher, random_bytes
+        self.offload, self.slices = offload, Slices(next_turn)
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
         self.cluster = ClusterState(
             os.path.join(data_dir.path, "cluster.json"),

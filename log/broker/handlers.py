@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -140,7 +140,8 @@ class Handlers:
                     return cluster_gate.refuse(context.api_key, request)
             if context.api_key in self._disabled:
                 return refuse_disabled(context.api_key, request)
-            return self._by_key[context.api_key](context, request)
+            outcome = self._by_key[context.api_key](context, request)
+            return self.core.slices.run(outcome) if isinstance(outcome, Generator) else outcome
         except LogflumeError as error:
             text = "API key %d from %s failed: %s"
             self.complaints.say(_log, logging.ERROR, context.host, text, context.api_key, context.host, error)

@@ -1,34 +1,37 @@
 """Produce: checks each partition's batch, appends it, answers when it is on disk and can be read (architecture, D8).
 
-Exactly one batch per partition (KIP-98); the storage checks header, CRC, size, timestamps and the producer's sequence. The
-records are views of the connection's receive buffer: nothing here keeps them once `produce` has returned.
+Exactly one batch per partition (KIP-98). `incoming` says what is checked of it; the storage checks the producer's sequence. The
+records are views of the connection's receive buffer: what has to wait is copied.
 """
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
-from logflume.log.batch import BatchTooLarge, CorruptBatch, UnsupportedMagic, parse_header
+from logflume.log.batch import BatchHeader, BatchTooLarge, CorruptBatch, UnsupportedMagic, parse_header
 from logflume.log.batch.header import TRANSACTIONAL_BIT
-from logflume.log.batch.keys import null_keys
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
-from logflume.log.storage import AppendRefused, PartitionLog
+from logflume.log.storage import AppendRefused
 
 from .access import UNRESTRICTED, Operation, Resource
-from .compression import recompress
 from .core import LEADER_EPOCH, Core, Partition
 from .groups import TxnAdmission
+from .incoming import QUICK_BYTES, NullKeys, Rules, check_header, check_records, is_quick, max_unpacked_bytes
 from .internal_topics import require_may_change
-from .seams import CLOSE_CONNECTION, NO_RESPONSE, Reply, RequestContext
+from .seams import CLOSE_CONNECTION, NO_RESPONSE, Reply, RequestContext, as_reply
 from .turns import Turns
 
 ADDS_PARTITIONS_FROM_VERSION = 12
 """From this version on Produce itself adds partitions to the transaction (KIP-890)."""
 TOPIC_IDS_FROM_VERSION = 13
 ACKS_NONE = 0
+QUICK_REQUEST_BYTES = 1024 * 1024
+"""So much of one request is checked at once, unpacked; what is more is checked off the broker's thread."""
 
+_log = logging.getLogger("logflume.broker")
 _CODEC_OFFSET = 22
 _ZSTD = 4
 _Response = messages.message_class("ProduceResponse")
@@ -63,62 +66,76 @@ class ProduceHandler:
         return run.outcome()
 
     def _write(self, run: _Run, answer: Any, partition: Partition, records: Any, request: Any, context: RequestContext) -> None:
-        """Append, at once or when the transaction coordinator lets it. Raises LogflumeError."""
+        """Append, at once or when the transaction coordinator and the check of the records let it. Raises LogflumeError."""
         if not records:
             raise AppendRefused(ErrorCode.INVALID_RECORD, "expected one record batch, found none")
         if context.api_version < 7 and len(records) > _CODEC_OFFSET and records[_CODEC_OFFSET] & 7 == _ZSTD:
             raise AppendRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later (KIP-110)")
-        if len(records) > _CODEC_OFFSET and records[_CODEC_OFFSET] & TRANSACTIONAL_BIT:
-            self._write_in_turn(run, answer, partition, records, request.transactional_id, context)
-        else:
-            self._append(run, answer, partition, records)
-
-    def _write_in_turn(
-        self, run: _Run, answer: Any, partition: Partition, records: Any, transactional_id: str | None, context: RequestContext
-    ) -> None:
-        """Append once the transaction coordinator lets it, behind the partition's batches that still wait for that."""
-        log = partition.log
-        key = (log.topic, log.partition)
-        is_behind = self._turns.is_waiting(key)
-        admitted = None if is_behind else self._admit(log, records, transactional_id, context)
-        if is_behind or (isinstance(admitted, Reply) and not admitted.is_done):
-            kept = bytes(records)  # the buffer is used again before the coordinator answers
-            run.left += 1
-            act = partial(self._write_admitted, run, answer, partition, kept)
-            if isinstance(admitted, Reply):
-                self._turns.wait(key, admitted, act)
-            else:
-                self._turns.queue(key, partial(self._ask_again, log, kept, transactional_id, context), act)
+        header = check_header(records, self._rules(partition))
+        batch = _Batch(run, answer, partition, records, header, request.transactional_id, context)
+        key = (partition.log.topic, partition.log.partition)
+        if self._turns.is_waiting(key):
+            self._turns.queue(key, partial(self._prepare, batch.kept()), partial(self._write_late, batch))
             return
-        error = admitted.value if isinstance(admitted, Reply) else admitted
-        if error:
-            raise KafkaError(error, topic=log.topic, partition=log.partition)
-        self._append(run, answer, partition, records)
+        prepared = self._prepare(batch)
+        if isinstance(prepared, Reply):
+            self._turns.wait(key, prepared, partial(self._write_late, batch.kept()))
+        else:
+            self._append(batch, prepared)
 
-    def _ask_again(self, log: PartitionLog, records: bytes, transactional_id: str | None, context: RequestContext) -> int | Reply:
+    def _prepare(self, batch: _Batch) -> Any:
+        """Return the bytes to append or the error, or a reply with either; the records are kept for as long as that takes."""
+        if not batch.header.is_transactional:
+            return self._check(batch)
         try:
-            return self._admit(log, records, transactional_id, context)
+            admitted = self._admit(batch)
         except LogflumeError as error:
-            return _error_code(error)
+            return error
+        if isinstance(admitted, Reply) and not admitted.is_done:
+            kept, prepared = batch.kept(), Reply()
+            admitted.then(lambda error: as_reply(self._check_admitted(kept, error)).then(prepared.set))
+            return prepared
+        return self._check_admitted(batch, admitted.value if isinstance(admitted, Reply) else admitted)
 
-    def _write_admitted(self, run: _Run, answer: Any, partition: Partition, records: bytes, error: int) -> None:
+    def _check_admitted(self, batch: _Batch, error: int) -> Any:
+        if error:
+            return KafkaError(error, topic=batch.partition.log.topic, partition=batch.partition.log.partition)
+        return self._check(batch)
+
+    def _check(self, batch: _Batch) -> Any:
+        """Check the records: at once if that is quick, and off this thread if it is not. Returns as `_prepare`."""
+        rules = self._rules(batch.partition)
         try:
-            if error:
-                raise KafkaError(error, topic=partition.log.topic, partition=partition.log.partition)
-            self._append(run, answer, partition, records)
-        except LogflumeError as failure:
-            run.fail(answer, failure)
-        run.one_done()
+            if batch.run.may_check(batch.header, rules):
+                return check_records(batch.records, batch.header, rules, max_bytes=QUICK_BYTES)
+        except BatchTooLarge:
+            pass
+        except LogflumeError as error:
+            return error
+        kept = batch.kept()
+        check = partial(check_records, kept.records, kept.header, rules, max_bytes=max_unpacked_bytes(rules))
+        return self._core.offload(check)
 
-    def _append(self, run: _Run, answer: Any, partition: Partition, records: Any) -> None:
-        """Check what the storage does not, append, ask for the flush. Raises LogflumeError."""
-        log = partition.log
-        self._core.disk_space.require_room(len(records))
-        if log.config.is_compacted:
-            _check_keys(records)
-        if partition.compression_type != "producer":
-            records = recompress(records, partition.compression_type)
-        info = log.append(records, leader_epoch=LEADER_EPOCH, now_ms=self._core.clock.wall_ms())
+    def _write_late(self, batch: _Batch, prepared: Any) -> None:
+        try:
+            self._append(batch, prepared)
+        except LogflumeError as failure:
+            batch.run.fail(batch.answer, failure)
+        except Exception:  # the boundary: nobody above a callback would answer  # noqa: BLE001
+            _log.exception("a batch for %s-%d", batch.partition.log.topic, batch.partition.log.partition)
+            batch.run.has_crashed = True
+        batch.run.one_done()
+
+    def _append(self, batch: _Batch, prepared: Any) -> None:
+        """Append what was prepared, ask for the flush. Raises what was prepared if it is an error, else LogflumeError."""
+        if isinstance(prepared, Exception):
+            raise prepared
+        run, answer, partition, log = batch.run, batch.answer, batch.partition, batch.partition.log
+        if self._core.partition(log.topic, log.partition) is not partition:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=log.topic, partition=log.partition)
+        self._core.disk_space.require_room(len(prepared))
+        header = batch.header if prepared is batch.records else parse_header(prepared)
+        info = log.append(prepared, leader_epoch=LEADER_EPOCH, now_ms=self._core.clock.wall_ms(), checked=header)
         answer.base_offset, answer.log_append_time_ms = info.first_offset, info.log_append_time_ms
         answer.log_start_offset = log.log_start_offset
         if run.acks != ACKS_NONE:
@@ -127,20 +144,23 @@ class ProduceHandler:
         else:
             self._core.flush(partition, _ignore)
 
-    def _admit(self, log: PartitionLog, records: Any, transactional_id: str | None, context: RequestContext) -> int | Reply:
-        """Ask whether the partition belongs to the producer's ongoing transaction (KIP-890)."""
-        header = parse_header(records)
-        if transactional_id is None:
+    def _rules(self, partition: Partition) -> Rules:
+        return Rules(partition.log.config, partition.compression_type, self._core.clock.wall_ms())
+
+    def _admit(self, batch: _Batch) -> int | Reply:
+        """Ask whether the partition belongs to the producer's ongoing transaction (KIP-890). Raises LogflumeError."""
+        log, header = batch.partition.log, batch.header
+        if batch.transactional_id is None:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transactional batch came without a transactional id")
         if self._admission is None:
             return ErrorCode.NONE
         return self._admission.admit(
-            transactional_id,
+            batch.transactional_id,
             header.producer_id,
             header.producer_epoch,
             log.topic,
             log.partition,
-            can_add=context.api_version >= ADDS_PARTITIONS_FROM_VERSION,
+            can_add=batch.context.api_version >= ADDS_PARTITIONS_FROM_VERSION,
         )
 
     def _partition(self, topic: Any, index: int, context: RequestContext) -> Partition:
@@ -175,24 +195,63 @@ class ProduceHandler:
         )
 
 
-class _Run:
-    """One request under way. `left` counts what has to happen before it is answered; the loop over the partitions is one."""
+class _Batch:
+    """A batch on its way into a partition. `records` is a view of a buffer that is used again, unless it is `kept`."""
 
-    __slots__ = ("acks", "has_failed", "left", "reply", "response")
+    __slots__ = ("answer", "context", "header", "is_kept", "partition", "records", "run", "transactional_id")
+
+    def __init__(
+        self,
+        run: _Run,
+        answer: Any,
+        partition: Partition,
+        records: Any,
+        header: BatchHeader,
+        transactional_id: str | None,
+        context: RequestContext,
+    ) -> None:
+        self.run, self.answer, self.partition = run, answer, partition
+        self.records, self.header, self.is_kept = records, header, False
+        self.transactional_id, self.context = transactional_id, context
+
+    def kept(self) -> _Batch:
+        """Copy the records, for something has to happen before they are appended; it counts as work left of the request."""
+        if not self.is_kept:
+            self.records, self.is_kept = bytes(self.records), True
+            self.run.left += 1
+            self.run.held_bytes += len(self.records)
+        return self
+
+
+class _Run:
+    """One request under way. `left` counts what has to happen before it is answered; the loop over the partitions is one.
+
+    `quick_left_bytes`: how much more of its records may be checked at once.
+    """
+
+    __slots__ = ("acks", "has_crashed", "has_failed", "held_bytes", "left", "quick_left_bytes", "reply", "response")
 
     def __init__(self, acks: int) -> None:
         self.acks, self.response = acks, _Response()
-        self.left, self.has_failed = 1, False
+        self.left, self.has_failed, self.has_crashed = 1, False, False
+        self.quick_left_bytes, self.held_bytes = QUICK_REQUEST_BYTES, 0
         self.reply: Reply | None = None
+
+    def may_check(self, header: BatchHeader, rules: Rules) -> bool:
+        """Whether a batch may be checked at once; counts it if so."""
+        if not is_quick(header, rules) or self.quick_left_bytes <= 0:
+            return False
+        self.quick_left_bytes -= QUICK_BYTES if header.codec else header.size_bytes
+        return True
 
     def fail(self, answer: Any, error: LogflumeError) -> None:
         self.has_failed = True
         answer.base_offset = -1
         answer.error_code, answer.error_message = _error_code(error), detail_of(error)
-        if isinstance(error, _NullKeys):
+        if isinstance(error, NullKeys):
             answer.record_errors = [
-                _RecordError(batch_index=index, batch_index_error_message="a record of a compacted topic must have a key")
-                for index in error.indexes
+                _RecordError(batch_index=row, batch_index_error_message="a record of a compacted topic must have a key")
+                for row in error.rows
             ]
 
     def flushed(self, answer: Any, error: Exception | None) -> None:
@@ -212,9 +271,12 @@ class _Run:
         if self.left == 0:
             return self._result()
         self.reply = Reply()
+        self.reply.held_bytes = self.held_bytes
         return self.reply
 
     def _result(self) -> Any:
+        if self.has_crashed:
+            return CLOSE_CONNECTION
         if self.acks == ACKS_NONE:
             return CLOSE_CONNECTION if self.has_failed else NO_RESPONSE
         return self.response
@@ -230,19 +292,6 @@ def _may_use_transaction(context: RequestContext, request: Any) -> bool:
 
 def _ignore(error: Exception | None) -> None:
     """Nobody waits for this flush; `Core.flush` logs its errors."""
-
-
-def _check_keys(records: memoryview) -> None:
-    """Refuse null keys in a compacted topic, naming each record (KIP-467)."""
-    bad = null_keys(records)
-    if bad:
-        raise _NullKeys(bad)
-
-
-class _NullKeys(AppendRefused):
-    def __init__(self, indexes: list[int]) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, "One or more records have been rejected: a compacted topic needs keys")
-        self.indexes = indexes
 
 
 def _error_code(error: LogflumeError) -> int:

@@ -74,10 +74,13 @@ class Reply:
     A handler returns a response message at once, a `Reply` for later, or None for "no response" (acks=0).
     """
 
-    __slots__ = ("_callbacks", "is_done", "value")
+    __slots__ = ("_callbacks", "held_bytes", "is_done", "is_long", "value")
 
     def __init__(self) -> None:
-        self.is_done = False
+        self.is_done = self.is_long = False
+        """`is_long`: it is worked on in slices; the client's next requests wait for it, and it is encoded off this thread."""
+        self.held_bytes = 0
+        """Bytes of the request that are kept until then: the client's next requests wait while they are too many."""
         self.value: Any = None
         self._callbacks: list[Callable[[Any], None]] = []
 
@@ -95,6 +98,33 @@ class Reply:
             callback(self.value)
         else:
             self._callbacks.append(callback)
+
+
+def as_reply(value: Any) -> Reply:
+    """Return the value as a reply that is done, or the reply that it is."""
+    if isinstance(value, Reply):
+        return value
+    reply = Reply()
+    reply.set(value)
+    return reply
+
+
+class Offload(Protocol):
+    """Does what would hold the broker's thread for long elsewhere. What comes first is begun first."""
+
+    def __call__(self, work: Callable[[], Any]) -> Reply:
+        """Return a reply that is set, on the broker's thread, to the value or the exception of `work`, which shares no state."""
+        ...
+
+
+def do_at_once(work: Callable[[], Any]) -> Reply:
+    """Be an `Offload` without another thread, for a core that has none."""
+    reply = Reply()
+    try:
+        reply.set(work())
+    except Exception as error:  # noqa: BLE001 - whoever asked for the work judges it
+        reply.set(error)
+    return reply
 
 
 class Clock(Protocol):

@@ -1,19 +1,20 @@
 """Keeps the order of what must wait: the steps of one key run one after the other, each when the one before it is over.
 
-Produce needs it: while the coordinator adds a partition to a transaction (KIP-890), later batches of the partition arrive,
-and one of them may be admitted at once. Appended before the others it would be out of sequence.
+Produce needs it: while the coordinator adds a partition to a transaction (KIP-890), or a big batch is checked off the loop, later
+batches of the partition arrive, and one of them may be ready at once. Appended before the others it would be out of sequence.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from .seams import Reply
 
-Ask = Callable[[], "int | Reply"]
-"""Asks for admission: an error code, at once or later. It must not raise."""
-Act = Callable[[int], None]
+Ask = Callable[[], Any]
+"""Asks for what a step needs: a value, or a reply to which it is set later. It must not raise."""
+Act = Callable[[Any], None]
 
 
 class Turns:
@@ -27,22 +28,22 @@ class Turns:
         return key in self._waiting
 
     def wait(self, key: Hashable, answer: Reply, act: Act) -> None:
-        """Run `act` with the answer when it comes; until then the steps of the key queue."""
+        """Run `act` with the answer when it comes, or now if it is there; until then the steps of the key queue."""
         self._waiting[key] = deque()
-        answer.then(lambda error: self._answered(key, act, error))
+        answer.then(lambda value: self._answered(key, act, value))
 
     def queue(self, key: Hashable, ask: Ask, act: Act) -> None:
         """Ask and act once everything before it has acted."""
         self._waiting[key].append((ask, act))
 
-    def _answered(self, key: Hashable, act: Act, error: int) -> None:
-        act(error)
+    def _answered(self, key: Hashable, act: Act, value: Any) -> None:
+        act(value)
         queue = self._waiting[key]
         while queue:
             ask, act = queue.popleft()
             answer = ask()
             if isinstance(answer, Reply) and not answer.is_done:
-                answer.then(lambda error, act=act: self._answered(key, act, error))  # type: ignore[misc]
+                answer.then(lambda value, act=act: self._answered(key, act, value))  # type: ignore[misc]
                 return
             act(answer.value if isinstance(answer, Reply) else answer)
         del self._waiting[key]

@@ -2,7 +2,7 @@
 
 from .aio import AsyncAdmin, AsyncConsumer, AsyncLog, AsyncProducer, connect_async
 from .consumer import is_rebalance
-from .errors import ClientClosed, LogTruncated, OffsetOutOfRange, ProducerFenced, TransactionMustAbort
+from .errors import ClientClosed, LogTruncated, OffsetOutOfRange, ProducerFenced, RecordsRefused, TransactionMustAbort
 from .log import Log, connect
 from .owner import LocalData, connect_as_owner, local_data
 from .where import default_where
@@ -18,6 +18,7 @@ __all__ = [
     "LogTruncated",
     "OffsetOutOfRange",
     "ProducerFenced",
+    "RecordsRefused",
     "TransactionMustAbort",
     "connect",
     "connect_as_owner",

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -106,7 +105,7 @@ class Accumulator:
         self._wake()
         return future
 
-    def append_rows(self, partition: TopicPartition, chunk: Chunk, rows: I64, sizes: I64) -> Future[Delivery]:
+    def append_rows(self, partition: TopicPartition, chunk: Chunk, rows: I64, sizes: I64) -> Delivery:
         """Queue rows of a chunk, in order, as batches of up to the batch size; `sizes` are aligned with `rows`."""
         import numpy as np
 
@@ -131,7 +130,7 @@ class Accumulator:
                 self._live.add(batch)
             self._wake()
             start = stop
-        return delivery.promise
+        return delivery
 
     def drop(self, batch: PendingBatch, parts: Sequence[PendingBatch] = ()) -> None:
         """The batch is done with (or replaced by `parts`); called with the lock held."""

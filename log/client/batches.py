@@ -35,9 +35,10 @@ _PRODUCER_FIELDS_POSITION = 43
 
 @dataclass(slots=True)
 class Delivery:
-    """The fate of the records that were queued together; survives a split of their batch.
+    """The fate of the records that were queued together; survives a split of their batch. Known once that of all is known.
 
     `parts`: (index of the first record, base offset, append time ms or -1) of each acknowledged part.
+    `failures`: (index of the first record, number, why) of each part that was given up.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class Delivery:
     count: int = 0
     timestamps_ms: Any = ()
     parts: list[tuple[int, int, int]] = field(default_factory=list)
+    failures: list[tuple[int, int, LogflumeError]] = field(default_factory=list)
     promise: Future[Delivery] = field(default_factory=Future)
     missing: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -52,13 +54,24 @@ class Delivery:
     def acknowledge(self, start: int, count: int, base_offset: int, append_time_ms: int) -> None:
         """Records start..start+count are on disk from `base_offset` on."""
         self.parts.append((start, base_offset, append_time_ms))
+        self._decided(count)
+
+    def fail(self, start: int, count: int, error: LogflumeError) -> None:
+        """Records start..start+count were given up."""
+        self.failures.append((start, count, error))
+        self._decided(count)
+
+    def _decided(self, count: int) -> None:
         self.missing -= count
         if self.missing == 0 and not self.promise.done():
-            self.promise.set_result(self)
+            if self.failures:
+                self.promise.set_exception(self.failures[0][2])
+            else:
+                self.promise.set_result(self)
 
-    def fail(self, error: LogflumeError) -> None:
-        if not self.promise.done():
-            self.promise.set_exception(error)
+    def error_of(self, index: int) -> LogflumeError | None:
+        """Return why record `index` was given up, None if it is in the log."""
+        return next((error for start, count, error in self.failures if start <= index < start + count), None)
 
     def metadata(self, index: int) -> RecordMetadata:
         """Return where record `index` went; only after the promise was kept."""
@@ -84,7 +97,7 @@ class RecordFuture(Future[RecordMetadata]):
         return object.__getattribute__(self, name)
 
     def _settle(self, promise: Future[Delivery]) -> None:
-        error = promise.exception()
+        error = self._delivery.error_of(self._index)
         if error is not None:
             self.set_exception(error)
         else:

@@ -6,10 +6,13 @@ LogflumeError
 +-- OffsetOutOfRange        a position outside the log, with offset_reset "none"
 +-- LogTruncated            records that were read are not in the log any more, with offset_reset "none"
 +-- KafkaError
+    +-- RecordsRefused      the broker does not take some records, however often they are sent
     +-- ProducerFenced      another producer took the transactional id, or the transaction timed out: make a new producer
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import KafkaError
@@ -49,6 +52,21 @@ class LogTruncated(LogflumeError):
             f"of the new leader differs from {diverges_at} on; seek there, or choose an offset_reset other than 'none'"
         )
         self.partition, self.position, self.diverges_at = partition, position, diverges_at
+
+
+class RecordsRefused(KafkaError):
+    """The broker takes the topic's records, but not these, however often they are sent: too large, too far from its time...
+
+    Attributes:
+        causes: place in the chunk that was given to `send_chunk` (or in the batch that `send` has filled) -> why.
+        others: why further records of the chunk were not written either; None: they were.
+    """
+
+    def __init__(self, causes: Mapping[int, KafkaError], *, others: LogflumeError | None = None) -> None:
+        first = causes[min(causes)]
+        super().__init__(first.number, first.detail, topic=first.topic, partition=first.partition)
+        self.causes = dict(sorted(causes.items()))
+        self.others = others
 
 
 class ProducerFenced(KafkaError):

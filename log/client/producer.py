@@ -23,7 +23,7 @@ from logflume.log.records import TopicPartition
 from .accumulator import Accumulator
 from .batches import Delivery
 from .cluster import Cluster
-from .errors import ClientClosed, ProducerFenced, TransactionMustAbort
+from .errors import ClientClosed, ProducerFenced, RecordsRefused, TransactionMustAbort
 from .identity import Identity
 from .loop import IoLoop
 from .partitioner import StickyPartitioner, partition_of_key
@@ -363,22 +363,30 @@ class Producer:
             return sticky.choose(size_bytes, count)
 
 
-def _join(parts: list[Future[Delivery]], done: Future[int], count: int) -> None:
-    """Complete `done` with `count` when all parts are acknowledged, or with the first error."""
+def _join(parts: list[Delivery], done: Future[int], count: int) -> None:
+    """Complete `done` once the fate of all parts is known: with `count`, or with an error."""
     lock = threading.Lock()
     left = [len(parts)]
 
-    def settle(part: Future[Delivery]) -> None:
-        error = part.exception()
+    def settle(_: Future[Delivery]) -> None:
         with lock:
             left[0] -= 1
-            is_last = left[0] == 0
-            if done.done() or not (error or is_last):
+            if left[0]:
                 return
-            if error is not None:
-                done.set_exception(error)
-            else:
-                done.set_result(count)
+        errors = [error for part in parts for _, _, error in part.failures]
+        if not errors:
+            done.set_result(count)
+        else:
+            done.set_exception(_first(errors))
 
     for part in parts:
-        part.add_done_callback(settle)
+        part.promise.add_done_callback(settle)
+
+
+def _first(errors: list[LogflumeError]) -> LogflumeError:
+    """Return the first error; where records were refused, one with all of them."""
+    refused = [error for error in errors if isinstance(error, RecordsRefused)]
+    if not refused:
+        return errors[0]
+    others = next((error for error in errors if not isinstance(error, RecordsRefused)), None)
+    return RecordsRefused({row: cause for error in refused for row, cause in error.causes.items()}, others=others)

@@ -20,6 +20,7 @@ from logflume.log.records import TopicPartition
 from .accumulator import Accumulator, PartitionQueue
 from .batches import NO_SEQUENCE, PendingBatch
 from .cluster import Cluster
+from .errors import RecordsRefused
 from .identity import Identity
 from .retry import backoff_s
 from .transport import Channel
@@ -30,6 +31,14 @@ REQUEST_TIMEOUT_S = 30.0
 DELIVERY_TIMEOUT_S = 120.0
 
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+_OF_RECORDS = (
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.POLICY_VIOLATION,
+)
+"""Refusals that are about single records: the batch is split until each of those stands alone."""
 _NOT_APPENDED = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
@@ -273,7 +282,7 @@ class Sender:
         error = KafkaError(
             answer.error_code, answer.error_message, topic=queue.partition.topic, partition=queue.partition.partition
         )
-        if error.error is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+        if error.error in _OF_RECORDS and batch.count > 1 and not self._is_told_which(answer):
             self._split(queue, batch)
         elif error.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._has_predecessor(queue, batch):
             self._put_back(queue, batch)
@@ -287,7 +296,11 @@ class Sender:
             self._put_back(queue, batch)
         else:
             queue.in_flight.remove(batch)
-            self._give_up(queue, batch, error)
+            self._give_up(queue, batch, _refusal(batch, error, answer) if error.error in _OF_RECORDS else error)
+
+    def _is_told_which(self, answer: Any) -> bool:
+        """Whether the broker names the records, and the others go with the transaction, so that there is nothing to find out."""
+        return bool(answer.record_errors) and self._identity.transactional_id is not None
 
     def _has_predecessor(self, queue: PartitionQueue, batch: PendingBatch) -> bool:
         """Whether a batch with a lower sequence is still to be acknowledged."""
@@ -344,7 +357,7 @@ class Sender:
         settled, self._settled = self._settled, []
         for batch, outcome in settled:
             if isinstance(outcome, LogflumeError):
-                batch.delivery.fail(outcome)
+                batch.delivery.fail(batch.delivery_start, batch.count, outcome)
             else:
                 batch.delivery.acknowledge(batch.delivery_start, batch.count, *outcome)
         if settled:
@@ -406,6 +419,15 @@ class Sender:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _refusal(batch: PendingBatch, error: KafkaError, answer: Any) -> RecordsRefused:
+    """Return the error that names the refused records of a batch: those that the broker named, else all."""
+    named = [each.batch_index for each in answer.record_errors or () if 0 <= each.batch_index < batch.count]
+    places = named or range(batch.count)
+    if batch.rows is not None:
+        return RecordsRefused(dict.fromkeys(batch.rows[list(places)].tolist(), error))
+    return RecordsRefused({batch.delivery_start + place: error for place in places})
 
 
 def _insert(queue: PartitionQueue, batch: PendingBatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DecodeError, InvalidInput
 from . import tables
-from .decoders import Decoder, Malformed, make_decoder
+from .decoders import Decoder, Malformed, TooMany, make_decoder
 from .encoders import Encoder, make_encoder
 from .errors import ErrorCode, KafkaError
 from .messages import message_class, message_table
@@ -20,7 +20,16 @@ from .messages import message_class, message_table
 Buffer = bytes | bytearray | memoryview
 
 
-def decode_request(api_key: int, version: int, body: memoryview) -> Any:
+ANY_NUMBER = 2**63
+
+
+class TooManyElements(DecodeError):
+    """The arrays of a message have more elements than the caller would have decoded."""
+
+    code = "TOO_MANY_ELEMENTS"
+
+
+def decode_request(api_key: int, version: int, body: memoryview, *, max_elements: int = ANY_NUMBER) -> Any:
     """Decode the body of a request (after its header). `records` are views of `body`.
 
     Bytes after the message are ignored, as Apache Kafka does: librdkafka 2.x sends some after Metadata.
@@ -28,8 +37,9 @@ def decode_request(api_key: int, version: int, body: memoryview) -> Any:
     Raises:
         KafkaError: UNSUPPORTED_VERSION, the API or version is not in the tables.
         DecodeError: the bytes do not have the form of the message.
+        TooManyElements: all its arrays together have more than `max_elements`.
     """
-    return _decode(_request_decoder(api_key, version), body, api_key, version)[0]
+    return _decode(_request_decoder(api_key, version), body, api_key, version, max_elements)[0]
 
 
 def decode_response(api_key: int, version: int, body: memoryview, *, is_exact: bool = True) -> Any:
@@ -116,9 +126,11 @@ def _check_version(message: tables.Message, version: int) -> None:
         )
 
 
-def _decode(decoder: Decoder, body: memoryview, api_key: int, version: int) -> tuple[Any, int]:
+def _decode(decoder: Decoder, body: memoryview, api_key: int, version: int, max_elements: int = ANY_NUMBER) -> tuple[Any, int]:
     try:
-        return decoder(body, 0)
+        return decoder(body, 0, max_elements)
+    except TooMany as error:
+        raise TooManyElements(f"message of API key {api_key} version {version}: {error}") from error
     except (Malformed, struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"malformed message of API key {api_key} version {version}: {error}") from error
 

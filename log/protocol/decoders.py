@@ -1,7 +1,8 @@
 """Generates straight-line decoders: one Python function per (message, version), from the tables.
 
-A decoder is `decode(buf, pos) -> (message, pos)`; `buf` is a memoryview that ends where the message ends. Every length and
-count is checked against the bytes that are left before anything of that size is made. `records` come as memoryviews of
+A decoder is `decode(buf, pos, left) -> (message, pos)`; `buf` is a memoryview that ends where the message ends, `left` how many
+elements all its arrays may have together. Every length and count is checked against that and against the bytes that are left
+before anything of that size is made. `records` come as memoryviews of
 `buf` (zero-copy), everything else as values of its own. Malformed input raises `Malformed`, IndexError, struct.error or
 UnicodeDecodeError; `codec` turns these into DecodeError.
 """
@@ -16,11 +17,15 @@ from .classes import ZERO_UUID, default_source
 from .source import FORMATS, SIZES, Source
 from .tables import PRIMITIVES, Field, Message, Struct
 
-Decoder = Callable[[memoryview, int], tuple[Any, int]]
+Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
 
 
 class Malformed(Exception):
     """The bytes do not have the form of the message."""
+
+
+class TooMany(Malformed):
+    """The message has more elements in its arrays than may be decoded."""
 
 
 def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
@@ -57,10 +62,16 @@ class _DecoderSource(Source):
 
     def __init__(self, message: Message, version: int, cls: type[Any]) -> None:
         super().__init__(message, version)
-        self.scope |= {"_new": object.__new__, "_uvarint": read_uvarint, "_skip": skip_tag, "_Malformed": Malformed}
+        self.scope |= {
+            "_new": object.__new__,
+            "_uvarint": read_uvarint,
+            "_skip": skip_tag,
+            "_Malformed": Malformed,
+            "_TooMany": TooMany,
+        }
         self.scope |= {"_ZERO_UUID": ZERO_UUID, "_unpack_from": struct.unpack_from, "_top": cls}
         self.scope |= {f"_c_{name}": getattr(cls, name) for name in message.structs}
-        self.emit("def decode(buf, pos):")
+        self.emit("def decode(buf, pos, left):")
         with self.indented():
             self.emit("end = len(buf)")
             top = self.struct(message.top, "_top")
@@ -149,7 +160,9 @@ class _DecoderSource(Source):
         self.length(field, code="i")
         least = self.least_size(field)
         self.emit(
-            f"if n > (end - pos) // {least}: raise _Malformed(f'{field.name}: {{n}} elements, {{end - pos}} bytes are left')"
+            f"if n > (end - pos) // {least}: raise _Malformed(f'{field.name}: {{n}} elements, {{end - pos}} bytes are left')",
+            "left -= n",
+            f"if left < 0: raise _TooMany(f'{field.name}: {{n}} elements, {{left + n}} more are allowed')",
         )
         if self.version in field.nullable:
             self.emit(f"if n < 0: {target} = None", "else:")
@@ -181,7 +194,9 @@ class _DecoderSource(Source):
         with self.indented():
             self.emit(f"if {count} > 127: {count}, pos = _uvarint(buf, pos - 1)")
             self.emit(
-                f"if {count} > (end - pos) // 2: raise _Malformed(f'{{{count}}} tagged fields, {{end - pos}} bytes are left')"
+                f"if {count} > (end - pos) // 2: raise _Malformed(f'{{{count}}} tagged fields, {{end - pos}} bytes are left')",
+                f"left -= {count}",
+                f"if left < 0: raise _TooMany(f'{{{count}}} tagged fields, {{left + {count}}} more elements are allowed')",
             )
             self.emit(f"for _ in range({count}):")
             with self.indented():

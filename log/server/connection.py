@@ -13,11 +13,12 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
-from logflume.log.broker.seams import ANONYMOUS, CLOSE_CONNECTION, Reply, RequestContext
+from logflume.log.broker.seams import ANONYMOUS, CLOSE_CONNECTION, Reply, RequestContext, as_reply
 from logflume.log.errors import DecodeError, LogflumeError
 from logflume.log.protocol import codec, frames, messages
 from logflume.log.storage import LogSlice
@@ -35,6 +36,12 @@ ROOM_BYTES = 1024 * 1024
 RECEIVES_PER_TURN = 4
 MAX_IN_FLIGHT = 128
 """Requests of one connection that may wait for their responses; no more is read until some are answered."""
+QUICK_ELEMENTS = 10_000
+"""Requests with so many elements in their arrays are decoded at once, larger ones off the loop's thread."""
+MAX_ELEMENTS = 100_000
+"""Requests with more elements are refused: there are no more than `logflume.max.partitions` to speak of."""
+TURN_S = 0.001
+"""For so long requests of one connection are handled in a turn of the loop; then it is the others' turn."""
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 """Unsent bytes from which on no more is read: a client that does not read is not served on."""
 
@@ -43,13 +50,16 @@ _log = logging.getLogger("logflume.server")
 
 
 class _Slot:
-    """The place of a response in the queue; `parts` is None until it is there, [] for no response."""
+    """The place of a response in the queue; `parts` is None until it is there, [] for no response.
+
+    `size_bytes`: memory that it holds; what is kept of the request until then.
+    """
 
     __slots__ = ("parts", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, *, held_bytes: int) -> None:
         self.parts: list[Any] | None = None
-        self.size_bytes = 0
+        self.size_bytes = held_bytes
 
     def fill(self, parts: list[Any]) -> int:
         """Take the response; return the bytes of memory that it holds (file ranges hold none)."""
@@ -98,6 +108,7 @@ class Connection:
         self._outbox = Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
         self._is_starved = False
+        self._alone: _Slot | None = None
         self._unmute_handle: asyncio.TimerHandle | None = None
         self._set_reading(is_on=True)
 
@@ -188,6 +199,7 @@ class Connection:
     def _handle_frames(self) -> None:
         """Handle the complete frames in the buffer; make room for the next one. Raises DecodeError."""
         view, limit = self._view, self._handlers.core.config.number("socket.request.max.bytes")
+        until_s = perf_counter() + TURN_S
         while self._end - self._start >= 4 and not self._is_closed:
             if self._is_full():
                 self._set_reading(is_on=False)
@@ -199,6 +211,10 @@ class Connection:
             if self._end < begin + size:
                 self._make_room(size + 4)
                 break
+            if perf_counter() > until_s:
+                self._set_reading(is_on=False)
+                self._loop.call_soon(self._handle_received)
+                return
             self._start = begin + size
             self.frame_began_s = None
             self._handle(view[begin : begin + size])
@@ -258,7 +274,26 @@ class Connection:
             self._refuse_version(header)
             return
         began_s = perf_counter()
-        request = codec.decode_request(key, version, frame[pos:])
+        try:
+            request = codec.decode_request(key, version, frame[pos:], max_elements=QUICK_ELEMENTS)
+        except codec.TooManyElements:
+            self._decode_elsewhere(header, bytes(frame[pos:]), began_s)
+            return
+        outcome = self._outcome(header, request, len(frame))
+        if outcome is None:
+            self._traffic.observe(key, perf_counter() - began_s)
+        elif outcome is CLOSE_CONNECTION:
+            self._traffic.failed += 1
+            self._close_after_queue(f"API key {key} failed")
+        elif isinstance(outcome, Reply):
+            self._await(self._new_slot(outcome.held_bytes), outcome, header, began_s)
+        else:
+            self._answer(frames.response_frame(outcome, version, header.correlation_id))
+            self._traffic.observe(key, perf_counter() - began_s)
+
+    def _outcome(self, header: frames.RequestHeader, request: Any, size_bytes: int) -> Any:
+        """Have a request handled; returns what `Handlers.handle` does."""
+        key, version = header.api_key, header.api_version
         context = RequestContext(
             key,
             version,
@@ -271,21 +306,40 @@ class Connection:
             port=self._port,
         )
         if self._handlers.core.quotas.is_active:
-            outcome = self._handle_metered(context, request, len(frame))
-        else:
-            outcome = self._handlers.handle(context, request)
-        if outcome is None:
-            self._traffic.observe(key, perf_counter() - began_s)
-        elif outcome is CLOSE_CONNECTION:
-            self._traffic.failed += 1
-            self._close_after_queue(f"API key {key} failed")
-        elif isinstance(outcome, Reply):
-            slot = _Slot()
-            self._queue.append(slot)
-            outcome.then(lambda response: self._answer_later(slot, response, header, began_s))
-        else:
-            self._answer(frames.response_frame(outcome, version, header.correlation_id))
-            self._traffic.observe(key, perf_counter() - began_s)
+            return self._handle_metered(context, request, size_bytes)
+        return self._handlers.handle(context, request)
+
+    def _new_slot(self, held_bytes: int) -> _Slot:
+        slot = _Slot(held_bytes=held_bytes)
+        self._queued_bytes += held_bytes
+        self._queue.append(slot)
+        return slot
+
+    def _await(self, slot: _Slot, reply: Reply, header: frames.RequestHeader, began_s: float) -> None:
+        """Answer when the reply comes; what is long in coming stays alone until then."""
+        is_long = reply.is_long
+        if is_long:
+            self._alone = slot
+        reply.then(lambda response: self._answer_later(slot, response, header, began_s, is_long=is_long))
+
+    def _decode_elsewhere(self, header: frames.RequestHeader, body: bytes, began_s: float) -> None:
+        """Decode a big request off this thread, then handle it; nothing else of this client is handled before it is answered."""
+        slot, size_bytes = self._new_slot(len(body)), len(body)
+        self._alone = slot
+
+        def handle(decoded: Any) -> None:
+            if self._is_closed:
+                return
+            if isinstance(decoded, Exception):
+                self._traffic.failed += 1
+                self.close(str(decoded), level=logging.WARNING)
+                return
+            outcome = as_reply(self._outcome(header, decoded, size_bytes))
+            outcome.is_long = True
+            self._await(slot, outcome, header, began_s)
+
+        decode = partial(codec.decode_request, header.api_key, header.api_version, memoryview(body), max_elements=MAX_ELEMENTS)
+        self._handlers.core.offload(decode).then(handle)
 
     def _handle_metered(self, context: RequestContext, request: Any, size_bytes: int) -> Any:
         """Handle a request and charge the client for it; who is over a quota is answered and then not read from for a while."""
@@ -304,6 +358,7 @@ class Connection:
         if not isinstance(outcome, Reply):
             return settle(outcome)
         settled = Reply()
+        settled.held_bytes, settled.is_long = outcome.held_bytes, outcome.is_long
         outcome.then(lambda response: settled.set(settle(response)))
         return settled
 
@@ -331,33 +386,51 @@ class Connection:
 
     def _answer(self, parts: list[Any]) -> None:
         if self._queue:
-            slot = _Slot()
+            slot = _Slot(held_bytes=0)
             self._queued_bytes += slot.fill(parts)
             self._queue.append(slot)
         else:
             self._outbox.add(parts)
 
-    def _answer_later(self, slot: _Slot, response: Any, header: frames.RequestHeader, began_s: float) -> None:
+    def _answer_later(self, slot: _Slot, response: Any, header: frames.RequestHeader, began_s: float, *, is_long: bool) -> None:
         """Take the value of a reply; the response goes out once those before it are there."""
         if self._is_closed:
             return
         self._traffic.observe(header.api_key, perf_counter() - began_s)
-        if response is None:
-            slot.parts = []
-        elif response is CLOSE_CONNECTION:
+        if response is CLOSE_CONNECTION:
             self._traffic.failed += 1
             self._close_after_queue("a request failed")
             return
+        if response is None:
+            self._fill(slot, [])
+            return
+        encode = partial(frames.response_frame, response, header.api_version, header.correlation_id)
+        if is_long:
+            self._handlers.core.offload(encode).then(lambda parts: self._fill(slot, parts))
         else:
             try:
-                self._queued_bytes += slot.fill(frames.response_frame(response, header.api_version, header.correlation_id))
+                self._fill(slot, encode())
             except LogflumeError as error:
                 self.close(str(error), level=logging.ERROR)
-                return
+
+    def _fill(self, slot: _Slot, parts: Any) -> None:
+        """Put a response, or the exception in place of one, where it belongs."""
+        if self._is_closed:
+            return
+        if isinstance(parts, Exception):
+            self.close(str(parts), level=logging.ERROR)
+            return
+        self._queued_bytes -= slot.size_bytes
+        self._queued_bytes += slot.fill(parts)
+        was_alone = slot is self._alone
+        if was_alone:
+            self._alone = None
         if self._queue and self._queue[0] is slot:
             self._flush_soon()
         else:
             self._count_held()
+            if was_alone:
+                self._resume()
 
     def _close_after_queue(self, reason: str) -> None:
         self._flush()
@@ -443,6 +516,7 @@ class Connection:
         unsent_bytes = self._unsent_bytes
         return (
             self._unmute_handle is not None
+            or self._alone is not None
             or len(self._queue) >= MAX_IN_FLIGHT
             or unsent_bytes >= MAX_PENDING_BYTES
             or (unsent_bytes > 0 and self._budget.is_used_up)

@@ -23,7 +23,7 @@ from .health import Answer, HealthServer
 from .listener import Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
-from .runtime import LoopTimers, SystemClock
+from .runtime import LoopOffload, LoopTimers, SystemClock
 
 DISK_CHECK_INTERVAL_S, LOW_DISK_RETENTION_S = 1.0, 10.0
 CHECKPOINT_PAUSE_S = 0.05
@@ -36,9 +36,16 @@ _log = logging.getLogger("logflume.server")
 class BrokerShell:
     """A broker that runs. Made by `start`, ended by `stop`; everything happens on the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, data_dir: DataDir, core: Core, flusher: FlushScheduler) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        data_dir: DataDir,
+        core: Core,
+        flusher: FlushScheduler,
+        offload: LoopOffload,
+    ) -> None:
         self.data_dir, self.core = data_dir, core
-        self._loop, self._flusher = loop, flusher
+        self._loop, self._flusher, self._offload = loop, flusher, offload
         self.coordinators = Coordinators(core)
         self.handlers = Handlers(
             core,
@@ -92,6 +99,7 @@ class BrokerShell:
         disk = OsDisk()
         data_dir = DataDir.open(path, disk=disk, node_id=config.number("node.id"))
         flusher = FlushScheduler(loop)
+        offload = LoopOffload(loop)
         addresses: dict[str, Address] = {}
         shell: BrokerShell | None = None
         try:
@@ -103,14 +111,17 @@ class BrokerShell:
                 timers=LoopTimers(loop),
                 flusher=flusher,
                 addresses=addresses,
+                offload=offload,
+                next_turn=loop.call_soon,
             )
-            shell = cls(loop, data_dir, core, flusher)
+            shell = cls(loop, data_dir, core, flusher, offload)
             shell._listen(addresses, plans, has_unix_socket=has_unix_socket)
             await shell._serve_health()
         except BaseException:
             if shell is not None:
                 await shell.stop()
             else:
+                offload.close()
                 await flusher.close()
                 data_dir.close()
             raise
@@ -180,6 +191,7 @@ class BrokerShell:
         if self._mending is not None:
             await self._mending
         await self._cleaner.close()
+        self._offload.close()
         await self._flusher.close()
         self.core.close()
         if self._health is not None:

@@ -32,7 +32,7 @@ from .disk import Disk, File
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
 from .producers import ProducerState, ProducerStates
-from .rules import check_client_batch, check_size
+from .rules import check_client_batch, check_size, check_timestamps
 from .segment import MAX_RELATIVE_OFFSET, Segment
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
 from .statefiles import StateFiles
@@ -175,11 +175,21 @@ class PartitionLog:
 
     # -- append
 
-    def append(self, data: Buffer, *, leader_epoch: int, now_ms: int, is_client: bool = True) -> AppendInfo:
+    def append(
+        self,
+        data: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        is_client: bool = True,
+        checked: BatchHeader | None = None,
+    ) -> AppendInfo:
         """Check and append the batches in `data` (whole ones only; exactly one from a client). Not durable until flushed.
 
         `data` is not written to and not kept. Offsets and leader epoch are stamped; LogAppendTime too if the config says so.
-        With `is_client=False` (coordinators) control batches are allowed and timestamps are not bounded.
+        With `is_client=False` (coordinators) control batches are allowed and timestamps are not bounded. `checked` is the header
+        of `data`, one batch, of which the caller has checked everything but the producer's place; without it the records are
+        not looked at.
 
         Raises:
             CorruptBatch: header or checksum is wrong (UnsupportedMagic: another format).
@@ -188,20 +198,25 @@ class PartitionLog:
             PartitionFailed: an earlier write or fsync failed.
         """
         self._check_usable()
+        if checked is not None:
+            return self._append_one(data, checked, leader_epoch, now_ms)
         header = parse_header(data)
-        if header.size_bytes == len(data):
-            return self._append_one(data, header, leader_epoch, now_ms, is_client)
-        check_size(data, is_client=is_client)
-        infos = [
-            self._append_one(memoryview(data)[position : position + header.size_bytes], header, leader_epoch, now_ms, is_client)
-            for position, header in list(iter_batches(data))
-        ]
-        return AppendInfo(infos[0].first_offset, infos[-1].last_offset, infos[-1].log_append_time_ms)
+        if header.size_bytes != len(data):
+            check_size(data, is_client=is_client)
+        infos = []
+        for position, header in list(iter_batches(data)):
+            batch = memoryview(data)[position : position + header.size_bytes]
+            check_crc(batch, header)
+            if is_client:
+                check_client_batch(header, self.config)
+                if self.config.message_timestamp_type == "CreateTime":
+                    check_timestamps(header.base_timestamp, header.max_timestamp, self.config, now_ms)
+            infos.append(self._append_one(batch, header, leader_epoch, now_ms))
+        return AppendInfo(
+            infos[0].first_offset, infos[-1].last_offset, infos[-1].log_append_time_ms, is_duplicate=infos[0].is_duplicate
+        )
 
-    def _append_one(self, data: Buffer, header: BatchHeader, leader_epoch: int, now_ms: int, is_client: bool) -> AppendInfo:
-        check_crc(data, header)
-        if is_client:
-            check_client_batch(header, self.config, now_ms)
+    def _append_one(self, data: Buffer, header: BatchHeader, leader_epoch: int, now_ms: int) -> AppendInfo:
         marker = parse_marker(data) if header.is_control else None
         if marker is not None:
             self._producers.check_marker(header, marker)

@@ -1,12 +1,12 @@
 """What a leader requires of a batch from a client, by its header. Pure.
 
-That records of a compacted topic have keys is checked where a request is handled, for the answer names each record.
+The records are checked where a request is handled (`broker/incoming.py`): that may take a while, and the answer names them.
 """
 
 from __future__ import annotations
 
 from logflume.log.batch.errors import CorruptBatch
-from logflume.log.batch.header import BatchHeader, Buffer, iter_batches
+from logflume.log.batch.header import CLIENT_BITS, BatchHeader, Buffer, iter_batches
 
 from .config import LogConfig
 from .errors import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, AppendRefused
@@ -26,8 +26,8 @@ def check_size(data: Buffer, *, is_client: bool) -> None:
         raise AppendRefused(INVALID_RECORD, "expected exactly one batch per partition in a produce request, found more")
 
 
-def check_client_batch(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Check the rules for a batch that a client sent.
+def check_client_batch(header: BatchHeader, config: LogConfig) -> None:
+    """Check the rules for the header of a batch that a client sent; what its records must be is not looked at here.
 
     Raises:
         AppendRefused: with the error code of the rule that is broken.
@@ -49,6 +49,12 @@ def check_client_batch(header: BatchHeader, config: LogConfig, now_ms: int) -> N
         )
     if header.is_control:
         raise AppendRefused(INVALID_RECORD, "control batches are written by the broker only")
+    if header.is_append_time:
+        raise AppendRefused(INVALID_TIMESTAMP, "expected timestamps of type CreateTime, found LogAppendTime")
+    if header.attributes & ~CLIENT_BITS:
+        raise AppendRefused(
+            INVALID_RECORD, f"expected attributes of {CLIENT_BITS:#06x} only, found {header.attributes & 0xFFFF:#06x}"
+        )
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise AppendRefused(
             INVALID_RECORD,
@@ -57,14 +63,13 @@ def check_client_batch(header: BatchHeader, config: LogConfig, now_ms: int) -> N
         )
     if header.producer_id < 0 and header.is_transactional:
         raise AppendRefused(INVALID_RECORD, "a transactional batch needs a producer id")
-    if config.message_timestamp_type == "CreateTime":
-        _check_timestamps(header, config, now_ms)
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    oldest_ms = now_ms - config.message_timestamp_before_max_ms
-    newest_ms = now_ms + config.message_timestamp_after_max_ms
-    if header.base_timestamp >= 0 and header.base_timestamp < oldest_ms:
-        raise AppendRefused(INVALID_TIMESTAMP, f"timestamp {header.base_timestamp} is older than {oldest_ms} allows")
-    if header.max_timestamp > newest_ms:
-        raise AppendRefused(INVALID_TIMESTAMP, f"timestamp {header.max_timestamp} is later than {newest_ms} allows")
+def check_timestamps(oldest_ms: int, newest_ms: int, config: LogConfig, now_ms: int) -> None:
+    """Check the timestamps of a batch whose records keep them; negative ones are none. Raises AppendRefused."""
+    least_ms = now_ms - config.message_timestamp_before_max_ms
+    most_ms = now_ms + config.message_timestamp_after_max_ms
+    if 0 <= oldest_ms < least_ms:
+        raise AppendRefused(INVALID_TIMESTAMP, f"timestamp {oldest_ms} is older than {least_ms} allows")
+    if newest_ms > most_ms:
+        raise AppendRefused(INVALID_TIMESTAMP, f"timestamp {newest_ms} is later than {most_ms} allows")

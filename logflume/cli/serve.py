@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from importlib.util import find_spec
@@ -15,6 +16,8 @@ from typing import Annotated
 import typer
 
 from logflume.cli.common import make_app
+from logflume.cli.registry import DEFAULT_LISTEN as DEFAULT_REGISTRY
+from logflume.cli.registry import parse_listen
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.server import JsonFormatter, LogFormat, client_address, configured_data_dir, gather_configs, unix_socket_path
@@ -48,6 +51,9 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz are; default: a free loopback port."),
     ] = None,
+    registry: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the schema registry listens (port 0: a free one); off: none.")
+    ] = DEFAULT_REGISTRY,
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How the broker logs: text, or JSON lines.")] = "text",
 ) -> None:
     """Start everything; Ctrl-C stops it cleanly, and the data stays for the next start.
@@ -64,6 +70,7 @@ def serve(
     host, port = address or host_and_port(listen or DEFAULT_LISTEN)
     own_way = f"unix:{unix_socket_path(str(data))}"  # our own processes come as the data's owner, whatever ACLs say
     check_free(host, port)
+    registry_address = registry_listen(registry)
     for path in connector or []:
         if not path.is_file():
             raise InvalidInput(f"--connector {path}: no such file")
@@ -93,6 +100,8 @@ def serve(
         supervisor.add(Child(f"engine-{number}", argv))
     if workers:
         print(f"sql       logflume sql --bootstrap {host}:{port}")
+    if registry_address is not None:
+        start_registry(supervisor, registry_address, own_way, log_format)
     for path in connector or []:
         supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", own_way]))
         print(f"connector {path}")
@@ -103,6 +112,26 @@ def serve(
 def missing_modules() -> list[str]:
     """Return which modules of the SQL engine are not installed."""
     return [name for name in ("lark", "rocksdict", "starlette", "uvicorn", "httpx") if find_spec(name) is None]
+
+
+def registry_listen(text: str) -> str | None:
+    """Return where the registry will listen, with its port; None when it is off or cannot run here. Refuses an address in use."""
+    if text == "off":
+        return None
+    missing = [name for name in ("uvicorn", "httpx", "grpc_tools", "jsonschema") if find_spec(name) is None]
+    if missing:
+        print(f"registry  left out: needs {', '.join(missing)}: pip install 'logflume[registry]'")
+        return None
+    host, port = parse_listen(text, option="--registry")
+    check_free(host, port, option="--registry, or --registry off")
+    return f"{host}:{port or free_port()}"
+
+
+def start_registry(supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat) -> None:
+    """Start the registry in a process of its own."""
+    argv = [sys.executable, "-m", "logflume", "registry", "serve", "--bootstrap", own_way, "--listen", address]
+    supervisor.add(Child("registry", [*argv, "--log-format", log_format], stdout=subprocess.DEVNULL))
+    print(f"registry  http://{address}   (schemas)")
 
 
 def host_and_port(listen: str) -> tuple[str, int]:
@@ -117,7 +146,7 @@ def host_and_port(listen: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def check_free(host: str, port: int) -> None:
+def check_free(host: str, port: int, *, option: str = "--listen") -> None:
     """Refuse an address that is in use, before anything starts."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -125,7 +154,7 @@ def check_free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise InvalidInput(
-                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --listen"
+                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another {option}"
             ) from error
 
 

@@ -32,6 +32,7 @@ class Child:
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] | None = None
+    stdout: int | None = None
     process: subprocess.Popen[bytes] | None = None
     started_at_s: float = 0.0
     next_start_at_s: float = 0.0
@@ -87,6 +88,7 @@ class Supervisor:
             child.argv,
             env=self._lifeline.environment(child.env if child.env is not None else os.environ),
             pass_fds=self._lifeline.fds,
+            stdout=child.stdout,
             stderr=subprocess.PIPE,
         )
         threading.Thread(target=self._relay, args=(child, child.process), name=f"stderr-{child.name}", daemon=True).start()

@@ -22,7 +22,7 @@ from .queries import StoreReaders, StoreView
 from .session import Session, is_fatal
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
 from .task import Task
-from .topics import prepare_topics
+from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
 
 _log = logging.getLogger("logflume.streams")
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 5.0
@@ -72,7 +72,7 @@ class Engine:
         admin = self._log_handle.admin()
         topics = prepare_topics(self.plan, admin)
         if self.options.dead_letter_topic is not None:
-            admin.ensure_topic(self.options.dead_letter_topic)
+            ensure_topic(admin, self.options.dead_letter_topic, 1, DEAD_LETTER_CONFIGS)
         self._directory = StateDirectory(self.options.state_dir, self.plan.application, new_id=uuid.uuid4())
         around = Surroundings(self.plan, self.options, self._directory, topics, admin, self._wall_s)
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.records import Chunk, Headers
+from logflume.log.records import Chunk, Headers, Record
 
 from .options import OnProblem
 
 _log = logging.getLogger("logflume.streams")
 _LOGGED_IN_FULL = 10
-BAD_RECORDS = frozenset({"decode", "expression"})
+BAD_RECORDS = frozenset({"decode", "expression", "refused"})
 """Reasons that mean something is wrong with a record; the others (late, null_key, ...) belong to an operator's meaning."""
 
 
@@ -67,6 +68,21 @@ class TaskProblems:
         if is_bad and self._keeps_letters:
             self._keep(reason, node, topic, partition, offset, cause)
 
+    def refused(self, node: str, topic: str, record: Record, cause: object) -> None:
+        """Count and log a record put out that its topic does not take. Raises PoisonRecord when the setting is to stop."""
+        self.counts["refused"] += 1
+        what = f"a record for {topic!r} (key {record.key!r:.100}, time {record.timestamp_ms})"
+        if self._on_problem is OnProblem.STOP:
+            raise PoisonRecord(
+                f"task {self._task}, node {node}: the log does not take {what}: {cause}; correct the topology or the topic, or "
+                "set on_problem='skip' to count such records and go on"
+            )
+        if self.counts["refused"] <= _LOGGED_IN_FULL:
+            _log.warning("task %s, node %s: the log does not take %s: %s", self._task, node, what, cause)
+        if self._keeps_letters:
+            facts = {"topic": topic, "task": self._task, "node": node, "reason": "refused", "message": str(cause)[:1000]}
+            self.letters.append(_letter(record, facts))
+
     def _keep(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         chunk = self.chunk
         if chunk is None or (chunk.topic, chunk.partition) != (topic, partition):
@@ -84,10 +100,20 @@ class TaskProblems:
             "reason": reason,
             "message": str(cause)[:1000],
         }
-        headers = tuple((f"__streams.errors.{name}", str(value).encode()) for name, value in facts.items())
-        self.letters.append(DeadLetter(record.key, record.value, max(record.timestamp_ms, 0), (*record.headers, *headers)))
+        self.letters.append(_letter(record, facts))
 
     def take_letters(self) -> list[DeadLetter]:
         """Return the kept records since the last call."""
         taken, self.letters = self.letters, []
         return taken
+
+
+def _letter(record: Record, facts: Mapping[str, object]) -> DeadLetter:
+    headers = tuple((f"__streams.errors.{name}", str(value).encode()) for name, value in facts.items())
+    return DeadLetter(record.key, record.value, max(record.timestamp_ms, 0), (*record.headers, *headers))
+
+
+def log_lost_letter(record: Record, cause: object) -> None:
+    """Say what not even the dead letter topic takes; where it came from is in its headers."""
+    facts = {name.rpartition(".")[2]: value.decode() for name, value in record.headers if name.startswith("__streams") and value}
+    _log.error("the dead letter topic does not take a record, which is lost: %s: %s", facts, cause)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from logflume.log import LogflumeError
+from logflume.log import LogflumeError, TransactionMustAbort, UnknownName
 from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
@@ -88,7 +89,9 @@ class Session:
             session_timeout_ms=self._options.session_timeout_ms,
             client_id=f"{application}-{instance}",
         )
-        self._writer = LogWriter(self._producer, self.consumer, self._options, around.topics.partitions)
+        self._writer = LogWriter(
+            self._producer, self.consumer, around.admin, self._options, around.topics.partitions, wall_s=around.wall_s
+        )
         self.restorer = Restorer(lambda: log.consumer(read_committed=True, offset_reset="earliest"), monotonic_s)
 
     # -- the loop --------------------------------------------------------------------------------------------------------
@@ -183,14 +186,15 @@ class Session:
 
     def _send_outputs(self, sub: SubTopology, tasks: Sequence[Task]) -> None:
         """Send what the tasks have put out; for repartition topics merged by time between tasks."""
-        parts: dict[str, list[Columns]] = {}
+        parts: dict[str, list[tuple[Task, Columns]]] = {}
         for task in tasks:
             for node, columns in task.take_outputs().items():
-                parts.setdefault(node, []).append(columns)
+                parts.setdefault(node, []).append((task, columns))
         for node, group in parts.items():
             output = sub.outputs[node]
-            for chunk in [merge_by_time(group)] if output.is_repartition else [columns.chunk() for columns in group]:
-                self._writer.send(output, chunk)
+            chunks = [(task, columns.chunk()) for task, columns in group] if not output.is_repartition else []
+            for task, chunk in chunks or [(group[0][0], merge_by_time([columns for _, columns in group]))]:
+                self._writer.send(output, chunk, partial(task.problems.refused, node, output.topic))
 
     def _note_lags(self) -> None:
         """Keep the lags where other threads may read them (the consumer is this thread's alone)."""
@@ -244,7 +248,7 @@ class Session:
             entries.append(self._send_changes(task))
             offsets.update(to_offsets(task.checkpoint()))
         failpoint("after-produce")
-        self._writer.commit(offsets)
+        self._writer.commit(offsets, lambda: [letter for task in changed for letter in task.problems.take_letters()])
         failpoint("after-log-commit")
         for task, dirty in zip(changed, entries, strict=True):
             if task.state:
@@ -262,10 +266,7 @@ class Session:
         self._commit_times.add(self._commit_ended_s - started_s)
 
     def _send_changes(self, task: Task) -> dict[str, Dirty]:
-        """Send changed entries to the changelogs and dead letters to their topic; return the entries for the write batch."""
-        letters = task.problems.take_letters()
-        if letters:
-            self._writer.send_letters(letters)
+        """Send changed entries to the changelogs; return the entries for the write batch."""
         if task.state is None:
             return {}
         dirty = task.state.encode_dirty()
@@ -400,9 +401,14 @@ def is_fatal(error: LogflumeError) -> bool:
     """Return whether joining again cannot help: the application, its input or its state is the cause."""
     if isinstance(error, (PoisonRecord, StreamsError)):
         return True
+    if isinstance(error, TransactionMustAbort) and isinstance(error.__cause__, LogflumeError):
+        code = error.__cause__.code
+        return isinstance(error.__cause__, UnknownName) or code in _HOPELESS or code.endswith("_AUTHORIZATION_FAILED")
     return not (error.is_retriable or error.code in _MEMBERSHIP_LOST)
 
 
+_HOPELESS = frozenset({"INVALID_TOPIC_EXCEPTION", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "UNSUPPORTED_COMPRESSION_TYPE"})
+"""Causes of a lost transaction that the next one would meet too."""
 _MEMBERSHIP_LOST = frozenset(
     {
         "FENCED_INSTANCE_ID",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from logflume.log import InvalidInput
+from logflume.log import ErrorCode, InvalidInput, KafkaError, TopicDescription
 from logflume.log.interfaces import Admin
 from logflume.streams.graph import TimeWindow
 from logflume.streams.seams import OutputTopic, Plan, SubTopology, changelog_topic
@@ -44,7 +44,7 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
     for topic, out in sorted(outputs.items()):
         count = partitions.get(topic) or _count(topic, plan, outputs, partitions, ())
         configs = _REPARTITION_CONFIGS if out.is_repartition else {**_OUTPUT_CONFIGS, **out.configs}
-        found = admin.ensure_topic(topic, partitions=count, configs=configs)
+        found = ensure_topic(admin, topic, count, configs)
         if out.is_repartition and found.partitions != count:
             raise InvalidInput(
                 f"repartition topic {topic!r} has {found.partitions} partitions, the topology needs {count}; reset the "
@@ -60,7 +60,24 @@ _SEGMENT_BYTES = str(50 * 1024**2)
 _OUTPUT_CONFIGS = {"retention.ms": "-1"}
 """Retention goes by the records' own time: results for last year's records would be deleted minutes after they are written."""
 _KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
-_REPARTITION_CONFIGS = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", **_KEEP_ALL}
+_TIME_LIMIT = "message.timestamp.after.max.ms"
+"""Unknown to Kafka before 3.6, which takes any time."""
+_TAKE_ALL = {"max.message.bytes": str(16 * 1024**2), _TIME_LIMIT: str((1 << 63) - 1)}
+"""Event times may lie ahead, and what the engine makes of a record may be larger than it was."""
+_REPARTITION_CONFIGS = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", **_KEEP_ALL, **_TAKE_ALL}
+DEAD_LETTER_CONFIGS = {"cleanup.policy": "delete", **_KEEP_ALL, **_TAKE_ALL}
+"""A dead letter keeps the time of its record, by which retention would take it for old."""
+
+
+def ensure_topic(admin: Admin, topic: str, partitions: int, configs: Mapping[str, str]) -> TopicDescription:
+    """Create a topic if it does not exist; return it as it is."""
+    try:
+        return admin.ensure_topic(topic, partitions=partitions, configs=configs)
+    except KafkaError as error:
+        if error.error is not ErrorCode.INVALID_CONFIG or _TIME_LIMIT not in configs:
+            raise
+    known = {name: value for name, value in configs.items() if name != _TIME_LIMIT}
+    return admin.ensure_topic(topic, partitions=partitions, configs=known)
 
 
 def changelog_configs(window: TimeWindow | None) -> dict[str, str]:
@@ -68,9 +85,10 @@ def changelog_configs(window: TimeWindow | None) -> dict[str, str]:
 
     Segments are small, for the one that is written to is never compacted.
     """
+    common = {"segment.bytes": _SEGMENT_BYTES, **_TAKE_ALL}
     if window is None:
-        return {"cleanup.policy": "compact", "segment.bytes": _SEGMENT_BYTES}
-    return {"cleanup.policy": "compact,delete", "segment.bytes": _SEGMENT_BYTES, **_KEEP_ALL}
+        return {"cleanup.policy": "compact", **common}
+    return {"cleanup.policy": "compact,delete", **common, **_KEEP_ALL}
 
 
 def _count(
@@ -130,7 +148,7 @@ def _ensure_changelogs(plan: Plan, partitions: Mapping[str, int], admin: Admin) 
                 changelogs[sub.name, spec.name] = sub.program.sources[sub.table_sources[spec.name]]
                 continue
             topic = changelog_topic(plan.application, spec.name)
-            found = admin.ensure_topic(topic, partitions=count, configs=changelog_configs(spec.window))
+            found = ensure_topic(admin, topic, count, changelog_configs(spec.window))
             if found.partitions != count:
                 raise InvalidInput(
                     f"changelog {topic!r} has {found.partitions} partitions, the topology needs {count}: the number of "

@@ -71,8 +71,9 @@ class TaskState:
         batch = self.db.batch()
         store.restored(keys, values, batch)
         noted = self._changelog_times.get(store.spec.name)
-        if noted is not None and any(keys):
-            noted.note(max(window_start(key) for key in keys if key), checkpoint.changelogs[store.spec.name])
+        end_offset = checkpoint.changelogs.get(store.spec.name)
+        if noted is not None and end_offset is not None and any(keys):
+            noted.note(max(window_start(key) for key in keys if key), end_offset)
         self._write(batch, checkpoint)
 
     def _write(self, batch: Any, checkpoint: Checkpoint) -> None:

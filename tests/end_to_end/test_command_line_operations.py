@@ -260,7 +260,7 @@ def test_serve_takes_kafkas_file_and_tells_metrics_and_json_lines(tmp_path: Path
         f"listeners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path / 'logs'}\nnum.partitions=5\nlogflume.flush=os\n"
         f"logflume.http.listener=127.0.0.1:{http}\n"
     )
-    argv = [*LOGFLUME, "serve", "--workers", "0", "--config-file", str(path), "--log-format", "json"]
+    argv = [*LOGFLUME, "serve", "--workers", "0", "--registry", "off", "--config-file", str(path), "--log-format", "json"]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         read_until(process, f"http://127.0.0.1:{http}/metrics")

@@ -1,0 +1,3 @@
+from .header import Buffer
+
+def walk(section: Buffer, count: int, base_timestamp: int, /) -> tuple[int, int, int, int, int]: ...

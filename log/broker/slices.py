@@ -1,0 +1,78 @@
+"""Long requests in slices: everybody has the one loop, so nobody has it for long.
+
+A handler that may have much to do is a generator: what it does between two `yield`s is a slice, and what it returns is its
+answer. It may yield a `Reply` to be gone on with once that is set. Between two slices other requests are served, so what was
+looked up before a `yield` is looked up again after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+from logflume.log.errors import LogflumeError
+
+from .seams import CLOSE_CONNECTION, Reply
+
+Steps = Generator["Reply | None", None, Any]
+_log = logging.getLogger("logflume.broker")
+
+
+class Slices:
+    """Runs generators by turns, one slice of one of them a turn of the loop. One thread.
+
+    Invariant: a turn is due exactly while `_ready` is not empty, or runs.
+    """
+
+    def __init__(self, next_turn: Callable[[Callable[[], None]], Any] | None = None) -> None:
+        """`next_turn` has its argument called in the next turn of the loop; without a loop everything is done at once."""
+        self._next_turn = next_turn
+        self._ready: deque[tuple[Steps, Reply]] = deque()
+        self.slices = 0
+        """Slices begun so far, but for the first one of each generator."""
+
+    def run(self, steps: Steps) -> Any:
+        """Do the first slice; return the answer if that was all, else a reply that is set to it."""
+        reply = Reply()
+        reply.is_long = True
+        if self._step(steps, reply):
+            return reply.value
+        if self._next_turn is None:
+            while self._ready:
+                self._turn()
+        return reply
+
+    def _step(self, steps: Steps, reply: Reply) -> bool:
+        """Do a slice; return whether it was the last."""
+        try:
+            waits_for = next(steps)
+        except StopIteration as end:
+            reply.set(end.value)
+            return True
+        except LogflumeError as error:
+            _log.error("a request failed: %s", error)
+            reply.set(CLOSE_CONNECTION)
+            return True
+        except Exception:  # the boundary: one request must not take the broker down  # noqa: BLE001
+            _log.exception("a request failed")
+            reply.set(CLOSE_CONNECTION)
+            return True
+        if waits_for is None:
+            self._queue(steps, reply)
+        else:
+            waits_for.then(lambda _: self._queue(steps, reply))
+        return False
+
+    def _queue(self, steps: Steps, reply: Reply) -> None:
+        self._ready.append((steps, reply))
+        if len(self._ready) == 1 and self._next_turn is not None:
+            self._next_turn(self._turn)
+
+    def _turn(self) -> None:
+        self.slices += 1
+        self._step(*self._ready[0])  # it stays in the queue meanwhile, so that no second turn is asked for
+        self._ready.popleft()
+        if self._ready and self._next_turn is not None:
+            self._next_turn(self._turn)

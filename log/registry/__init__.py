@@ -1,0 +1,26 @@
+"""A schema registry with Confluent's REST interface, kept in a compacted topic of the log.
+
+    with RegistryServer("127.0.0.1:9092", port=8081) as registry:
+        registry.address
+
+Schemas and rules alone, without a server: `logflume.log.registry.schemas`, `logflume.log.registry.compatibility`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import Fault, RegistryError
+
+if TYPE_CHECKING:
+    from .server import RegistryServer
+
+_LAZY = {"RegistryServer": ".server"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name], __name__), name)
+
+
+__all__ = ["Fault", "RegistryError", "RegistryServer"]
