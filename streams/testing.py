@@ -145,6 +145,13 @@ class TestInput:
         self._driver.process(self._topic, self._key.encode(key), self._value.encode(value), time)
 
 
+    def send_together(self, records: Sequence[tuple[Any, Any, int]]) -> None:
+        """Process (key, value, timestamp in ms) records as one batch, as the engine takes what has been fetched together."""
+        keys = [self._key.encode(key) for key, _, _ in records]
+        values = [self._value.encode(value) for _, value, _ in records]
+        self._driver.process_together(self._topic, keys, values, [time for _, _, time in records])
+
+
 class TestOutput:
     """An output topic: what was written since the last read."""
 
@@ -376,6 +383,13 @@ class TopologyTestDriver:
         self._run(topic, key, value, timestamp_ms, headers)
         self._settle()
 
+    def process_together(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+    ) -> None:
+        """Process records of one input topic as one batch, and all that follows from it."""
+        self._take(topic, keys, values, timestamps_ms, None)
+        self._settle()
+
     def commit(self) -> None:
         """Let out what leaves at a task commit, and process what follows from it."""
         self._flush()
@@ -391,13 +405,19 @@ class TopologyTestDriver:
             self._run(queue.topic, *record)
 
     def _run(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()) -> None:
-        times = np.array([timestamp_ms], dtype=np.int64)
-        chunk = Chunk.from_columns(topic, [key], [value], times, partition=0, headers=[headers] if headers else None)
-        chunk.offsets[0] = self._offsets[topic]
-        self._offsets[topic] += 1
+        self._take(topic, [key], [value], [timestamp_ms], [headers] if headers else None)
+
+    def _take(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int],
+        headers: Sequence[Headers] | None,
+    ) -> None:  # fmt: skip
+        times, count = np.array(timestamps_ms, dtype=np.int64), len(keys)
+        chunk = Chunk.from_columns(topic, keys, values, times, partition=0, headers=headers)
+        chunk.offsets[:] = np.arange(self._offsets[topic], self._offsets[topic] + count)
+        self._offsets[topic] += count
         for task, source in self._readers[topic]:
-            task.process(source, chunk, 0, 1)
-        self._stream_time_ms = max(self._stream_time_ms, timestamp_ms)
+            task.process(source, chunk, 0, count)
+        self._stream_time_ms = max(self._stream_time_ms, *timestamps_ms)
         for each in self._tasks:
             each.follow(self._stream_time_ms)
         if self._commits_each_record:

@@ -20,8 +20,8 @@ from logflume.streams import aggregators as a
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.compiler import compile_program
-from logflume.streams.operators import operator_program
 from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
+from logflume.streams.operators import operator_program
 from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
 from tests.streams.test_kernels_stateless import FIELDS, JSON, KAFKA, conditions, numbers, rows

@@ -16,9 +16,9 @@ from logflume.sql.functions.strings import concat, concat_text, lcase, length, u
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.compiler import compile_program
-from logflume.streams.operators import operator_program
 from logflume.streams.dsl.functions import contains, ends_with, starts_with
 from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
+from logflume.streams.operators import operator_program
 
 from ._kernel_rows import ENOUGH_ROWS, FIELDS, FLOATS, JSON, KAFKA, TEXTS, Recorder, rows
 

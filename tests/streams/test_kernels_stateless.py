@@ -17,8 +17,8 @@ from logflume.streams import col
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.compiler import compile_program
+from logflume.streams.kernels import TieredProgram, compiled_tier
 from logflume.streams.operators import operator_program
-from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
 
 from ._kernel_rows import ENOUGH_ROWS, FIELDS, FLOATS, JSON, KAFKA, TEXTS, Recorder, rows
 
