@@ -144,7 +144,6 @@ class TestInput:
         time = self._driver.now_ms if timestamp_ms is None else timestamp_ms
         self._driver.process(self._topic, self._key.encode(key), self._value.encode(value), time)
 
-
     def send_together(self, records: Sequence[tuple[Any, Any, int]]) -> None:
         """Process (key, value, timestamp in ms) records as one batch, as the engine takes what has been fetched together."""
         keys = [self._key.encode(key) for key, _, _ in records]

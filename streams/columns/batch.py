@@ -132,7 +132,6 @@ class Batch:
         bounds = [None if key is None else bounds_of_key(window, key)[which] for key in self.keys.objects()]
         return Column.of_objects(bounds, BIGINT.kind)
 
-
     # -- order -----------------------------------------------------------------------------------------------------------
 
     @property

@@ -133,7 +133,13 @@ class Joiner:
         self._node, self._columns, self._left, self._right = node, columns, left, right
 
     def values(
-        self, task: Task, shell: Batch, lefts: Sequence[State | None], rights: Sequence[State | None], *, is_needed: Sequence[bool]
+        self,
+        task: Task,
+        shell: Batch,
+        lefts: Sequence[State | None],
+        rights: Sequence[State | None],
+        *,
+        is_needed: Sequence[bool],
     ) -> list[State | None]:
         """Return the joined values of the rows of a shell, None where they are not needed (and where a bare one is null)."""
         if not all(is_needed):

@@ -315,9 +315,7 @@ class ResolveWork(Work):
         if not len(emitted):
             return
         is_inner = self._node.join is g.JoinKind.INNER
-        needed = [
-            left is not None and (right is not None or not is_inner) for left, right in zip(kept, rights, strict=True)
-        ]
+        needed = [left is not None and (right is not None or not is_inner) for left, right in zip(kept, rights, strict=True)]
         shell = self._emission.shell(emitted, batch)
         emitted.values = self._joiner.values(self._task, shell, kept, rights, is_needed=needed)
         if self._store is not None:
@@ -339,5 +337,3 @@ def right_schema(node: g.Resolve, answers: g.Schema) -> g.Schema:
     """Return the schema of the right rows that answers carry."""
     columns = answers.value[len(g.ANSWER) :]
     return g.Schema((), tuple(Field(c.name.removeprefix("right:"), c.type) for c in columns), value_class=node.right_class)
-
-

@@ -160,5 +160,3 @@ class _Waiting:
             put_entry(self.store, place, None, time)
             found += [(key, time, tuple(row)) for row in rows]
         return found
-
-

@@ -108,9 +108,7 @@ class ViewRows:
         schema = self._parent.schema
         columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
         columns |= state_columns(states, [(column.name, column.type.kind) for column in schema.value])
-        rows = replace(
-            batch, schema=schema, times=np.array(times, np.int64), columns=columns, nulls=nulls_of(states), old=None
-        )
+        rows = replace(batch, schema=schema, times=np.array(times, np.int64), columns=columns, nulls=nulls_of(states), old=None)
         if self._test is not None:
             passes = self._test.truth(rows, task.reporter(self._node.name, rows)).tolist()
             return [state if passed else None for state, passed in zip(states, passes, strict=True)], times

@@ -67,7 +67,6 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
         )
         return lambda task: StreamTableJoinWork(self.node, columns, view, keys, task)
 
-
     def _is_plain(self, wiring: Wiring) -> bool:
         """Return whether a row is looked up as it is now, by the record's key, in a table or a view of one."""
         node, table = self.node, wiring.node(self.node.inputs[1])

@@ -94,5 +94,3 @@ def changed_entries(store: Any, folding: Folding) -> Emitted:
         if entry is not None and (entry.state is not None or old is not None):
             emitted.add(-1, key, entry.timestamp_ms, folding.result(entry.state), folding.result(old))
     return emitted
-
-

@@ -109,4 +109,3 @@ def versions_spec(node: g.Source | g.ToTable) -> StoreSpec:
     """Return the store of a versioned table."""
     assert node.store is not None
     return StoreSpec(node.store, node.schema.key, VERSIONS)
-

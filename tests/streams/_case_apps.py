@@ -139,7 +139,9 @@ def _join(node: Json, left: Any, right: Any) -> Any:
             return method(right, lambda key, l, r: join(key, l, r), store=node.get("store"), name=name)  # noqa: E741
         case "fk_join":
             foreign = key_function(node["fk"])
-            return method(right, lambda key, l, r: join(key, l, r), on=lambda k, v: foreign(k, v), store=node.get("store"), name=name)  # noqa: E741
+            return method(
+                right, lambda key, l, r: join(key, l, r), on=lambda k, v: foreign(k, v), store=node.get("store"), name=name
+            )  # noqa: E741
         case "stream_global_join":
             to_key = key_function(node["key_fn"])
             return method(right, lambda key, l, r: join(key, l, r), on=lambda k, v: to_key(k, v), name=name)  # noqa: E741

@@ -262,7 +262,10 @@ def compare(
     with tempfile.TemporaryDirectory() as directory:
         expected, got = (
             Task(each, Path(directory) / name, memory_bytes=memory_bytes)
-            for name, each in (("reference", program), ("compiled", operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])))
+            for name, each in (
+                ("reference", program),
+                ("compiled", operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])),
+            )
         )
         offset = 0
         for run, share, size, then in script(random.Random(seed)):

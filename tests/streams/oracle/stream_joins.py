@@ -82,7 +82,10 @@ class StreamJoin(Node):
 
     def _flush(self, taken: int) -> None:
         open_after = {side: self.stream_time - self.ahead[side] - self.window.grace for side in (LEFT, RIGHT)}
-        if not self.rules.holds_nothing_back and _wrapped(self.min_time + self.ahead[taken] + self.window.grace) >= self.stream_time:
+        if (
+            not self.rules.holds_nothing_back
+            and _wrapped(self.min_time + self.ahead[taken] + self.window.grace) >= self.stream_time
+        ):
             return
         if self.task.wall_clock_ms < self.next_ms:
             return

@@ -296,7 +296,9 @@ class Topology:
     # -- joins of streams
 
     def _stream_join(self, spec: Json, inputs: list[Edge]) -> Edge:
-        join = StreamJoin(self.task, spec["type"], JoinWindow(**spec["window"]), f.joiner(spec["joiner"]), self.interval_ms, self.rules)
+        join = StreamJoin(
+            self.task, spec["type"], JoinWindow(**spec["window"]), f.joiner(spec["joiner"]), self.interval_ms, self.rules
+        )
         for edge, receive in zip(inputs, (join.receive_left, join.receive_right), strict=True):
             self._joined(edge).children.append(receive)
         return Edge(join)
