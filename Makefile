@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 # Two at a time, a file stays together: its tests share servers and Spark sessions. WORKERS=0 runs them in one process.
 WORKERS ?= 2
 
-.PHONY: help setup java demo test check format soak bench clean
+.PHONY: help setup java demo test check format soak fuzz mutants bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -41,6 +41,12 @@ format: $(READY) ## rewrite the sources in the house format
 
 soak: $(READY) ## ten minutes of clients while the broker is killed every few seconds, then a check of all they saw; ARGS="--minutes 2"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+fuzz: $(READY) ## ten minutes of hostile frames beside honest clients, then a restart and a full read-back; ARGS="--seconds 60"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: $(READY) ## plant seeded bugs one at a time and run the tests that must find them; ARGS="--only WORD"
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 bench: $(READY) java ## every benchmark, each figure beside its budget
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -20,7 +20,7 @@ from .windows import SessionWindow as SessionWindow
 from .windows import SlidingWindow as SlidingWindow
 from .windows import TimeWindow as TimeWindow
 from .windows import UnlimitedWindow as UnlimitedWindow
-from .windows import Window
+from .windows import Window as Window
 
 if TYPE_CHECKING:
     from .describe import Description
@@ -433,7 +433,7 @@ class Topology:
 def store_of(node: Node) -> str | None:
     """Return the name of the store of a node's rows, if it keeps them."""
     has_rows = isinstance(node, Source | Aggregate | TableAggregate | ToTable | Filter | Project | TableJoin | Resolve)
-    return node.store if has_rows else None  # type: ignore[attr-defined,no-any-return]
+    return node.store if has_rows else None  # type: ignore[attr-defined]
 
 
 def _topology(name: str, nodes: dict[str, Node]) -> Topology:

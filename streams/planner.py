@@ -19,7 +19,7 @@ from . import graph as g
 from .expr import Side
 from .operators import operator_program
 from .operators.wiring import wire
-from .seams import OutputTopic, Plan, Program, SubTopology, changelog_topic
+from .seams import OutputTopic, Plan, SubTopology, changelog_topic
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -27,7 +27,7 @@ _KEY_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kin
 
 
 def plan(topology: g.Topology) -> Plan:
-    """Check, rewrite, split and compile a topology.
+    """Check, rewrite, split and plan a topology.
 
     Raises:
         InvalidInput: the graph cannot work; the message names the node and the fix.
@@ -324,7 +324,7 @@ def outputs_of(part: Mapping[str, g.Node]) -> list[str]:
 
 
 def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
-    program: Program = operator_program(part, sources_of(part), outputs_of(part))
+    program = operator_program(part, sources_of(part), outputs_of(part))
     outputs = {}
     for name in outputs_of(part):
         node = part[name]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-from logflume.log.errors import LogflumeError
+from logflume.log.errors import CorruptLog, LogflumeError
 from logflume.log.protocol import ErrorCode, messages
-from logflume.log.storage import LogSlice, OffsetOutOfRange
+from logflume.log.storage import CheckBudget, OffsetOutOfRange, PartitionLog
 
 from .access import CLUSTER_NAME, UNRESTRICTED, Operation, Resource, Rights
 from .core import LEADER_EPOCH, Core, Partition
@@ -96,7 +96,14 @@ class FetchHandler:
         return wanted
 
     def read(
-        self, each: Wanted, *, is_committed: bool, max_bytes: int, min_one_batch: bool, rights: Rights = UNRESTRICTED
+        self,
+        each: Wanted,
+        *,
+        is_committed: bool,
+        max_bytes: int,
+        min_one_batch: bool,
+        budget: CheckBudget,
+        rights: Rights = UNRESTRICTED,
     ) -> Any:
         """Return the PartitionData of one partition."""
         data = _PartitionData(partition_index=each.partition, high_watermark=-1, records=b"")
@@ -114,27 +121,27 @@ class FetchHandler:
         data.high_watermark, data.last_stable_offset = log.durable_offset, log.last_stable_offset
         data.log_start_offset = log.log_start_offset
         end = data.last_stable_offset if is_committed else data.high_watermark
+        data.aborted_transactions = [] if is_committed else None
         try:
             if each.offset < end or each.offset < data.log_start_offset or each.offset > log.log_end_offset:
-                data.records = log.read(each.offset, max_bytes, up_to_offset=end, min_one_batch=min_one_batch)
+                records = log.read(each.offset, max_bytes, up_to_offset=end, min_one_batch=min_one_batch, budget=budget)
+                if records:
+                    if is_committed:
+                        data.aborted_transactions = _aborted(log, records.first_offset, end)
+                    data.records = records
         except OffsetOutOfRange:
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except CorruptLog:  # named by the log
+            data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         except LogflumeError as error:
             _log.error("cannot read %s-%d at offset %d: %s", each.topic, each.partition, each.offset, error)
             data.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        if not data.records:
-            data.records = b""
-        if is_committed:
-            data.aborted_transactions = self._aborted(partition, data.records, end)
-        else:
-            data.aborted_transactions = None
         return data
 
-    def _aborted(self, partition: Partition, records: LogSlice | bytes, end: int) -> list[Any]:
-        if isinstance(records, bytes) or not len(records):
-            return []
-        found = partition.log.aborted_transactions(records.first_offset, end)
-        return [_Aborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in found]
+
+def _aborted(log: PartitionLog, first_offset: int, end: int) -> list[Any]:
+    found = log.aborted_transactions(first_offset, end)
+    return [_Aborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in found]
 
 
 class _LongPoll:
@@ -209,12 +216,14 @@ class _LongPoll:
         left = left if most is None else min(left, most)
         min_bytes = min(request.min_bytes, left)
         found, size_bytes, has_error = [], 0, False
+        budget = CheckBudget()
         for each in self._wanted:
             data = self._handler.read(
                 each,
                 is_committed=is_committed,
                 max_bytes=max(0, min(each.max_bytes, left)),
                 min_one_batch=size_bytes == 0,
+                budget=budget,
                 rights=self._rights,
             )
             has_error = has_error or data.error_code != 0
@@ -222,7 +231,8 @@ class _LongPoll:
             size_bytes += size
             left -= size
             found.append((each, data))
-        if not (is_final or has_error or size_bytes >= min_bytes or not self._wanted):
+        is_enough = size_bytes >= min_bytes or (budget.is_spent and size_bytes)
+        if not (is_final or has_error or is_enough or not self._wanted):
             return None
         quiet_ms = 0
         if quotas is not None:

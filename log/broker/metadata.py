@@ -98,18 +98,25 @@ def _find_or_create(core: Core, context: RequestContext, asked: Any, quota: Muta
 
 
 def _describe(core: Core, response: Any, topic: Topic, operations: int) -> Any:
-    node = core.node_id
-    partition = response.MetadataResponsePartition
     return response.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         topic_authorized_operations=operations,
         partitions=[
-            partition(partition_index=index, leader_id=node, leader_epoch=LEADER_EPOCH, replica_nodes=[node], isr_nodes=[node])
+            response.MetadataResponsePartition(partition_index=index, **_replicas(core, topic.name, index))
             for index in range(topic.partition_count)
         ],
     )
+
+
+def _replicas(core: Core, topic: str, index: int) -> dict[str, Any]:
+    """Return the fields that say where a partition is: on this node; one that is offline has no leader."""
+    node = core.node_id
+    if core.partition(topic, index) is None:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+        return {"error_code": error, "leader_id": -1, "replica_nodes": [node], "isr_nodes": [], "offline_replicas": [node]}
+    return {"leader_id": node, "leader_epoch": LEADER_EPOCH, "replica_nodes": [node], "isr_nodes": [node]}
 
 
 def describe_topic_partitions(core: Core, context: RequestContext, request: Any) -> Any:
@@ -141,7 +148,7 @@ def describe_topic_partitions(core: Core, context: RequestContext, request: Any)
         answer.topic_id, answer.is_internal = topic.topic_id, topic.is_internal
         answer.topic_authorized_operations = context.operations_on(Resource.TOPIC, name)
         last = min(topic.partition_count, first + left)
-        answer.partitions = [_describe_partition(core, response, index) for index in range(first, last)]
+        answer.partitions = [_describe_partition(core, response, topic.name, index) for index in range(first, last)]
         left -= last - first
         if last < topic.partition_count:
             response.next_cursor = response.Cursor(topic_name=name, partition_index=last)
@@ -149,16 +156,9 @@ def describe_topic_partitions(core: Core, context: RequestContext, request: Any)
     return response
 
 
-def _describe_partition(core: Core, response: Any, index: int) -> Any:
-    node = core.node_id
+def _describe_partition(core: Core, response: Any, topic: str, index: int) -> Any:
     return response.DescribeTopicPartitionsResponsePartition(
-        partition_index=index,
-        leader_id=node,
-        leader_epoch=LEADER_EPOCH,
-        replica_nodes=[node],
-        isr_nodes=[node],
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        partition_index=index, eligible_leader_replicas=[], last_known_elr=[], **_replicas(core, topic, index)
     )
 
 

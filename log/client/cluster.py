@@ -76,14 +76,16 @@ class Cluster:
                 await self.refresh(list(self.topics))
 
     async def topic(self, name: str, *, timeout_s: float = 30.0) -> TopicInfo:
-        """Return a topic with a leader for every partition, from the cache if it is there.
+        """Return a topic of which a partition has a leader, from the cache if it is there.
+
+        A partition without one is offline, which is nothing to the others: see `leader`.
 
         Raises:
             UnknownName: there is no such topic; with near matches.
             TransportError: no metadata in time.
         """
         found = self.topics.get(name)
-        if found is not None and all(p.leader >= 0 for p in found.partitions):
+        if found is not None and any(p.leader >= 0 for p in found.partitions):
             return found
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + UNKNOWN_TOPIC_GRACE_S
@@ -96,14 +98,17 @@ class Cluster:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name)
                 await self.refresh(None)
                 raise UnknownName("topic", name, self.topics)
-            if any(p.leader < 0 for p in info.partitions):
+            if all(p.leader < 0 for p in info.partitions):
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
             return info
 
         return await with_retries(look, timeout_s=timeout_s)
 
     async def leader(self, partition: TopicPartition) -> int:
-        """Return the node id of a partition's leader. Raises as `topic`, and UnknownName for a partition beyond the last."""
+        """Return the node id of a partition's leader.
+
+        Raises as `topic`, UnknownName for a partition beyond the last, KafkaError LEADER_NOT_AVAILABLE for one that is offline.
+        """
         info = await self.topic(partition.topic)
         if not 0 <= partition.partition < len(info.partitions):
             await self.refresh([partition.topic])
@@ -112,6 +117,11 @@ class Cluster:
             raise UnknownName(
                 "partition", f"{partition.topic}-{partition.partition}", [f"{partition.topic}-{len(info.partitions) - 1}"]
             )
+        if info.partitions[partition.partition].leader < 0:
+            await self.refresh([partition.topic])
+            if self.leader_now(partition) < 0:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=partition.topic, partition=partition.partition)
+            return self.leader_now(partition)
         return info.partitions[partition.partition].leader
 
     def leader_now(self, partition: TopicPartition) -> int:

@@ -276,7 +276,11 @@ class Fetcher:
         try:
             committed: Mapping[TopicPartition, Any] = await self._find_committed([s.partition for s in states])
             rest = [s.partition for s in states if committed.get(s.partition) is None]
-            found = await self._reset_offsets(rest, "it has no committed offset") if rest else {}
+            for topic in {tp.topic for tp in rest}:
+                await self._cluster.topic(topic)
+            # One without a leader is asked for later: the others need not wait for it.
+            led = [tp for tp in rest if self._cluster.leader_now(tp) >= 0]
+            found = await self._reset_offsets(led, "it has no committed offset") if led else {}
         except LogflumeError as error:
             with self.lock:  # a seek meanwhile has answered the question
                 for state, epoch in zip(states, epochs, strict=True):
@@ -289,8 +293,13 @@ class Fetcher:
                     if state.epoch == epoch:
                         if offset is not None:
                             state.move(offset.offset, offset.leader_epoch)
-                        else:
+                        elif state.partition in found:
                             state.move(found[state.partition])
+                        else:
+                            tp = state.partition
+                            self._failed(
+                                state, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=tp.topic, partition=tp.partition)
+                            )
                 self.lock.notify_all()
         finally:
             for state in states:

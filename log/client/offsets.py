@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from logflume.log.errors import LogflumeError
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
@@ -45,10 +46,13 @@ async def list_offsets(
     async def attempt() -> None:
         rest = {tp: timestamp for tp, timestamp in wanted.items() if tp not in found}
         by_node: dict[int, list[TopicPartition]] = {}
+        errors: list[LogflumeError] = []
         for tp in rest:
-            by_node.setdefault(await cluster.leader(tp), []).append(tp)
+            try:
+                by_node.setdefault(await cluster.leader(tp), []).append(tp)
+            except KafkaError as refused:  # this partition alone
+                errors.append(refused)
         requests = [_ask(cluster, channel, node, {tp: rest[tp] for tp in tps}, read_committed) for node, tps in by_node.items()]
-        errors = []
         for answers, error in await asyncio.gather(*requests):
             found.update(answers)
             if error is not None:

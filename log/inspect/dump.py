@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from .tables import dump_table
 Entry = dict[str, object]
 MAX_TEXT_BYTES = 16 << 20
 """Largest file of lines (checkpoints, properties) that is read."""
-TEMPORARY_SUFFIXES = (".deleted", ".cleaned", ".swap", ".torn")
+_TEMPORARY = re.compile(r"(\.[0-9a-f]+)?\.cleaned$|\.deleted$|\.swap$|\.torn$")
 TEXT_NAMES = (
     "leader-epoch-checkpoint",
     "partition.metadata",
@@ -36,9 +37,7 @@ def file_kind(path: str | os.PathLike[str]) -> str | None:
     >>> file_kind("t-0/00000000000000000042.timeindex")
     'timeindex'
     """
-    name = Path(path).name
-    for suffix in TEMPORARY_SUFFIXES:
-        name = name.removesuffix(suffix)
+    name = _TEMPORARY.sub("", Path(path).name)
     if name in TEXT_NAMES:
         return "text"
     stem, _, suffix = name.rpartition(".")

@@ -50,8 +50,9 @@ def verify_path(path: str | os.PathLike[str]) -> Iterator[Finding]:
 def _verify_directory(directory: Path) -> Iterator[Finding]:
     names = _names(directory)
     segments = [name for name in names if name.endswith(".log") and file_kind(name) == "log"]
-    damage = {os.path.basename(each.path): each for each in verify_log(str(directory), disk=OsDisk())} if segments else {}
-    for name in names:
+    is_log = bool(segments) or CHECKPOINT in names
+    damage = {os.path.basename(each.path): each for each in verify_log(str(directory), disk=OsDisk())} if is_log else {}
+    for name in sorted({*names, *damage}):
         if file_kind(name) is None:
             continue
         path = directory / name

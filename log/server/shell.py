@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -16,7 +17,7 @@ from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
 from logflume.log.errors import LogflumeError, StorageError
-from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog
+from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
 from .health import Answer, HealthServer
@@ -27,6 +28,7 @@ from .runtime import LoopOffload, LoopTimers, SystemClock
 
 DISK_CHECK_INTERVAL_S, LOW_DISK_RETENTION_S = 1.0, 10.0
 CHECKPOINT_PAUSE_S = 0.05
+SCRUB_CHECK_INTERVAL_S = 30.0
 SHOWN = 10
 """Partitions in trouble that /readyz names."""
 UNIX_LISTENER = "UNIX"
@@ -66,6 +68,8 @@ class BrokerShell:
         self._cleaner = Cleaner(lock_fd=data_dir.lock_fd)
         self._compaction: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None
+        self._scrubber = Scrubber()
+        self._scrubbing: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -131,6 +135,7 @@ class BrokerShell:
         shell._every(DISK_CHECK_INTERVAL_S, shell._check_disk)
         shell._every(DISK_CHECK_INTERVAL_S, shell._mend)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
+        shell._every(SCRUB_CHECK_INTERVAL_S, shell._scrub)
         if config.is_on("log.cleaner.enable"):
             shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)
         shell._is_ready = True
@@ -185,19 +190,27 @@ class BrokerShell:
         self._is_ready, began_s = False, time.monotonic()
         for handle in self._background:
             handle.cancel()
-        if self._listener is not None:
-            await self._listener.close()
-        self.coordinators.close()
+        async with contextlib.AsyncExitStack() as stack:  # each step is taken, whatever becomes of those before it
+            stack.callback(self.data_dir.close)
+            if self._health is not None:
+                stack.push_async_callback(self._health.close)
+            stack.callback(self.core.close)
+            stack.push_async_callback(self._flusher.close)
+            stack.callback(self._offload.close)
+            stack.push_async_callback(self._cleaner.close)
+            stack.push_async_callback(self._end_tasks)
+            stack.callback(self.coordinators.close)
+            if self._listener is not None:
+                stack.push_async_callback(self._listener.close)
+        _log.info("stopped in %.2f s", time.monotonic() - began_s)
+
+    async def _end_tasks(self) -> None:
+        """Wait for what reads logs in threads."""
         if self._mending is not None:
             await self._mending
-        await self._cleaner.close()
-        self._offload.close()
-        await self._flusher.close()
-        self.core.close()
-        if self._health is not None:
-            await self._health.close()
-        self.data_dir.close()
-        _log.info("stopped in %.2f s", time.monotonic() - began_s)
+        self._scrubber.stop()
+        if self._scrubbing is not None:
+            await self._scrubbing
 
     def handle(self, context: Any, request: Any) -> Any:
         return self.handlers.handle(context, request)
@@ -240,6 +253,18 @@ class BrokerShell:
             except StorageError as error:
                 outcome = error
             self.core.mended(key, topic.topic_id, outcome)
+
+    def _scrub(self) -> None:
+        """Check sealed segments that are due, in a thread and slowly, so that damage is known before somebody reads it."""
+        max_bytes_per_s = self.core.config.number("logflume.scrub.max.bytes.per.second")
+        if max_bytes_per_s and (self._scrubbing is None or self._scrubbing.done()):
+            logs = [partition.log for partition in self.core.partitions.values()]
+            interval_ms = self.core.config.number("logflume.scrub.interval.ms")
+            self._scrubbing = self._loop.create_task(
+                self._scrubber.scrub(
+                    logs, now_ms=self.core.clock.wall_ms(), interval_ms=interval_ms, max_bytes_per_s=max_bytes_per_s
+                )
+            )
 
     def _compact(self) -> None:
         """Compact the logs that are due, in a process of its own; what goes wrong is logged."""

@@ -1,5 +1,6 @@
 """Storage: segments with indexes, producer state, group-commit durability, the data directory."""
 
+from .checking import CheckBudget
 from .cleaner import Cleaned, Cleaner
 from .compaction import CompactionPlan, CompactionResult, run_compaction
 from .config import LogConfig
@@ -8,6 +9,7 @@ from .disk import Disk, OsDisk
 from .errors import AppendRefused, DiskFull, OffsetOutOfRange, PartitionFailed
 from .flush import FlushScheduler
 from .partition import PartitionLog
+from .scrub import Scrubber
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
 from .verify import Damage, verify_log
 
@@ -15,6 +17,7 @@ __all__ = [
     "AbortedTransaction",
     "AppendInfo",
     "AppendRefused",
+    "CheckBudget",
     "Cleaned",
     "Cleaner",
     "CompactionPlan",
@@ -32,6 +35,7 @@ __all__ = [
     "PartitionFailed",
     "PartitionLog",
     "RecoveryReport",
+    "Scrubber",
     "run_compaction",
     "verify_log",
     "TimeOffset",

@@ -34,6 +34,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     Attributes:
         cleaned_offset: end of what was compacted.
+        dense_offset: segments that begin from here on leave out no offsets.
+        epochs_crc: CRC-32C of the file of leader epochs.
         snapshot_crc: CRC-32C of the producer snapshot at the recovery point.
         boot_id: of the machine when the log was last open (see `Disk.boot_id`).
         swaps: base offsets of segments whose new files may still have the suffix `swap_suffix`: an open renames them.
@@ -44,6 +46,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     recovery_point: int
     segments: list[SegmentInfo]
     cleaned_offset: int = 0
+    dense_offset: int = 0
+    epochs_crc: int = 0
     snapshot_crc: int = 0
     boot_id: str = ""
     swaps: tuple[int, ...] = ()

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from logflume.log.batch.compression import compress
 from logflume.log.batch.control import parse_marker
-from logflume.log.batch.errors import CorruptBatch
 from logflume.log.batch.header import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -25,7 +24,6 @@ from logflume.log.batch.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
-    check_crc,
     pack_header,
     parse_header,
 )
@@ -33,8 +31,10 @@ from logflume.log.batch.key_scan import KeyScan, scan_keys
 from logflume.log.batch.records import RecordData, decode_records, records_section, write_record
 from logflume.log.errors import CorruptLog, StorageError
 
+from .checking import checked_batches
 from .checkpoint import SegmentInfo
 from .disk import Disk
+from .epochs import LeaderEpochs
 from .segment import MAX_RELATIVE_OFFSET, SEGMENT_SUFFIXES, Segment, file_name
 from .slices import AbortedTransaction
 
@@ -58,6 +58,8 @@ class CompactionPlan:
         last_offsets: last offset of each producer's last batch.
         max_segment_bytes: small segments are merged up to this size.
         suffix: of the files that are written; nobody else, now or later, writes files of that name.
+        dense_offset: segments from here on leave out no offsets.
+        epochs: leader epochs and where they begin.
     """
 
     directory: str
@@ -70,6 +72,8 @@ class CompactionPlan:
     delete_retention_ms: int
     max_segment_bytes: int
     index_interval_bytes: int
+    dense_offset: int
+    epochs: tuple[tuple[int, int], ...]
     max_keys: int = _MAX_KEYS
 
 
@@ -95,7 +99,14 @@ def run_compaction(plan: CompactionPlan, *, disk: Disk, pace: Pace = lambda _: N
         StorageError: a file is gone or damaged, or the disk refused; what was written is removed.
     """
     sources = [
-        Segment(disk, plan.directory, info.base_offset, index_interval_bytes=plan.index_interval_bytes, info=info)
+        Segment(
+            disk,
+            plan.directory,
+            info.base_offset,
+            index_interval_bytes=plan.index_interval_bytes,
+            info=info,
+            is_dense=info.base_offset >= plan.dense_offset,
+        )
         for info in plan.segments
     ]
     last_offset_of_key, sources = _last_offsets(sources, plan, pace)
@@ -103,8 +114,9 @@ def run_compaction(plan: CompactionPlan, *, disk: Disk, pace: Pace = lambda _: N
     written: list[Segment] = []
     try:
         for group in _groups(sources, plan.max_segment_bytes):
+            # Every batch is indexed: what compaction leaves out is then known, and offsets can be checked (checking.py).
             target = Segment(
-                disk, plan.directory, group[0].base_offset, index_interval_bytes=plan.index_interval_bytes, suffix=plan.suffix
+                disk, plan.directory, group[0].base_offset, index_interval_bytes=0, suffix=plan.suffix, is_dense=False
             )
             written.append(target)
             target.file.truncate(0)
@@ -161,7 +173,7 @@ def _last_offsets(sources: list[Segment], plan: CompactionPlan, pace: Pace) -> t
     for i, source in enumerate(sources):
         if source.next_offset <= plan.dirty_offset:
             continue
-        for data, header in _batches(source, pace):
+        for data, header in _batches(source, plan, pace):
             if aborted.is_hidden(header, data):
                 continue
             scan = scan_keys(bytes(records_section(data, 0, header)), header.record_count)
@@ -187,16 +199,11 @@ def _groups(sources: list[Segment], max_bytes: int) -> Iterator[list[Segment]]:
     yield group
 
 
-def _batches(source: Segment, pace: Pace) -> Iterator[tuple[bytes, BatchHeader]]:
-    """Yield each batch of a segment, its checksum compared."""
-    for position, header in source.scan(0):
-        data = source.file.read(position, header.size_bytes)
+def _batches(source: Segment, plan: CompactionPlan, pace: Pace) -> Iterator[tuple[bytes, BatchHeader]]:
+    """Yield each batch of a segment, checked: what compaction writes counts as good afterwards."""
+    for _, header, data in checked_batches(source, 0, source.size_bytes, epochs=LeaderEpochs.of(plan.epochs)):
         pace(header.size_bytes)
-        try:
-            check_crc(data, header)
-        except CorruptBatch as error:
-            raise source.corrupt(position, error) from error
-        yield data, header
+        yield bytes(data), header
 
 
 class _AbortedFilter:
@@ -233,7 +240,7 @@ class _Rewriter:
 
     def rewrite(self, source: Segment) -> Iterator[tuple[bytes | bytearray, BatchHeader]]:
         """Yield each batch of a segment that stays, as it is or rewritten."""
-        for data, header in _batches(source, self.pace):
+        for data, header in _batches(source, self.plan, self.pace):
             is_hidden = self._aborted.is_hidden(header, data)
             if header.is_control:
                 kept = self._rewrite_marker(data, header)

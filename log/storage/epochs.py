@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
 
 class LeaderEpochs:
@@ -11,6 +12,18 @@ class LeaderEpochs:
     def __init__(self) -> None:
         self.epochs: list[int] = []
         self.start_offsets: list[int] = []
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> LeaderEpochs:
+        """Return the epochs of (epoch, start offset)."""
+        epochs = cls()
+        for epoch, start_offset in pairs:
+            epochs.add(epoch, start_offset)
+        return epochs
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield (epoch, start offset)."""
+        return iter(zip(self.epochs, self.start_offsets, strict=True))
 
     @property
     def latest(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -50,6 +51,11 @@ class OffsetIndex:
         """Return the largest indexed batch position <= `position`; 0 without an entry."""
         i = bisect_right(range(len(self)), position, key=self._position)
         return self._position(i - 1) if i else 0
+
+    def entries_from(self, position: int) -> Iterator[tuple[int, int]]:
+        """Yield (relative last offset, position) of each entry from `position` on."""
+        for i in range(bisect_left(range(len(self)), position, key=self._position), len(self)):
+            yield self._offset(i), self._position(i)
 
     def cut(self, position: int) -> None:
         """Drop the entries of batches at or beyond `position`."""

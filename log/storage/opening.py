@@ -44,6 +44,10 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
     recovery = _Recovery(disk, directory, segments, checkpoint, has_gaps=config.is_compacted)
     report = recovery.run()
     is_new = disk.size(segments[-1].path) < 0
+    if checkpoint is not None:
+        dense_offset = checkpoint.dense_offset
+    else:
+        dense_offset = segments[-1].next_offset if config.is_compacted else 0
     if is_new:
         segments[-1].sync()
         disk.fsync_dir(directory)
@@ -60,6 +64,7 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
         epochs=recovery.epochs,
         recovery=report,
         checkpoint=checkpoint,
+        dense_offset=dense_offset,
     )
     if checkpoint is None or checkpoint.swaps or is_new or report.scanned_bytes > _MUCH_SCANNED_BYTES:
         log.checkpoint()
@@ -153,7 +158,14 @@ def _known_segments(disk: Disk, directory: str, checkpoint: Checkpoint | None, c
             _remove_segment(disk, directory, base_offset)
             continue
         segments.append(
-            Segment(disk, directory, base_offset, index_interval_bytes=config.index_interval_bytes, info=infos.get(base_offset))
+            Segment(
+                disk,
+                directory,
+                base_offset,
+                index_interval_bytes=config.index_interval_bytes,
+                info=infos.get(base_offset),
+                is_dense=base_offset >= checkpoint.dense_offset if checkpoint else not config.is_compacted,
+            )
         )
     if not segments:
         base_offset = checkpoint.recovery_point if checkpoint else 0
@@ -175,11 +187,14 @@ class _Recovery:
         self._disk = disk
         self._segments = segments
         self._has_gaps = has_gaps
+        self._may_leave_out = has_gaps and checkpoint is None  # what lies beyond a checkpoint was never compacted
         self._may_have_holes = checkpoint is not None and checkpoint.boot_id not in ("", disk.boot_id())
         known = [segment for segment in segments if segment.info is not None]
         recovery_point = checkpoint.recovery_point if checkpoint else 0
         self.producers = known_producers(disk, directory, known, checkpoint)
-        epochs = LeaderEpochs.from_bytes(disk.read_file(f"{directory}/{EPOCHS_FILE}"))
+        content = disk.read_file(f"{directory}/{EPOCHS_FILE}")
+        is_good = content is not None and (checkpoint is None or crc32c(content) == checkpoint.epochs_crc)
+        epochs = LeaderEpochs.from_bytes(content) if is_good else None
         self.epochs = replayed_epochs(known) if epochs is None else epochs
         self.epochs.cut_end(recovery_point)
 
@@ -203,7 +218,7 @@ class _Recovery:
                     size_bytes,
                     segment.next_offset,
                     self._take(segment),
-                    has_gaps=self._has_gaps,
+                    has_gaps=self._may_leave_out,
                     may_have_holes=self._may_have_holes and segment is last,
                 )
                 scanned_bytes += size_bytes - start

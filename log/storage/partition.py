@@ -23,8 +23,9 @@ from logflume.log.batch.header import (
     parse_header,
     stamp,
 )
-from logflume.log.errors import LogflumeError, StorageError
+from logflume.log.errors import CorruptLog, LogflumeError, StorageError
 
+from .checking import CheckBudget
 from .checkpoint import Checkpoint
 from .compaction import CLEANED_SUFFIX, CompactionPlan, CompactionResult, check_compaction, discard_compaction
 from .config import LogConfig
@@ -32,6 +33,7 @@ from .disk import Disk, File
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
 from .producers import ProducerState, ProducerStates
+from .reading import read_headers, read_slice
 from .rules import check_client_batch, check_size, check_timestamps
 from .segment import MAX_RELATIVE_OFFSET, Segment
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
@@ -39,6 +41,7 @@ from .statefiles import StateFiles
 from .timesearch import find_time
 
 _HEADER_COPY_BYTES = 61
+_MAX_DAMAGES = 100
 _log = logging.getLogger("logflume.storage")
 
 
@@ -61,6 +64,7 @@ class PartitionLog:
     Attributes:
         config: may be replaced at any time (a frozen value); takes effect from the next call.
         recovery: what opening found and did.
+        damages: what was found damaged since the log was opened, as texts that name file and position, in order.
         topic_id: 32 hex digits.
 
     Invariants: log_start_offset <= durable_offset <= log_end_offset; offsets are dense but for compaction; what lies below
@@ -81,6 +85,7 @@ class PartitionLog:
         epochs: LeaderEpochs,
         recovery: RecoveryReport,
         checkpoint: Checkpoint | None,
+        dense_offset: int,
     ) -> None:
         """Take over what opening found; everything in `segments` is on disk."""
         self.directory = directory
@@ -96,7 +101,7 @@ class PartitionLog:
         self._producers = producers
         self._epochs = epochs
         self._log_start_offset = log_start_offset
-        self._files = StateFiles(disk, directory, checkpoint)
+        self._files = StateFiles(disk, directory, checkpoint, dense_offset=dense_offset)
         self._durable_offset = self._active.next_offset
         self._durable_position = self._active.size_bytes
         self._active_since_ms = -1
@@ -104,6 +109,7 @@ class PartitionLog:
         self._failure: LogflumeError | None = None
         self._flushes_under_way = 0
         self._is_closed = False
+        self.damages: dict[str, None] = {}
 
     @classmethod
     def open(cls, directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topic_id: str | None = None) -> PartitionLog:
@@ -363,16 +369,25 @@ class PartitionLog:
 
     # -- read
 
-    def read(self, offset: int, max_bytes: int, *, up_to_offset: int | None = None, min_one_batch: bool = True) -> LogSlice:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        up_to_offset: int | None = None,
+        min_one_batch: bool = True,
+        budget: CheckBudget | None = None,
+    ) -> LogSlice:
         """Return the bytes from the batch that holds `offset` on, at most `max_bytes` and only batches below `up_to_offset`.
 
         Args:
             up_to_offset: durable_offset if None; last_stable_offset for read_committed readers.
             min_one_batch: give the first batch whole even if it is bigger than `max_bytes`.
+            budget: bounds what is checked; less is returned when it is spent. None: no bound.
 
         Raises:
             OffsetOutOfRange: offset < log_start_offset or > log_end_offset. At the end the slice is empty.
-            CorruptLog: the bytes at that place are not a batch.
+            CorruptLog: the batch at that place is damaged.
         """
         if not self._log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
@@ -382,23 +397,18 @@ class PartitionLog:
         up_to = self._durable_offset if up_to_offset is None else min(up_to_offset, self._durable_offset)
         if offset >= up_to:
             return LogSlice(None, 0, 0, offset)
-        for segment in self._segments[self._segment_at(offset) :]:
-            if segment.base_offset >= up_to:
-                break
-            start = segment.position_of(offset)
-            end = segment.size_bytes if segment.next_offset <= up_to else segment.position_of(up_to)
-            if start < end:
-                return self._slice(segment, start, end, max_bytes, min_one_batch)
-        return LogSlice(None, 0, 0, offset)
-
-    def _slice(self, segment: Segment, start: int, end: int, max_bytes: int, min_one_batch: bool) -> LogSlice:
-        header = segment.header_at(start)
-        if start + max_bytes < end:
-            boundary = segment.batch_boundary(start + max_bytes)
-            end = boundary if boundary > start else start + max_bytes
-        if min_one_batch:
-            end = max(end, start + header.size_bytes)
-        return LogSlice(segment.file, start, end - start, header.base_offset)
+        try:
+            return read_slice(
+                self._segments[self._segment_at(offset) :],
+                offset,
+                max_bytes,
+                up_to=up_to,
+                min_one_batch=min_one_batch,
+                epochs=self._epochs,
+                budget=budget,
+            )
+        except CorruptLog as error:
+            raise self.note_damage(error) from None
 
     def headers(self, offset: int, *, up_to_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
         """Yield the header of each batch from the one that holds `offset` on, with a slice of exactly that batch.
@@ -407,24 +417,40 @@ class PartitionLog:
             CorruptLog: the bytes are not a batch, or one with other offsets than belong there.
         """
         up_to = self._durable_offset if up_to_offset is None else min(up_to_offset, self._durable_offset)
-        for segment in self._segments[self._segment_at(offset) :]:
-            if segment.base_offset >= up_to:
-                return
-            start = segment.position_of(offset)
-            expected = segment.offset_at(start)
-            for position, header in segment.scan(start):
-                has_gaps = self.config.is_compacted or header.base_offset < self._files.cleaned_offset
-                segment.check_place(position, header, expected, has_gaps=has_gaps)
-                expected = header.last_offset + 1
-                if header.last_offset >= up_to:
-                    return
-                yield header, LogSlice(segment.file, position, header.size_bytes, header.base_offset)
+        try:
+            yield from read_headers(self._segments[self._segment_at(offset) :], offset, up_to=up_to, epochs=self._epochs)
+        except CorruptLog as error:
+            raise self.note_damage(error) from None
+
+    def sealed_segments(self) -> list[Segment]:
+        """Return the segments that are not written to any more, for the scrubber."""
+        return [segment for segment in self._segments[:-1] if segment.info is not None]
+
+    def holds(self, segment: Segment) -> bool:
+        """Say whether a segment is part of the log now."""
+        return not self._is_closed and segment in self._segments
+
+    def leader_epochs(self) -> LeaderEpochs:
+        """Return a copy of the leader epochs."""
+        return LeaderEpochs.of(self._epochs)
+
+    def note_damage(self, error: CorruptLog) -> CorruptLog:
+        """Name damage in the log of the process, once, and count it; returns the error, to be raised."""
+        text = str(error)
+        if text not in self.damages and len(self.damages) < _MAX_DAMAGES:
+            self.damages[text] = None
+            _log.error("damage in %s-%d, which is not served: %s", self.topic, self.partition, text)
+        return error
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that overlap from_offset <= offset < to_offset, by first offset."""
+        """Return the aborted transactions that overlap from_offset <= offset < to_offset, by first offset. Raises CorruptLog."""
         found: list[AbortedTransaction] = []
         for segment in self._segments[self._segment_at(from_offset) :]:
-            for each in segment.aborted:
+            try:
+                aborted = segment.aborted
+            except CorruptLog as error:
+                raise self.note_damage(error) from None
+            for each in aborted:
                 if each.last_offset >= from_offset and each.first_offset < to_offset:
                     found.append(each)
                 if each.last_stable_offset >= to_offset:
@@ -432,8 +458,21 @@ class PartitionLog:
         return sorted(found, key=lambda txn: txn.first_offset)
 
     def offset_for_time(self, timestamp_ms: int) -> TimeOffset | None:
-        """Return the first record with a timestamp >= `timestamp_ms` among the durable ones, None if there is none."""
-        return find_time(self._segments, timestamp_ms, from_offset=self._log_start_offset, up_to_offset=self._durable_offset)
+        """Return the first record with a timestamp >= `timestamp_ms` among the durable ones, None if there is none.
+
+        Raises:
+            CorruptLog: a batch on the way to it is damaged.
+        """
+        try:
+            return find_time(
+                self._segments,
+                timestamp_ms,
+                from_offset=self._log_start_offset,
+                up_to_offset=self._durable_offset,
+                epochs=self._epochs,
+            )
+        except CorruptLog as error:
+            raise self.note_damage(error) from None
 
     def max_timestamp(self) -> TimeOffset | None:
         """Return the first record with the largest timestamp, None for an empty log."""
@@ -528,6 +567,7 @@ class PartitionLog:
         self._generation += 1
         self._log_start_offset = min(self._log_start_offset, end_offset)
         self._files.cleaned_offset = min(self._files.cleaned_offset, segment.base_offset)
+        self._files.dense_offset = min(self._files.dense_offset, end_offset)
         self.save_checkpoint()
         for each in reversed(dropped):
             each.remove()
@@ -640,6 +680,8 @@ class PartitionLog:
             config.delete_retention_ms,
             config.segment_bytes,
             config.index_interval_bytes,
+            self._files.dense_offset,
+            tuple(self._epochs),
         )
 
     def finish_compaction(self, result: CompactionResult) -> int:
@@ -661,6 +703,7 @@ class PartitionLog:
                 info.base_offset,
                 index_interval_bytes=self.config.index_interval_bytes,
                 info=info,
+                is_dense=False,
             )
             for info in result.segments
         ]
@@ -674,15 +717,16 @@ class PartitionLog:
             discard_compaction(result, self.directory, disk=self._disk)
             raise
         kept = {segment.base_offset for segment in compacted}
-        before = self._segments, self._bases, self._files.cleaned_offset
+        before = self._segments, self._bases, self._files.cleaned_offset, self._files.dense_offset
         dropped = [segment for segment in self._segments[:count] if segment.base_offset not in kept]
         self._segments = compacted + self._segments[count:]
         self._bases = [segment.base_offset for segment in self._segments]
         self._files.cleaned_offset = result.end_offset
+        self._files.dense_offset = max(self._files.dense_offset, result.end_offset)
         try:
             self.save_checkpoint(swaps=tuple(kept), swap_suffix=result.suffix)
         except DiskFull:
-            self._segments, self._bases, self._files.cleaned_offset = before
+            self._segments, self._bases, self._files.cleaned_offset, self._files.dense_offset = before
             discard_compaction(result, self.directory, disk=self._disk)
             raise
         except StorageError as error:

@@ -53,14 +53,16 @@ def scan_batches(
     position = start
     window, window_start = memoryview(b""), start
     while position < size_bytes:
-        window, window_start = _window_with_batch(segment.file, window, window_start, position, size_bytes)
+        window, window_start = window_with_batch(segment.file, window, window_start, position, size_bytes)
         at = position - window_start
+        is_whole = False
         try:
             header = parse_header(window, at)
             check_crc(window, header, at)
+            is_whole = True  # no torn write leaves that: then its offset, or one before it, is damaged
             _check_offset(header, segment, expected_offset, has_gaps=has_gaps)
         except CorruptBatch as error:
-            has_more = has_batch_behind(segment.file, position + 1, size_bytes, expected_offset)
+            has_more = is_whole or has_batch_behind(segment.file, position + 1, size_bytes, expected_offset)
             if has_more and not may_have_holes:
                 raise segment.corrupt(position, error) from error
             return position, has_more
@@ -89,8 +91,8 @@ def keep_aside(segment: Segment, position: int, size_bytes: int, *, disk: Disk) 
     return path
 
 
-def _window_with_batch(
-    file: File, window: memoryview, window_start: int, position: int, size_bytes: int
+def window_with_batch(
+    file: File, window: memoryview, window_start: int, position: int, size_bytes: int, *, window_bytes: int = _WINDOW_BYTES
 ) -> tuple[memoryview, int]:
     """Return a window of the file that holds the whole batch at `position`, as far as the file does."""
     at = position - window_start
@@ -99,7 +101,7 @@ def _window_with_batch(
         wanted = int.from_bytes(window[at + 8 : at + 12], "big", signed=True) + LENGTH_OVERHEAD_BYTES
         if at + min(wanted, left) <= len(window):
             return window, window_start
-    window = memoryview(file.read(position, min(_WINDOW_BYTES, left)))
+    window = memoryview(file.read(position, min(window_bytes, left)))
     if len(window) >= LENGTH_OVERHEAD_BYTES:
         wanted = int.from_bytes(window[8:12], "big", signed=True) + LENGTH_OVERHEAD_BYTES
         if len(window) < wanted <= left:

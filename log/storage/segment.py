@@ -35,7 +35,7 @@ class Segment:
 
     Invariants: `size_bytes` is where the next batch goes, and the file may be longer only after a failed write; the indexes
     cover every batch below it once loaded. `recent_*` hold last offset and position of the latest batches, so that reads at the
-    tail need no scan.
+    tail need no scan. `unchecked` are the runs of bytes that were neither written nor checked by this process, in order.
     """
 
     __slots__ = (
@@ -49,6 +49,7 @@ class Segment:
         "base_offset",
         "index_interval_bytes",
         "info",
+        "is_dense",
         "max_timestamp_ms",
         "max_timestamp_offset",
         "next_offset",
@@ -56,6 +57,7 @@ class Segment:
         "recent_last_offsets",
         "recent_positions",
         "size_bytes",
+        "unchecked",
     )
 
     def __init__(
@@ -67,10 +69,13 @@ class Segment:
         index_interval_bytes: int,
         info: SegmentInfo | None = None,
         suffix: str = "",
+        is_dense: bool = True,
     ) -> None:
         """Describe a segment whose file exists, or is about to; with `info` as a checkpoint knows it.
 
-        `suffix` is appended to the names of its files while it is not yet part of the log.
+        Args:
+            suffix: appended to the names of its files while it is not yet part of the log.
+            is_dense: no offsets are left out in it, as compaction does.
         """
         self._disk = disk
         self._stem = f"{directory}/{base_offset:020d}"
@@ -82,6 +87,8 @@ class Segment:
         self.base_offset = base_offset
         self.index_interval_bytes = index_interval_bytes
         self.info = info
+        self.is_dense = is_dense
+        self.unchecked = [(0, info.size_bytes)] if info is not None and info.size_bytes else []
         self.rebuilt_indexes = 0
         self.recent_last_offsets: list[int] = []
         self.recent_positions: list[int] = []
@@ -146,6 +153,15 @@ class Segment:
         self.next_offset = last_offset + 1
         self.size_bytes = position + header.size_bytes
 
+    def unchecked_within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of start..end that were not checked."""
+        return [(max(first, start), last) for first, last in self.unchecked if first < end and last > start]
+
+    def mark_checked(self, start: int, end: int) -> None:
+        """Take the bytes from `start` to `end` out of those that were not checked."""
+        left = [part for first, last in self.unchecked for part in ((first, min(last, start)), (max(first, end), last))]
+        self.unchecked = [(first, last) for first, last in left if first < last]
+
     def position_of(self, offset: int) -> int:
         """Return the position of the first batch whose last offset is >= `offset`; `size_bytes` if there is none."""
         if offset >= self.next_offset:
@@ -154,11 +170,14 @@ class Segment:
         i = bisect_left(recent, offset)
         if i or (recent and self.recent_positions[0] == 0):
             return self.recent_positions[i]
-        start = self.offset_index.lookup(min(max(offset - self.base_offset, 0), MAX_RELATIVE_OFFSET))
-        for position, header in self.scan(start):
+        for position, header in self.scan(self.anchor_of(offset)):
             if header.last_offset >= offset:
                 return position
         return self.size_bytes
+
+    def anchor_of(self, offset: int) -> int:
+        """Return the position of the batch from which the index has one look for `offset`."""
+        return self.offset_index.lookup(min(max(offset - self.base_offset, 0), MAX_RELATIVE_OFFSET))
 
     def batch_boundary(self, position: int) -> int:
         """Return a batch's position <= `position`, the largest that is known without reading."""
@@ -212,6 +231,17 @@ class Segment:
                 next_offset = header.last_offset + 1
         return next_offset
 
+    def copy(self) -> Segment:
+        """Return the segment as a checkpoint knows it, with a file and indexes of its own, to be read in another thread."""
+        return Segment(
+            self._disk,
+            self._stem.rpartition("/")[0],
+            self.base_offset,
+            index_interval_bytes=self.index_interval_bytes,
+            info=self.info,
+            is_dense=self.is_dense,
+        )
+
     def forget_info(self) -> None:
         """Forget what a checkpoint knew, once the indexes are in memory: the segment is about to change."""
         self._load_indexes()
@@ -234,6 +264,7 @@ class Segment:
         i = bisect_left(self.recent_positions, position)
         del self.recent_last_offsets[i:], self.recent_positions[i:]
         self.file.truncate(position)
+        self.unchecked = [(first, min(last, position)) for first, last in self.unchecked if first < position]
         self.size_bytes, self.next_offset = position, next_offset
         self._last_indexed_position = offset_index.last_position
         self.max_timestamp_ms = self.max_timestamp_offset = -1
@@ -289,7 +320,7 @@ class Segment:
         max_timestamp_ms, max_offset, indexed_position = -1, -1, -self.index_interval_bytes
         expected_offset = self.base_offset
         for position, header in self.scan(0, end=info.size_bytes):
-            self.check_place(position, header, expected_offset, has_gaps=True)
+            self.check_place(position, header, expected_offset, has_gaps=not self.is_dense)
             expected_offset = header.last_offset + 1
             if header.max_timestamp > max_timestamp_ms:
                 max_timestamp_ms, max_offset = header.max_timestamp, header.last_offset

@@ -23,13 +23,16 @@ class StateFiles:
     it is that of its recovery point.
     """
 
-    def __init__(self, disk: Disk, directory: str, checkpoint: Checkpoint | None) -> None:
+    def __init__(self, disk: Disk, directory: str, checkpoint: Checkpoint | None, *, dense_offset: int) -> None:
         self._disk = disk
         self._directory = directory
         self._saved_epochs = b""
         self._snapshot = (checkpoint.recovery_point, checkpoint.snapshot_crc) if checkpoint else (-1, 0)
+        self._epochs_crc = checkpoint.epochs_crc if checkpoint else 0
         self.cleaned_offset = checkpoint.cleaned_offset if checkpoint else 0
         """End of what was compacted; goes into the next checkpoint."""
+        self.dense_offset = dense_offset
+        """Segments from here on leave out no offsets."""
 
     def save_state(
         self, segments: Sequence[Segment], *, producers: ProducerStates, epochs: LeaderEpochs, end_offset: int
@@ -48,7 +51,7 @@ class StateFiles:
         content = epochs.to_bytes()
         if content != self._saved_epochs:
             write_atomically(self._disk, self._path(EPOCHS_FILE), content)
-            self._saved_epochs = content
+            self._saved_epochs, self._epochs_crc = content, crc32c(content)
 
     def save_checkpoint(
         self, segments: Sequence[Segment], *, log_start_offset: int, swaps: tuple[int, ...] = (), swap_suffix: str = ""
@@ -62,6 +65,8 @@ class StateFiles:
             recovery_point,
             infos,
             cleaned_offset=self.cleaned_offset,
+            dense_offset=self.dense_offset,
+            epochs_crc=self._epochs_crc,
             snapshot_crc=self._snapshot[1] if self._snapshot[0] == recovery_point else 0,
             boot_id=self._disk.boot_id(),
             swaps=swaps,

@@ -20,9 +20,9 @@ from logflume.log.schemas import FormatSpec, Kind, serde
 
 from ..compiler.codecs import write_decode
 from ..compiler.expressions import Namespace
-from ..compiler.flow import Writer
+from ..compiler.writer import Writer
 from ..expr import Side
-from ..kernels.source import Fields
+from ..kernels.fields import Fields
 from ..kernels.vectors import Mask, Unsupported, Vector
 from .batch import ColumnId
 from .column import Bytes, Column, patched

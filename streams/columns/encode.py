@@ -20,7 +20,7 @@ from .. import graph as g
 from ..compiler.codecs import encode_fragment
 from ..compiler.expressions import Fragment, Namespace
 from ..expr import Meta, Side
-from ..kernels.flow import plain_name
+from ..kernels.fields import plain_name
 from ..kernels.vectors import KINDS, Unsupported
 from .batch import Batch
 from .column import Bytes, Column, joined

@@ -15,7 +15,7 @@ from logflume.log import DecodeError, InvalidInput
 from logflume.log.schemas import Column, FormatSpec, Kind, java_double_text, serde
 
 from .expressions import Fragment, Namespace, identifier
-from .flow import Writer
+from .writer import Writer
 
 _FAST: dict[Kind, Any] = {
     Kind.BOOLEAN: bool,

@@ -1,6 +1,5 @@
-"""The compiled tier of streams: programs over columns, equal to the reference tier in every output and report."""
+"""The kernels: loops in numba's subset over arrays and memory, and expressions over columns."""
 
-from .program import TieredProgram, tiered
 from .tier import CompiledTier, compiled_tier
 
-__all__ = ["CompiledTier", "TieredProgram", "compiled_tier", "tiered"]
+__all__ = ["CompiledTier", "compiled_tier"]

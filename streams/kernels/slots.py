@@ -20,8 +20,8 @@ from numba import njit, types
 from logflume.log.batch.memory import load_byte, load_double, load_word
 
 COUNT, SUM, MEAN, MIN, MAX = 0, 1, 2, 3, 4
-SLOTS, ARENA, CHANGED, STREAM_TIME, LATE, TRACED = 0, 1, 2, 3, 4, 5
-"""Places in `counters`: slots in use, bytes of the arena in use, slots changed, stream time, late windows, updates traced."""
+SLOTS, ARENA, CHANGED = 0, 1, 2
+"""Places in `counters`: slots in use, bytes of the arena in use, slots changed."""
 MAX_ENTRY_OVERHEAD = 16 + 5 + 9
 """Bytes of an encoded entry beside its key's prefix and states: array head, version and time, window start and segment."""
 STATE_BYTES = 9
@@ -59,10 +59,9 @@ class Before(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """What `update` does: per aggregation its kind, first state column and argument (-1: none); per state column its start.
+    """What `fold` does: per aggregation its kind, first state column and argument (-1: none); per state column its start.
 
-    numbers: size, advance, size + grace of the windows in ms, most windows of a record, 1 to trace, 1 to keep
-    the state before; size 0: no windows.
+    numbers: 1 to keep the state before.
     """
 
     kinds: Any
@@ -76,18 +75,6 @@ class Spec(NamedTuple):
     numbers: Any
 
 
-class Trace(NamedTuple):
-    """What `update` reports. Late windows: row, start, stream time. Updates: row, slot, time and state behind each."""
-
-    late: Any
-    rows: Any
-    slots: Any
-    times: Any
-    ints: Any
-    floats: Any
-    nulls: Any
-
-
 _IN_U8 = types.Array(types.uint8, 1, "C", readonly=True)
 _IN_I64 = types.Array(types.int64, 1, "C", readonly=True)
 _IN_I32 = types.Array(types.int32, 1, "C", readonly=True)
@@ -98,7 +85,6 @@ _I2, _F2, _B2 = (types.Array(t, 2, "C") for t in (types.int64, types.float64, ty
 _SLOTS = types.NamedTuple((_I32, _I64, _I64, _I32, _U8, _I64, _I64, _I2, _F2, _B2, _B1, _B1, _I64, _I64), Slots)
 _BEFORE = types.NamedTuple((_B1, _I2, _F2, _B2), Before)
 _SPEC = types.NamedTuple((_I64, _I64, _I64, _I64, _I64, _I64, _F1, _B1, _I64), Spec)
-_TRACE = types.NamedTuple((_I2, _I64, _I64, _I64, _I2, _F2, _B2), Trace)
 
 
 @njit(inline="always")
@@ -170,129 +156,6 @@ def _new(
     return slot
 
 
-@njit(
-    types.int64(_SLOTS, _BEFORE, _SPEC, _TRACE, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, types.int64, _IN_I2),
-    cache=True,
-    nogil=True,
-    error_model="numpy",
-)
-def update(
-    slots: Any,
-    before: Any,
-    spec: Any,
-    trace: Any,
-    keys: Any,
-    key_sizes: Any,
-    times: Any,
-    alive: Any,
-    first: int,
-    last: int,
-    arguments: Any,
-) -> int:
-    """Count the living ones of rows first..last into their entries; return the row it stopped at for want of room.
-
-    keys (addresses) ... alive: [N]; a living row has a key. arguments: int64[G, 2], addresses of the nulls (0: none is null) and
-    the data of each. Late windows and, where the spec says so, updates are added to `trace`.
-    """
-    table, hashes, slot_starts, slot_sizes, arena, starts, slot_times, states, reals, gaps, dirty, used, changed, counters = slots
-    steps, columns, args, is_float, arg_is_float, first_ints, first_floats, first_nulls, numbers = spec
-    had, before_ints, before_floats, before_nulls = before
-    keeps = numbers[5] == 1
-    late, rows, traced, traced_times, traced_ints, traced_floats, traced_nulls = trace
-    size, advance, span, most, is_traced = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4] == 1
-    room, arena_room, late_room, trace_room = len(hashes), len(arena), len(late), len(rows)
-    count, now = len(steps), counters[STREAM_TIME]
-    for row in range(first, last):
-        if not alive[row]:
-            continue
-        key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
-        if counters[SLOTS] + most > room or counters[ARENA] + most * key_size > arena_room or counters[LATE] + most > late_room:
-            return row
-        if is_traced and counters[TRACED] + most > trace_room:
-            return row
-        start, newest = np.int64(0), np.int64(0)
-        if size > 0:
-            if time > now:
-                counters[STREAM_TIME] = now = time
-            newest = time - time % advance
-            start = max(np.int64(0), (time - size) // advance * advance + advance)
-        while start <= newest:
-            if size > 0 and start <= now - span:
-                k = counters[LATE]
-                late[k, 0], late[k, 1], late[k, 2] = row, start, now
-                counters[LATE] = k + 1
-                start += advance
-                continue
-            hashed = _hash(key, key_size, start)
-            slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
-            is_new = slot < 0
-            if is_new:
-                slot = _new(
-                    table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, key, key_size, start, hashed, place
-                )
-                slot_times[slot] = time
-                for c in range(len(is_float)):
-                    states[slot, c] = first_ints[c]
-                    reals[slot, c] = first_floats[c]
-                    gaps[slot, c] = first_nulls[c]
-            elif time > slot_times[slot]:
-                slot_times[slot] = time
-            used[slot] = True
-            if not dirty[slot]:
-                dirty[slot] = True
-                k = counters[CHANGED]
-                changed[k] = slot
-                counters[CHANGED] = k + 1
-                if keeps:
-                    had[k] = not is_new
-                    for c in range(len(is_float)):
-                        before_ints[k, c] = states[slot, c]
-                        before_floats[k, c] = reals[slot, c]
-                        before_nulls[k, c] = gaps[slot, c]
-            for j in range(count):
-                arg = args[j]
-                if arg >= 0 and arguments[arg, 0] != 0 and load_byte(arguments[arg, 0], row) != 0:
-                    continue
-                kind, c = steps[j], columns[j]
-                if kind == COUNT:
-                    states[slot, c] += 1
-                    continue
-                was_null = gaps[slot, c]
-                gaps[slot, c] = False
-                if is_float[c]:
-                    number: Any = 0.0
-                    if arg_is_float[arg]:
-                        number = load_double(arguments[arg, 1], row << 3)
-                    else:
-                        number = float(load_word(arguments[arg, 1], row << 3))
-                    old = reals[slot, c]
-                    if kind in (SUM, MEAN):
-                        reals[slot, c] = number if was_null else old + number
-                    elif was_null or (number < old if kind == MIN else number > old):
-                        reals[slot, c] = number
-                else:
-                    whole: Any = load_word(arguments[arg, 1], row << 3)
-                    before = states[slot, c]
-                    if kind in (SUM, MEAN):
-                        states[slot, c] = whole if was_null else before + whole
-                    elif was_null or (whole < before if kind == MIN else whole > before):
-                        states[slot, c] = whole
-                if kind == MEAN:
-                    states[slot, c + 1] += 1
-            if is_traced:
-                k = counters[TRACED]
-                counters[TRACED] = k + 1
-                rows[k], traced[k], traced_times[k] = row, slot, slot_times[slot]
-                for c in range(len(is_float)):
-                    traced_ints[k, c] = states[slot, c]
-                    traced_floats[k, c] = reals[slot, c]
-                    traced_nulls[k, c] = gaps[slot, c]
-            if size == 0:
-                break
-            start += advance
-    return last
-
-
 @njit(inline="always")
 def _put_big_endian(out: Any, at: int, value: int, size: int) -> int:
     for k in range(size):
@@ -348,7 +211,7 @@ def fold(
     table, hashes, slot_starts, slot_sizes, arena, starts, slot_times, states, reals, gaps, dirty, used, changed, counters = slots
     steps, columns, args, is_float, arg_is_float, first_ints, first_floats, first_nulls, numbers = spec
     had, before_ints, before_floats, before_nulls = before
-    keeps, is_traced, has_old = numbers[5] == 1, len(traced.slots) > 0, len(traced.had) > 0
+    keeps, is_traced, has_old = numbers[0] == 1, len(traced.slots) > 0, len(traced.had) > 0
     room, arena_room, count = len(hashes), len(arena), len(steps)
     for pair in range(first, last):
         row, start = pair_rows[pair], pair_starts[pair]
@@ -436,38 +299,6 @@ def windowed_keys(keys: Any, key_sizes: Any, starts: Any, out: Any, out_starts: 
             out[at + k] = load_byte(keys[i], k)
         at = _put_big_endian(out, at + key_sizes[i], starts[i], 8)
     return at
-
-
-@njit(types.int64(_SLOTS, _SPEC, _IN_I64, _IN_I32, _IN_I64, _IN_B1, types.int64, _I64, _I64), cache=True, nogil=True)
-def missing(slots: Any, spec: Any, keys: Any, key_sizes: Any, times: Any, alive: Any, floor: int, rows: Any, starts: Any) -> int:
-    """List (row, window start) of entries below `floor` that living rows will change and that have no slot; return how many.
-
-    A key may come several times. rows, starts: room for N times the most windows of a record.
-    """
-    table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, _, used, _, _ = slots
-    size, advance = spec.numbers[0], spec.numbers[1]
-    found = 0
-    for row in range(len(key_sizes)):
-        if not alive[row]:
-            continue
-        key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
-        start, newest = np.int64(0), np.int64(0)
-        if size > 0:
-            newest = time - time % advance
-            start = max(np.int64(0), (time - size) // advance * advance + advance)
-        while start <= newest:
-            if start < floor:
-                hashed = _hash(key, key_size, start)
-                slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, key_size, start, hashed)
-                if slot < 0:
-                    rows[found], starts[found] = row, start
-                    found += 1
-                else:
-                    used[slot] = True
-            if size == 0:
-                break
-            start += advance
-    return found
 
 
 @njit(types.void(_SLOTS, _IN_I64, _IN_I32, _IN_I64, _I64), cache=True, nogil=True)

@@ -263,5 +263,5 @@ def _spec(form: ColumnsForm, kernels: Any, keeps_before: bool) -> Any:
         np.array(wholes, np.int64),
         np.array([0.0 if value is None else value for value in first], np.float64),
         np.array([value is None for value in first], np.bool_),
-        np.array([0, 1, 0, 1, 0, keeps_before], np.int64),
+        np.array([keeps_before], np.int64),
     )

@@ -12,8 +12,8 @@ from logflume.log.schemas import Kind
 from .. import graph as g
 from ..columns import Bytes, Column
 from ..compiler.arithmetic import wrap64
-from ..compiler.closing import OpenWindows
 from ..seams import Entry, StateStore
+from .closing import OpenWindows
 from .entries import Change, States, Updated
 from .operator import Reporter
 

@@ -1,4 +1,4 @@
-"""Entries of windows that are still open, for aggregates whose results leave once, when their window closes (Emit.FINAL).
+"""Windows that are still open, for aggregates whose results leave once, when their window closes (Emit.FINAL).
 
 What has closed leaves with the task commit that moves stream time past it. As stream time is kept with each commit, what has left
 already is known after a restart: every window that was closed by the stream time of the last commit.
@@ -6,8 +6,48 @@ already is known after a restart: every window that was closed by the stream tim
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ..graph import TimeWindow
 from ..seams import Entry, StateStore
 from ..windows import WINDOW_START
+
+
+class OpenWindows:
+    """The entries of one store by window start, from the first use on; generated code adds what it changes."""
+
+    __slots__ = ("_by_start", "_span_ms", "_store")
+
+    def __init__(self, store: StateStore, window: TimeWindow) -> None:
+        self._store = store
+        self._span_ms = window.size_ms + window.grace_ms
+        self._by_start: dict[int, dict[bytes, Entry]] | None = None
+
+    def by_start(self) -> dict[int, dict[bytes, Entry]]:
+        """Return the entries; at first those that the store held open at its last commit."""
+        if self._by_start is None:
+            self._by_start = {}
+            closed = self._last_closed()
+            for key, entry in self._store.range(b"", None):
+                start = WINDOW_START.unpack(key[-8:])[0]
+                if start > closed:
+                    self._by_start.setdefault(start, {})[key] = entry
+        return self._by_start
+
+    def take_closed(self) -> Iterator[tuple[bytes, Entry]]:
+        """Yield the entries of windows that have closed by now, in order of (start, key); they are not open any more."""
+        opened = self.by_start()
+        closed = self._last_closed()
+        for start in sorted(start for start in opened if start <= closed):
+            yield from sorted(opened.pop(start).items(), key=_key)
+
+    def _last_closed(self) -> int:
+        """Return the largest window start whose window takes no more records."""
+        return self._store.stream_time_ms - self._span_ms
+
+
+def _key(item: tuple[bytes, Entry]) -> bytes:
+    return item[0]
 
 
 class OpenEntries:

@@ -72,7 +72,7 @@ class TableFilterWork(Work):
             batch, schema=self._node.schema, columns=_emptied(batch, gone), nulls=gone if gone.any() else None, old=None
         )
         if self._store is not None:
-            after.old = keep_rows(self._store, after, wants_old=True)
+            after.old = keep_rows(self._task, self._store, after, wants_old=True)
         elif batch.old is not None:
             before = batch.before()
             was_gone = self._gone(before)

@@ -14,6 +14,7 @@ from ..columns import Batch
 from ..columns.evaluate import Evaluation, evaluations
 from ..expr import Side, columns_used
 from ..seams import State
+from ..windows import SESSION_BOUNDS, WINDOW_START
 from .emission import Joiner, nulls_of, rows_of
 from .operator import Task, Wiring
 from .project import computed
@@ -77,12 +78,18 @@ class KeptRows:
         self._history_ms = getattr(node, "history_ms", None) or 0
         has_states = isinstance(node, g.Aggregate | g.TableAggregate)
         self._result = results_of(node.aggregations) if has_states else None  # type: ignore[attr-defined]
+        self._is_session = isinstance(node, g.Aggregate) and isinstance(node.window, g.SessionWindow)
 
     def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
         store = task.store(self._store)
-        store.load([key for key in keys if key is not None])
-        entries = [None if key is None else store.resident.get(key) for key in keys]
+        places = [None if key is None else session_place(key) for key in keys] if self._is_session else keys
+        store.load([place for place in places if place is not None])
+        entries = [None if place is None else store.resident.get(place) for place in places]
         states = [None if entry is None else entry.state for entry in entries]
+        if self._is_session:
+            starts = [None if key is None else WINDOW_START.unpack_from(key, len(key) - 8)[0] for key in keys]
+            pairs = zip(states, starts, strict=True)
+            states = [None if state is None or state[0] != start else state[1:] for state, start in pairs]
         times = [-1 if entry is None else entry.timestamp_ms for entry in entries]
         if self._is_versioned:
             oldest = store.stream_time_ms - self._history_ms
@@ -91,6 +98,11 @@ class KeptRows:
         if self._result is not None:
             states = [None if state is None else self._result(state) for state in states]
         return states, times
+
+
+def session_place(key: bytes) -> bytes:
+    """Return the key in its store of the session that an edge's key names: the record key and the session's end."""
+    return key[: -SESSION_BOUNDS.size] + key[-SESSION_BOUNDS.size : -WINDOW_START.size]
 
 
 class ViewRows:

@@ -48,6 +48,14 @@ class Task(Protocol):
 
     def store(self, name: str) -> StateStore: ...
 
+    def watch(self, store: str, watcher: Callable[[Batch | None], None]) -> None:
+        """Have a function called with each batch of rows that goes into a store, or with None when it was filled otherwise."""
+        ...
+
+    def changed(self, store: str, batch: Batch | None) -> None:
+        """Tell those who watch a store that rows have gone into it."""
+        ...
+
     def forward(self, node: str, batch: Batch) -> None:
         """Give a batch to all consumers of a node."""
         ...

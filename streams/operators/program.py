@@ -7,7 +7,7 @@ round may change, rounds are single records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -99,6 +99,8 @@ class BoundProgram:
         self._sent: dict[str, list[tuple[str, Output]]] = {}
         self._has_started = False
         self.stream_time_ms, self.now_ms = -1, 0
+        self._is_restoring = False
+        self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
 
     # -- seams.TaskFunction ----------------------------------------------------------------------------------------------
@@ -142,7 +144,9 @@ class BoundProgram:
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
         work = self.works[source]
         assert isinstance(work, SourceWork)
+        self._is_restoring = True
         work.restore(chunk, start, stop)
+        self._is_restoring = False
 
     def advance(self, now_ms: int) -> None:
         """Tell the operators the time of the wall clock."""
@@ -165,6 +169,13 @@ class BoundProgram:
     def store(self, name: str) -> StateStore:
         return self._stores[name]
 
+    def watch(self, store: str, watcher: Callable[[Batch | None], None]) -> None:
+        self._watchers.setdefault(store, []).append(watcher)
+
+    def changed(self, store: str, batch: Batch | None) -> None:
+        for watcher in self._watchers.get(store, ()):
+            watcher(batch)
+
     def forward(self, node: str, batch: Batch) -> None:
         children = self._children[node]
         if len(children) == 1:
@@ -178,6 +189,8 @@ class BoundProgram:
 
     def report(self, reason: str, node: str, batch: Batch, row: int, cause: object) -> None:
         chunk, rows = batch.chunk, batch.rows
+        if self._is_restoring:
+            return
         if chunk is None or rows is None:
             self._problems.report(reason, node, "", -1, -1, cause)
         else:

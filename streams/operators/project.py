@@ -60,7 +60,7 @@ class ProjectWork(Work):
             old = Old(values, batch.old.nulls if gone is None else gone)
         after = batch.with_values(self._node.schema, columns, nulls=nulls, old=old)
         if self._store is not None:
-            after.old = keep_rows(self._store, after, wants_old=self._passes_old)
+            after.old = keep_rows(self._task, self._store, after, wants_old=self._passes_old)
         self._task.forward(self._node.name, after)
 
 

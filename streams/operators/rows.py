@@ -9,9 +9,10 @@ import numpy as np
 from ..columns import Batch, Column, Old
 from ..expr import Side
 from ..seams import Entry, State, StateStore
+from .operator import Task
 
 
-def keep_rows(store: StateStore, batch: Batch, *, wants_old: bool) -> Old | None:
+def keep_rows(task: Task, store: StateStore, batch: Batch, *, wants_old: bool) -> Old | None:
     """Put the rows of a batch into a store, later ones over earlier ones whatever their time; a null value deletes.
 
     Returns the rows before, where they are wanted.
@@ -38,6 +39,7 @@ def keep_rows(store: StateStore, batch: Batch, *, wants_old: bool) -> Old | None
         else:
             entry.state = state
             entry.timestamp_ms = time
+    task.changed(store.spec.name, batch)
     return old_rows(before, [(column.name, column.type.kind) for column in fields]) if wants_old else None
 
 

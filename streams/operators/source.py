@@ -94,12 +94,13 @@ class SourceWork(Work):
         """Take records into the table's store only."""
         assert self._store is not None
         self._kept(self._store, self._decoded(chunk, start, stop, 0), wants_old=False)
+        self._task.changed(self._store.spec.name, None)
 
     def _kept(self, store: StateStore, batch: Batch, *, wants_old: bool) -> Batch:
         """Put the rows into the table's store; return those that are changes."""
         node = self._node
         if not isinstance(node, g.Source) or node.history_ms is None:
-            batch.old = keep_rows(store, batch, wants_old=wants_old)
+            batch.old = keep_rows(self._task, store, batch, wants_old=wants_old)
             return batch
         kept, late = keep_versions(store, batch, node.history_ms, wants_old=wants_old)
         for row in late:
@@ -123,15 +124,18 @@ class SourceWork(Work):
             chosen = np.flatnonzero(~is_bad)
             chunk, start, stop = chunk.take(chosen + start), 0, len(chosen)
             batch = batch.take(chosen)
-        found = self._values.decode(chunk, start, stop, self._task.reporter(node.name, batch, reason="decode"))
-        if found.rows is not None:
-            batch = batch.take(found.rows)
-        batch.columns, batch.nulls, batch.memory = found.columns, found.nulls, found.memory
         assert batch.keys is not None
         columns, kept = self._keys.decode(batch.keys, batch.memory, self._task.reporter(node.name, batch, reason="decode"))
         if kept is not None:
+            chunk, start, stop = chunk.take(kept + start), 0, len(kept)
             batch = batch.take(kept)
-        batch.columns |= columns
+        batch.columns = columns
+        found = self._values.decode(chunk, start, stop, self._task.reporter(node.name, batch, reason="decode"))
+        if found.rows is not None:
+            batch = batch.take(found.rows)
+        batch.columns |= found.columns
+        batch.nulls = found.nulls
+        batch.memory += found.memory
         return batch if self._time is None else self._timed(batch, self._time)
 
     def _report(self, batch: Batch, mask: Mask, reason: str, causes: I64 | None) -> None:

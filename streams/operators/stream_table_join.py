@@ -11,17 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from logflume.log.schemas import Column as Field
+
 from .. import graph as g
+from ..aggregators import results_of
 from ..columns import Batch, Column
 from ..columns.batch import ColumnId
-from ..columns.evaluate import Evaluation, evaluations
+from ..columns.column import patched
+from ..columns.compiled import kernels
+from ..columns.evaluate import FEW_ROWS, Evaluation, evaluations
 from ..expr import TABLE_PREFIX, WHOLE, Side, columns_used
+from ..kernels.vectors import KINDS, Vector
 from ..seams import StoreSpec
 from .lookup_join import WAITING, LookupJoinWork
 from .lookups import stores_behind
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
 from .project import computed
 from .rows import state_columns
+from .table_columns import TableColumns
 from .versions import is_versioned
 
 
@@ -60,19 +67,22 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
         if not self._is_plain(wiring):
             return lambda task: LookupJoinWork(self.node, wiring, task)
         wanted = [(name, expr) for name, expr in self.node.columns if wiring.is_needed(self.node.name, name)]
-        view = View.of(wiring, self.node.inputs[1])
         columns = evaluations(wanted)
+        used = {name for _, each in columns for side, name in each.used if side is Side.VALUE}
+        read = {name.removeprefix(TABLE_PREFIX) for name in used if name.startswith(TABLE_PREFIX)}
+        view = View.of(wiring, self.node.inputs[1], read)
         keys = tuple(
             (theirs.name, ours.name) for ours, theirs in zip(wiring.schema(self.node.inputs[0]).key, view.schema.key, strict=True)
         )
-        return lambda task: StreamTableJoinWork(self.node, columns, view, keys, task)
+        return lambda task: StreamTableJoinWork(self.node, columns, Lookup(view, keys, task), task)
 
     def _is_plain(self, wiring: Wiring) -> bool:
         """Return whether a row is looked up as it is now, by the record's key, in a table or a view of one."""
         node, table = self.node, wiring.node(self.node.inputs[1])
         while g.store_of(table) is None and isinstance(table, g.Filter | g.Project):
             table = wiring.node(table.inputs[0])
-        is_kept = g.store_of(table) is not None and not isinstance(table, g.TableAggregate)
+        is_session = isinstance(table, g.Aggregate) and isinstance(table.window, g.SessionWindow)
+        is_kept = isinstance(table, g.Source | g.ToTable | g.Filter | g.Project | g.Aggregate) and not is_session
         return is_kept and not is_versioned(table) and not node.key and node.grace_ms is None
 
 
@@ -95,14 +105,22 @@ def _view_reads(wiring: Wiring, name: str) -> set[ColumnId]:
 
 
 class View:
-    """A table that rows are looked up in: one that is kept, and what its rows go through."""
+    """A table that rows are looked up in: one that is kept, and what its rows go through.
 
-    def __init__(self, kept: g.Node, steps: Sequence[tuple[g.Node, Any]], schema: g.Schema) -> None:
-        self.kept, self.steps, self.schema = kept, steps, schema
+    Attributes:
+        kept: the table that is kept; `steps` lead from it to the view, each with its evaluations.
+        read: the columns that are read of the table that is kept.
+    """
+
+    def __init__(self, kept: g.Node, steps: Sequence[tuple[g.Node, Any]], schema: g.Schema, read: tuple[Field, ...]) -> None:
+        self.kept, self.steps, self.schema, self.read = kept, steps, schema, read
+        has_time = any((Side.META, "ROWTIME") in used for used in map(_used, steps))
+        is_plain = not isinstance(kept, g.Aggregate) and kept.schema.window is None and not has_time
+        self.has_columns = is_plain and all(column.type.kind in KINDS for column in read)
 
     @classmethod
-    def of(cls, wiring: Wiring, name: str) -> View:
-        """Make it of a table or a view."""
+    def of(cls, wiring: Wiring, name: str, wanted: set[str]) -> View:
+        """Make it of a table or a view of which some columns are wanted."""
         steps: list[tuple[g.Node, Any]] = []
         node = wiring.node(name)
         schema = node.schema
@@ -113,44 +131,103 @@ class View:
                 assert isinstance(node, g.Project), f"{name} is not a table that can be looked up"
                 steps.append((node, evaluations(node.columns)))
             node = wiring.node(node.inputs[0])
-        return cls(node, steps[::-1], schema)
+        for step in steps:
+            used = {column for side, column in _used(step) if side is Side.VALUE}
+            wanted = used if isinstance(step[0], g.Project) else wanted | used
+        is_whole = WHOLE in wanted
+        return cls(node, steps[::-1], schema, tuple(c for c in node.schema.value if is_whole or c.name in wanted))
 
-    def rows(self, task: Task, batch: Batch, keys: Sequence[tuple[str, str]]) -> Batch:
+
+def _used(step: tuple[g.Node, Any]) -> set[ColumnId]:
+    node, found = step
+    return set(found.used) if isinstance(node, g.Filter) else set().union(*(each.used for _, each in found))
+
+
+class Lookup:
+    """A view at work in one task: the rows of keys, from the store, or from columns beside it once the kernels are there."""
+
+    def __init__(self, view: View, keys: Sequence[tuple[str, str]], task: Task) -> None:
+        self._view, self._keys, self._task = view, keys, task
+        self._name = g.store_of(view.kept) or ""
+        self._store = task.store(self._name)
+        self._table: TableColumns | None = None
+        if view.has_columns:
+            task.watch(self._name, self._changed)
+
+    def rows(self, batch: Batch) -> Batch:
         """Return the table's rows of the keys of a batch, null where there is none."""
-        assert batch.keys is not None
-        store = task.store(g.store_of(self.kept) or "")
-        encoded: list[Any] = batch.keys.objects()
-        store.load([key for key in encoded if key is not None] if None in encoded else encoded)
-        entries = list(map(store.resident.get, encoded))
-        states = [None if entry is None else entry.state for entry in entries]
-        gone = np.fromiter([state is None for state in states], np.bool_, len(states))
-        times = np.fromiter([-1 if entry is None else entry.timestamp_ms for entry in entries], np.int64, len(entries))
-        columns = self._columns(task, states, batch)
-        for theirs, ours in keys:
+        table = self._columns()
+        if table is None or len(batch) < FEW_ROWS:
+            found = self._by_objects(batch)
+        else:
+            found = self._by_columns(batch, table)
+        for theirs, ours in self._keys:
             if (Side.KEY, ours) in batch.columns:
-                columns[Side.KEY, theirs] = batch.columns[Side.KEY, ours]
-        found = replace(
-            batch, schema=self.kept.schema, times=times, columns=columns, nulls=gone if gone.any() else None, old=None
-        )
-        for node, step in self.steps:
+                found.columns[Side.KEY, theirs] = batch.columns[Side.KEY, ours]
+        return self._through(found)
+
+    def _columns(self) -> TableColumns | None:
+        """Return the columns beside the store, from when the kernels are there."""
+        loaded = kernels() if self._view.has_columns else None
+        if loaded is None:
+            return None
+        if self._table is None:
+            self._table = TableColumns(self._store, self._view.read, loaded.tables)
+        return self._table
+
+    def _changed(self, batch: Batch | None) -> None:
+        if batch is None and self._table is not None:
+            self._table.clear()
+        elif batch is not None and (self._table is not None or self._columns() is not None):
+            assert self._table is not None
+            self._table.changed(batch)
+
+    def _by_columns(self, batch: Batch, table: TableColumns) -> Batch:
+        assert batch.keys is not None
+        found = table.find(*batch.keys.addresses())
+        batch.memory.append(found.memory)
+        gone, count = ~found.present, len(batch)
+        columns: dict[ColumnId, Column] = {}
+        rows = np.empty(0, np.int64) if found.unsure is None else np.flatnonzero(found.unsure)
+        rest = self._by_objects(batch.take(rows)) if len(rows) else None
+        for field in self._view.read:
+            vector, kind = found.columns[field.name], field.type.kind
+            if rest is None:
+                columns[Side.VALUE, field.name] = Column.of_vector(vector, count, kind, batch.memory)
+            else:
+                values = rest.column(Side.VALUE, field.name).objects()
+                columns[Side.VALUE, field.name] = patched(vector, count, kind, rows, values, batch.memory)
+        if rest is not None:
+            gone[rows] = False if rest.nulls is None else rest.nulls
+        return replace(batch, schema=self._view.kept.schema, columns=columns, nulls=gone if gone.any() else None, old=None)
+
+    def _by_objects(self, batch: Batch) -> Batch:
+        assert batch.keys is not None
+        encoded: list[Any] = batch.keys.objects()
+        self._store.load([key for key in encoded if key is not None] if None in encoded else encoded)
+        entries = list(map(self._store.resident.get, encoded))
+        states = [None if entry is None else entry.state for entry in entries]
+        times = np.fromiter([-1 if entry is None else entry.timestamp_ms for entry in entries], np.int64, len(entries))
+        node = self._view.kept
+        gone = np.fromiter([state is None for state in states], np.bool_, len(states))
+        if isinstance(node, g.Aggregate):
+            result = results_of(node.aggregations)
+            states = [None if state is None else result(state) for state in states]
+        columns = state_columns(states, [(column.name, column.type.kind) for column in node.schema.value])
+        return replace(batch, schema=node.schema, times=times, columns=columns, nulls=gone if gone.any() else None, old=None)
+
+    def _through(self, found: Batch) -> Batch:
+        """Let rows go through the steps of the view."""
+        for node, step in self._view.steps:
             if isinstance(node, g.Filter):
-                failing = ~step.truth(found, task.reporter(node.name, found))
+                failing = ~step.truth(found, self._task.reporter(node.name, found))
                 found = replace(found, schema=node.schema, nulls=failing if failing.any() else None)
             else:
-                values, nulls = computed(task, node, step, found)
+                values, nulls = computed(self._task, node, step, found)
                 if found.nulls is not None:
                     nulls = found.nulls if nulls is None else nulls | found.nulls
                 found = found.with_values(node.schema, values, nulls=nulls, old=None)
         return found
-
-    def _columns(self, task: Task, states: list[Any], batch: Batch) -> dict[ColumnId, Column]:
-        from ..aggregators import results_of
-
-        node = self.kept
-        if isinstance(node, g.Aggregate):
-            result = results_of(node.aggregations)
-            states = [None if state is None else result(state) for state in states]
-        return state_columns(states, [(column.name, column.type.kind) for column in node.schema.value])
 
 
 class StreamTableJoinWork(Work):
@@ -160,11 +237,10 @@ class StreamTableJoinWork(Work):
         self,
         node: g.StreamTableJoin,
         columns: Sequence[tuple[str, Evaluation]],
-        view: View,
-        keys: Sequence[tuple[str, str]],
+        table: Lookup,
         task: Task,
     ) -> None:
-        self._node, self._columns, self._view, self._keys, self._task = node, columns, view, keys, task
+        self._node, self._columns, self._table, self._task = node, columns, table, task
         self._is_left = node.join is g.JoinKind.LEFT
 
     def process(self, batch: Batch, source: str) -> None:
@@ -175,7 +251,7 @@ class StreamTableJoinWork(Work):
             batch = self._without(batch, batch.keys.nulls(), "null_key")
         if not len(batch):
             return
-        table = self._view.rows(self._task, batch, self._keys)
+        table = self._table.rows(batch)
         if not self._is_left and table.nulls is not None:
             rows = np.flatnonzero(~table.nulls)
             batch, table = batch.take(rows), table.take(rows)
@@ -201,5 +277,9 @@ def _emptied(column: Column, nulls: Any) -> Column:
     """Return a column that is null where the table has no row: a filter's view may hold values there."""
     if nulls is None:
         return column
+    vector = column.vector() if column.has_vector else None
+    if vector is not None:
+        both = nulls if vector.nulls is None else vector.nulls | nulls
+        return Column.of_vector(Vector(vector.data, vector.sizes, both, vector.unsure), column.count, column.kind, column.memory)
     values = column.objects()
     return Column.of_objects([None if null else v for v, null in zip(values, nulls.tolist(), strict=True)], column.kind)

@@ -51,7 +51,7 @@ class ToTableWork(Work):
         if self._store is not None and self._node.history_ms is not None:
             batch = self._versions(self._store, batch, self._node.history_ms)
         elif self._store is not None:
-            batch.old = keep_rows(self._store, batch, wants_old=self._wants_old)
+            batch.old = keep_rows(self._task, self._store, batch, wants_old=self._wants_old)
         if len(batch):
             self._task.forward(self._node.name, batch)
 

@@ -17,6 +17,7 @@ import numpy as np
 from logflume.log import Chunk, LogflumeError, TopicPartition
 from logflume.log.batch.columns import key_partitions
 from logflume.streams.graph import TimeWindow
+from logflume.streams.operators import Merge
 from logflume.streams.runtime.merge import Input, Run
 from logflume.streams.runtime.options import OnProblem
 from logflume.streams.runtime.outputs import Columns, TaskOutputs
@@ -28,7 +29,7 @@ from logflume.streams.state.codec import EntryCodec
 from logflume.streams.state.store import Store
 from logflume.streams.state.windows import window_start
 
-from .forms import Merge, RangeForm
+from .forms import RangeForm
 from .replay import OutputRows, output_rows
 
 

@@ -145,6 +145,35 @@ def test_a_power_cut_at_any_write_loses_nothing_acknowledged(tmp_path: Path, see
     run_with_power_cuts(SimulatedBroker(tmp_path), seed)
 
 
+def test_a_deletion_that_a_power_cut_interrupts_is_all_or_nothing(tmp_path: Path) -> None:
+    outcomes = set()
+    for step in range(1, 200):
+        path = tmp_path / str(step)
+        path.mkdir()
+        broker = SimulatedBroker(path)
+        broker.create("t", 2)
+        broker.create("kept")
+        for name in ("t", "kept"):
+            assert [answer.error_code for answer in broker.produce(name, batch(b"v"))] == [0]
+        broker.disk.cut_at_step = broker.disk.steps + step
+        try:
+            broker.call(messages.DeleteTopicsRequest(topic_names=["t"]), 5)
+        except PowerCut:
+            broker.power_cut(random.Random(step))
+        is_there = "t" in broker.core.cluster.topics
+        outcomes.add(is_there)
+        assert sorted(broker.core.data_dir.partitions()) == [("kept", 0), *([("t", 0), ("t", 1)] if is_there else [])]
+        assert broker.values("kept", 0) == [b"v"]
+        assert not is_there or (broker.values("t", 0), broker.values("t", 1)) == ([b"v"], [])
+        is_over = broker.disk.steps < broker.disk.cut_at_step
+        broker.disk.cut_at_step = -1
+        broker.close()
+        if is_over:
+            break
+    assert outcomes == {True, False}
+    assert is_over, "every step of the deletion was cut at"
+
+
 def test_a_broker_that_does_not_flush_is_caught(tmp_path: Path) -> None:
     caught = 0
     for seed in range(10):

@@ -165,6 +165,16 @@ def test_the_end_of_an_epoch(call: Calls, topic: str) -> None:
     assert end(0, current=5)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+def test_a_reader_of_a_later_epoch_is_told_that_it_is_ahead(call: Calls, topic: str) -> None:
+    call.create(topic)
+    call.produce(topic, batch(b"v"))
+    for epoch, expected in ((-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (2**31 - 1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        request = fetch_request(topic, {0: 0})
+        request.topics[0].partitions[0].current_leader_epoch = epoch
+        (found,) = partitions(call(request, 12))
+        assert (found.error_code, len(found.records or b"") > 0) == (expected, expected == 0)
+
+
 def test_deleted_records_are_out_of_range(call: Calls, topic: str) -> None:
     call.create(topic)
     for _ in range(4):

@@ -94,7 +94,7 @@ def test_the_directory_and_what_is_in_it_are_private(tmp_path: Path) -> None:
     path.mkdir(mode=0o755)
     path.chmod(0o755)
     with open_dir(path) as data:
-        data.open_partition("t", 0, topic_id=None, config=LogConfig(), now_ms=0).close()
+        data.open_partition("t", 0, topic_id=None, config=LogConfig(), now_ms=0, is_new=True).close()
         assert path.stat().st_mode & 0o777 == 0o700
         files = [each for each in path.rglob("*") if each.is_file()]
         assert files

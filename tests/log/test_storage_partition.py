@@ -415,6 +415,32 @@ def test_segments_roll_by_time_and_go_by_age_and_size() -> None:
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (5, 5, 0)
 
 
+def test_retention_by_size_keeps_at_least_that_size() -> None:
+    log = open_log(SimulatedDisk(), replace(CONFIG, segment_bytes=200))
+    while len(log._segments) < 5:
+        append(log, b"x" * 20)
+    log.flush()
+    size_bytes, sealed = log.size_bytes, log._segments[0].size_bytes
+    log.config = replace(log.config, retention_bytes=size_bytes - sealed - sealed // 2)
+    assert log.apply_retention(0) == sealed
+    assert log.size_bytes == size_bytes - sealed
+
+
+def test_a_sync_that_ends_late_does_not_move_the_high_watermark_back() -> None:
+    log = open_log(SimulatedDisk())
+    append(log)
+    older = log.begin_flush()
+    append(log)
+    newer = log.begin_flush()
+    assert older is not None
+    assert newer is not None
+    newer.sync()
+    assert log.finish_flush(newer) == 2
+    older.sync()
+    assert log.finish_flush(older) == 2
+    assert log.durable_offset == 2
+
+
 def test_compacted_logs_keep_their_records() -> None:
     log = open_log(SimulatedDisk(), replace(CONFIG, cleanup_policy="compact", segment_bytes=200))
     for _ in range(6):

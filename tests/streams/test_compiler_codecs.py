@@ -29,8 +29,8 @@ from logflume.log.schemas import (
     struct,
 )
 from logflume.streams import graph as g
-from logflume.streams.compiler import compile_program
 from logflume.streams.expr import ColumnRef, Side
+from logflume.streams.operators import operator_program
 
 TYPES = (
     BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING, ANY, BYTES, DATE, TIMESTAMP, decimal(6, 2), array(BIGINT),
@@ -83,7 +83,7 @@ def through(columns: tuple[Column, ...], document: bytes | None) -> tuple[list[b
     sink = g.Sink(
         name="out", schema=schema, kind=g.EdgeKind.STREAM, inputs=("all",), topic="out", key_format=KAFKA, value_format=JSON
     )
-    program = compile_program({n.name: n for n in (source, project, sink)}, ["in"], ["out"])
+    program = operator_program({n.name: n for n in (source, project, sink)}, ["in"], ["out"])
     seen = Seen()
     program.bind({}, seen, seen).process("in", Chunk.from_columns("in", [b"k"], [document], [1], partition=0), 0, 1)
     return seen.values, seen.reasons

@@ -1,10 +1,11 @@
-"""Aggregates in the compiled tier against the reference tier: same outputs, reports, changelogs and stores, across restarts."""
+"""Aggregates with the kernels and without them: same outputs, reports, changelogs and stores, across restarts."""
 
 from __future__ import annotations
 
 import random
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, Colum
 from logflume.streams import aggregators as a
 from logflume.streams import expr as e
 from logflume.streams import graph as g
-from logflume.streams.compiler import compile_program
-from logflume.streams.kernels import TieredProgram, compiled_tier, tiered
+from logflume.streams.kernels import compiled_tier
 from logflume.streams.operators import operator_program
 from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
@@ -66,10 +66,10 @@ def _offset(problem: Any) -> Any:
 
 
 class Task:
-    """One tier over a state directory of its own; what it did since the last commit can be compared."""
+    """A program over a state directory of its own; what it did since the last commit can be compared."""
 
-    def __init__(self, program: Program, path: Path, *, memory_bytes: int) -> None:
-        self.program, self.path, self.memory_bytes = program, path, memory_bytes
+    def __init__(self, program: Program, path: Path, *, memory_bytes: int, has_kernels: bool) -> None:
+        self.program, self.path, self.memory_bytes, self.has_kernels = program, path, memory_bytes, has_kernels
         self.offset = 0
         self.open()
 
@@ -84,11 +84,16 @@ class Task:
         self.function = self.program.bind(self.state.stores, self.recorder, self.recorder)
 
     def process(self, chunk: Chunk, start: int, stop: int) -> None:
-        self.function.process("in", chunk, start, stop)
+        with self.kernels():
+            self.function.process("in", chunk, start, stop)
+
+    def kernels(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.has_kernels else compiled_tier().held_back()
 
     def commit(self) -> tuple[Any, ...]:
         """Commit; return what came out and what was written."""
-        self.function.flush()
+        with self.kernels():
+            self.function.flush()
         dirty = self.state.encode_dirty()
         changelog = {name: (each.keys, each.values, each.timestamps_ms, each.deleted()) for name, each in dirty.items()}
         sent = {name: list(each.chunk("changelog").records()) for name, each in dirty.items()}
@@ -255,17 +260,14 @@ def test_both_tiers_keep_and_put_out_the_same(
 def compare(
     nodes: dict[str, g.Node], found: list[bytes | None], seed: int, first_ms: int, memory_bytes: int, keys: int
 ) -> list[Any]:
-    """Run a script on both tiers; return all outputs."""
+    """Run a script without the kernels and with them; return all outputs."""
     outputs: list[Any] = []
     assert compiled_tier().load()
-    program = compile_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])
+    program = operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])
     with tempfile.TemporaryDirectory() as directory:
         expected, got = (
-            Task(each, Path(directory) / name, memory_bytes=memory_bytes)
-            for name, each in (
-                ("reference", program),
-                ("compiled", operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])),
-            )
+            Task(program, Path(directory) / str(has_kernels), memory_bytes=memory_bytes, has_kernels=has_kernels)
+            for has_kernels in (False, True)
         )
         offset = 0
         for run, share, size, then in script(random.Random(seed)):
@@ -298,9 +300,6 @@ def test_a_filter_of_results_compares_with_those_of_the_last_commit(seed: int) -
     some = g.Filter(name="some", inputs=("counted",), schema=schema, kind=TABLE, predicate=few)
     sink = g.Sink(name="out", inputs=("some",), schema=schema, kind=TABLE, topic="out", key_format=KAFKA, value_format=JSON)
     nodes: dict[str, g.Node] = {node.name: node for node in (source, table, some, sink)}
-    program = tiered(compile_program(nodes, ["in"], ["out"]))
-    assert isinstance(program, TieredProgram)
-    assert program.aggregates["counts"].keeps_before
     gone = [value for _, _, value, *_ in compare(nodes, [None], seed, START_MS, 1 << 20, 60) if value is None]
     assert gone
 
@@ -314,16 +313,16 @@ def test_the_largest_times_are_no_trap(window: g.TimeWindow, tmp_path: Path) -> 
         name="counted", inputs=("in",), schema=schema, kind=TABLE, store="counts", aggregations=counts, window=window
     )
     sink = g.Sink(name="out", inputs=("counted",), schema=schema, kind=TABLE, topic="out", key_format=KAFKA, value_format=JSON)
-    program = compile_program({node.name: node for node in (source, table, sink)}, ["in"], ["out"])
+    program = operator_program({node.name: node for node in (source, table, sink)}, ["in"], ["out"])
     assert compiled_tier().load()
     times = [START_MS + i for i in range(200)]
     times[150], times[199] = 2**62, 2**63 - 1
     chunk = Chunk.from_columns("in", [b"k"] * 200, [PLAIN[0]] * 200, times)
     done = []
-    for name, each in (("reference", program), ("compiled", tiered(program))):
-        task = Task(each, tmp_path / name, memory_bytes=1 << 20)
+    for has_kernels in (False, True):
+        task = Task(program, tmp_path / str(has_kernels), memory_bytes=1 << 20, has_kernels=has_kernels)
         task.process(chunk, 0, 200)
-        assert task.is_columnar is (name == "compiled")
+        assert task.is_columnar is has_kernels
         done.append(task.commit())
         task.state.close()
     assert done[0] == done[1]
@@ -332,101 +331,34 @@ def test_the_largest_times_are_no_trap(window: g.TimeWindow, tmp_path: Path) -> 
     assert {offset for *_, offset, _ in problems} == set(range(151, 199))
 
 
-class Counting:
-    """Stands before the reference tier and keeps what it is given."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-        self.taken: list[int] = []
-        self.flushes = 0
-
-    def process(self, source: str, chunk: Chunk, start: int, stop: int) -> None:
-        self.taken += chunk.offsets[start:stop].tolist()
-        self.inner.process(source, chunk, start, stop)
-
-    def flush(self) -> None:
-        self.flushes += 1
-        self.inner.flush()
-
-
 class Event(msgspec.Struct):
     user: str
     price: float
-
-
-def counted_by(program: TieredProgram, state: TaskState) -> tuple[Any, Counting, Recorder]:
-    recorder = Recorder()
-    function: Any = program.bind(state.stores, recorder, recorder)
-    counting = Counting(function.reference)
-    function.reference = counting
-    return function, counting, recorder
-
-
-def test_an_application_of_the_dsl_is_held_and_only_rows_in_doubt_go_to_the_reference_tier(tmp_path: Path) -> None:
-    app = lf.App("t3")
-    grouped = app.stream("events", Event, key=str).group_by_key().window(lf.tumbling(seconds=10))
-    grouped.aggregate(n=lf.count(), total=lf.sum(lf.col.price)).to("out")
-    program = app.plan().subtopologies[0].program
-    assert isinstance(program, TieredProgram)
-    assert compiled_tier().load()
-    state = TaskState(tmp_path, application="t3", task="t", specs=program.stores)
-    function, counting, recorder = counted_by(program, state)
-    source = next(iter(program.sources))
-    values: list[bytes | None] = [b'{"user":"u","price":%.1f}' % (i / 10) for i in range(400)]
-    values[200] = b'{"user":"\\u0041","price":1e1}'
-    times = [1_000 + 50 * i for i in range(400)]
-    times[300] = 0
-    chunk = Chunk.from_columns("events", [b"k%d" % (i % 5) for i in range(400)], values, times)
-    function.process(source, chunk, 0, 400)
-    assert counting.taken == [200]
-    assert [(reason, offset, cause) for reason, _, _, _, offset, cause in recorder.problems] == [("late", 300, "(0, 15950)")]
-    function.flush()
-    assert counting.flushes == 0
-    assert [key for _, key, *_ in recorder.outputs] == [
-        b"k%d" % i + (10_000 * window).to_bytes(8, "big") for window in (0, 1, 2) for i in range(5)
-    ]
-    assert recorder.outputs[0][2:4] == (b'{"n":36,"total":315.0}', 9_750)
-    state.close()
 
 
 def test_a_store_is_taken_over_with_its_changes(tmp_path: Path) -> None:
     app = lf.App("t2")
     app.stream("events", Event, key=str).group_by_key().count().to("out")
     program = app.plan().subtopologies[0].program
-    assert isinstance(program, TieredProgram)
     assert compiled_tier().load()
     state = TaskState(tmp_path, application="t2", task="t", specs=program.stores)
-    function, counting, recorder = counted_by(program, state)
+    recorder = Recorder()
+    function = program.bind(state.stores, recorder, recorder)
     (source,) = program.sources
     (store,) = state.stores.values()
     chunk = Chunk.from_columns("events", [b"k%d" % (i % 3) for i in range(100)], [b"{}"] * 100, list(range(100)))
-    function.process(source, chunk, 0, 10)
+    with compiled_tier().held_back():
+        function.process(source, chunk, 0, 10)
     assert store.has_changes
     assert store.columns is None
     function.process(source, chunk, 10, 100)
     assert store.columns is not None
-    assert counting.taken == list(range(10))
     function.flush()
     state.commit(state.encode_dirty(), Checkpoint())
     function.process(source, chunk, 0, 100)
-    assert counting.taken == list(range(10))
     assert store.get(b"k0") == Entry((68,), 99)
     assert store.resident_count == 3
     recorder.outputs.clear()
     function.flush()
     assert [value for _, _, value, *_ in recorder.outputs] == [b'{"count":68}', b'{"count":66}', b'{"count":66}']
     state.close()
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda stream: stream.group_by_key().window(lf.tumbling(seconds=10)).count(emit="final").to("out"),
-        lambda stream: stream.group_by_key().reduce(lambda left, right: right).to("out"),
-        lambda stream: stream.filter(lambda event: event.price > 1).group_by_key().count().to("out"),
-    ],
-)
-def test_what_the_kernels_do_not_hold_stays_on_the_reference_tier(build: Any) -> None:
-    app = lf.App("plain")
-    build(app.stream("events", Event, key=str))
-    assert not isinstance(app.plan().subtopologies[0].program, TieredProgram)

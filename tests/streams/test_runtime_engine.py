@@ -316,6 +316,25 @@ def test_at_least_once_loses_nothing_when_the_log_fails(log: Log, run: Callable[
     until(is_in_store, engine)
 
 
+def test_at_least_once_commits_offsets_only_behind_the_output(log: Log, run: Callable[..., Engine]) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def look(name: str) -> None:
+        if name == "after-log-flush":
+            offsets = log.admin().group_offsets(plan.application)
+            counted = sum(offset.offset for tp, offset in offsets.items() if tp.topic.endswith("-repartition"))
+            seen.append((len(read(log, "counts-out")), counted))
+
+    rows = feed(log, 300)
+    plan = counting_plan()
+    engine = run(plan, guarantee="at_least_once", failpoint=look)
+    until(lambda: seen and seen[-1][0] == len(rows), engine)
+    written_before = 0
+    for written, committed in seen:
+        assert committed < written or written == written_before, "offsets follow the output that they stand for"
+        written_before = written
+
+
 def test_several_applications_share_a_process_and_their_input(log: Log, run: Callable[..., Engine]) -> None:
     rows = feed(log, 400)
     counting, windows = run(counting_plan()), run(window_plan(repartitions=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logflume.log.batch import BatchHeader, visible_batches
+from logflume.log.errors import CorruptLog
 from logflume.log.storage import LogSlice, PartitionLog
 
 from .in_flight import Acquired, Span
@@ -46,15 +47,19 @@ def read_batches(
     headers: list[BatchHeader] = []
     pieces: list[LogSlice] = []
     size_bytes = 0
-    for header, piece in log.headers(offset, up_to_offset=end_offset):
-        size_bytes += piece.size_bytes
-        if pieces:
-            is_far = header.base_offset - offset >= max_records or header.base_offset >= room_end
-            is_behind = piece.file is pieces[0].file and piece.position == pieces[-1].position + pieces[-1].size_bytes
-            if size_bytes > max_bytes or is_far or not is_behind or len(pieces) >= MAX_BATCHES:
-                break
-        headers.append(header)
-        pieces.append(piece)
+    try:
+        for header, piece in log.headers(offset, up_to_offset=end_offset):
+            size_bytes += piece.size_bytes
+            if pieces:
+                is_far = header.base_offset - offset >= max_records or header.base_offset >= room_end
+                is_behind = piece.file is pieces[0].file and piece.position == pieces[-1].position + pieces[-1].size_bytes
+                if size_bytes > max_bytes or is_far or not is_behind or len(pieces) >= MAX_BATCHES:
+                    break
+            headers.append(header)
+            pieces.append(piece)
+    except CorruptLog:
+        if not pieces:
+            raise  # what is good before the damage is still given out
     visible = _visible(log, offset, end_offset, headers, pieces, is_committed=is_committed)
     spans = tuple(Span(each.base_offset, each.last_offset, is_hidden=each.base_offset not in visible) for each in headers)
     return LogBatches(spans, tuple(pieces))

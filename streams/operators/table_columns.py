@@ -1,26 +1,24 @@
 """What a join needs of a table, as columns beside the table's store, which stays what counts.
 
 A slot per key: its row's columns, or that there is no row, or that nothing is known, which is asked of the store. Changes of the
-table go through the reference tier into the store and, where they are certain, into the slots too; else the slot is stale.
+table go into the store and, where they are certain, into the slots too; else the slot is stale.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from logflume.log.records import I64, Chunk
+from logflume.log.records import I32, I64
 from logflume.log.schemas import Column, Kind
 
+from ..columns import Batch
+from ..expr import Side
+from ..kernels.vectors import KINDS, Mask, Vector, is_plain
 from ..seams import State, StateStore
-from . import table_slots as k
-from .flow import Found, Keys
-from .source import Fields
-from .vectors import KINDS, Mask, Vector, is_plain
 
-_LONG_RUN = 256
-_MAX_LATE_RUNS = 64
 _FIRST_SLOTS = 1024
 _FIRST_BYTES = 1 << 16
 MAX_SLOTS = 1_000_000
@@ -28,27 +26,32 @@ MAX_ARENA_BYTES = 64 << 20
 """Beyond either the slots are forgotten and filled anew."""
 
 
-class TableColumns:
-    """See the module. One thread. `columns`: those that are kept, by name; `fields`: None where changes are not decoded here."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """N rows of a table: where there is one, where that is not certain, its columns by name, and what their texts point into."""
 
-    def __init__(self, store: StateStore, columns: tuple[Column, ...], fields: Fields | None, json: Any) -> None:
+    present: Mask
+    unsure: Mask | None
+    columns: dict[str, Vector]
+    memory: object
+
+
+class TableColumns:
+    """See the module. One thread. `columns`: those that are kept, by name; `kernels`: `kernels.table_slots`."""
+
+    def __init__(self, store: StateStore, columns: tuple[Column, ...], kernels: Any) -> None:
         self._store = store
         self._columns = columns
-        self._fields = fields
-        self._json = json
+        self._kernels = kernels
         names = [column.name for column in store.spec.columns]
         self._places = [names.index(column.name) for column in columns]
         self._is_text = [column.type.kind is Kind.STRING for column in columns]
-        if fields is not None:
-            places = [fields.names.index(column.name) for column in columns]
-            self._texts = [p for p, text in zip(places, self._is_text, strict=True) if text]
-            self._kept = np.array([-1 - p if text else p for p, text in zip(places, self._is_text, strict=True)], np.int64)
-        self._late: list[tuple[Chunk, int, int]] = []
+        self._kept = np.array([-1 - i if text else i for i, text in enumerate(self._is_text)], np.int64)
         self.clear()
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._late.clear()
+        k = self._kernels
         width = k.FIRST_COLUMN + 2 * len(self._columns)
         self._slots = k.Slots(
             np.full(2 * _FIRST_SLOTS, -1, np.int32),
@@ -57,19 +60,34 @@ class TableColumns:
             np.zeros(2, np.int64),
         )
 
-    def changed(self, chunk: Chunk, start: int, stop: int) -> None:
-        """Take records of the table that the store has taken; short runs together when rows are asked for."""
-        self._late.append((chunk, start, stop))
-        if stop - start >= _LONG_RUN or len(self._late) > _MAX_LATE_RUNS:
-            self._catch_up()
+    def changed(self, batch: Batch) -> None:
+        """Take changes that the store has taken."""
+        assert batch.keys is not None
+        starts, sizes = batch.keys.addresses()
+        count, shape = len(batch), (len(self._columns), len(batch))
+        certain, gone = np.ones(count, np.bool_), np.zeros(count, np.bool_) if batch.nulls is None else batch.nulls
+        nulls, values, lengths = np.zeros(shape, np.bool_), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for i, column in enumerate(self._columns):
+            vector = batch.column(Side.VALUE, column.name).vector()
+            if vector is None:
+                certain[:] = False
+                continue
+            values[i] = vector.data.view(np.int64) if vector.data.dtype == np.float64 else vector.data
+            if vector.sizes is not None:
+                lengths[i] = vector.sizes
+            if vector.nulls is not None:
+                nulls[i] = vector.nulls
+            if vector.unsure is not None:
+                certain &= ~vector.unsure
+        room = int(np.maximum(sizes, 0).sum(dtype=np.int64)) + int(lengths.sum())
+        self._make_room(count, room)
+        self._kernels.put(self._slots, starts, sizes, certain, gone, self._kept, nulls, values, lengths)
 
-    def find(self, keys: Keys, wanted: Mask) -> Found:
-        """Return the rows of the wanted keys."""
-        self._catch_up()
-        count = len(keys.starts)
-        self._make_room(count, int(np.maximum(keys.sizes, 0).sum(dtype=np.int64)))
+    def find(self, starts: I64, sizes: I32) -> Found:
+        """Return the rows of keys, given by address and size; none for a null key."""
+        k, count, wanted = self._kernels, len(starts), sizes >= 0
+        self._make_room(count, int(np.maximum(sizes, 0).sum(dtype=np.int64)))
         found, unknown = np.empty(count, np.int64), np.empty(count, np.int64)
-        starts, sizes = np.ascontiguousarray(keys.starts), np.ascontiguousarray(keys.sizes)
         asked = k.find(self._slots, starts, sizes, wanted, found, unknown)
         if asked:
             self._fill(unknown[:asked])
@@ -88,30 +106,9 @@ class TableColumns:
 
     # -- filling ---------------------------------------------------------------------------------------------------------
 
-    def _catch_up(self) -> None:
-        for chunk, start, stop in self._late:
-            self._take(chunk, start, stop)
-        self._late.clear()
-
-    def _take(self, chunk: Chunk, start: int, stop: int) -> None:
-        count = stop - start
-        buffer = np.ascontiguousarray(chunk.buffer)
-        starts = chunk.key_starts[start:stop] + buffer.ctypes.data
-        sizes = np.ascontiguousarray(chunk.key_sizes[start:stop])
-        room = int(np.maximum(sizes, 0).sum(dtype=np.int64))
-        if self._fields is None:
-            self._make_room(count, room)
-            none, nothing = np.zeros(count, np.bool_), np.empty((0, 0), np.int64)
-            no_fields = np.empty(0, np.int64)
-            k.put(self._slots, starts, sizes, none, none, no_fields, nothing.astype(np.bool_), nothing, nothing)
-            return
-        certain, nulls, values, lengths = self._fields.extract(chunk, start, stop, self._json)
-        gone = (chunk.value_sizes[start:stop] < 0) & (chunk.timestamps_ms[start:stop] >= 0)
-        self._make_room(count, room + int(lengths[self._texts].sum()))
-        k.put(self._slots, starts, sizes, certain, gone, self._kept, nulls, values, lengths)
-
     def _fill(self, slots: I64) -> None:
         """Ask the store for the rows of slots of which nothing is known."""
+        k = self._kernels
         records, arena = self._slots.records, self._slots.arena
         found = zip(records[slots, k.KEY].tolist(), records[slots, k.KEY_SIZE].tolist(), strict=True)
         short = k.SHORT_KEY_BYTES
@@ -138,7 +135,7 @@ class TableColumns:
                 return False
             parts.append(part)
         self._make_room(0, sum(len(text) for _, text, _ in parts))
-        kept, at = self._slots, np.array(slots, np.int64)
+        k, kept, at = self._kernels, self._slots, np.array(slots, np.int64)
         for c, (data, text, nulls) in enumerate(parts):
             place = k.FIRST_COLUMN + 2 * c
             if not self._is_text[c]:
@@ -155,9 +152,11 @@ class TableColumns:
 
     def _put(self, slot: int, state: State) -> int:
         """Write a row's columns into a slot; return what is known of it then."""
+        k = self._kernels
         row = [state[place] for place in self._places]
         if not all(_fits(value, column) for value, column in zip(row, self._columns, strict=True)):
-            return k.UNSURE
+            unsure: int = k.UNSURE
+            return unsure
         texts = [value.encode() if text and value is not None else b"" for value, text in zip(row, self._is_text, strict=True)]
         self._make_room(0, sum(map(len, texts)))
         slots = self._slots
@@ -174,15 +173,14 @@ class TableColumns:
             elif self._columns[c].type.kind is Kind.DOUBLE:
                 value = int(np.float64(value).view(np.int64))
             slots.records[slot, place] = value
-        return k.PRESENT
+        found: int = k.PRESENT
+        return found
 
     def _make_room(self, slots: int, size_bytes: int) -> None:
         """Make room for more slots and bytes; forget everything first where that would be too much."""
         used, filled = self._slots.counters.tolist()
         if slots and (used + slots > MAX_SLOTS or filled + size_bytes > MAX_ARENA_BYTES) and used:
-            late = list(self._late)
             self.clear()
-            self._late = late
             used = filled = 0
         if used + slots > len(self._slots.records):
             self._grow(max(2 * len(self._slots.records), used + slots))
@@ -197,7 +195,7 @@ class TableColumns:
         self._slots = self._slots._replace(records=records)
         if 2 * room > len(self._slots.table):
             table = np.empty(1 << (2 * room - 1).bit_length(), np.int32)
-            k.rehash(self._slots, table)
+            self._kernels.rehash(self._slots, table)
             self._slots = self._slots._replace(table=table)
 
 
