@@ -20,6 +20,7 @@ from .expr import Side
 from .operators import operator_program
 from .operators.wiring import wire
 from .seams import OutputTopic, Plan, SubTopology, changelog_topic
+from .windows import key_suffix_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -328,11 +329,11 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
     outputs = {}
     for name in outputs_of(part):
         node = part[name]
-        is_windowed = topology.nodes[node.inputs[0]].schema.window is not None
+        suffix_bytes = key_suffix_bytes(topology.nodes[node.inputs[0]].schema.window)
         if isinstance(node, g.Repartition):
-            outputs[name] = OutputTopic(node.topic, node.partitions, is_repartition=True, is_windowed=is_windowed)
+            outputs[name] = OutputTopic(node.topic, node.partitions, is_repartition=True, key_suffix_bytes=suffix_bytes)
         else:
             assert isinstance(node, g.Sink)
-            outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, is_windowed=is_windowed)
+            outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, key_suffix_bytes=suffix_bytes)
     tables = {n.store: n.name for n in part.values() if isinstance(n, g.Source) and n.store is not None}
     return SubTopology(re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0]), program, outputs, tables)

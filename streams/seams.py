@@ -168,14 +168,14 @@ class OutputTopic:
         partitions: for creating it; None: as many as the largest source topic of the sub-topology that writes it.
         configs: for creating it (a repartition topic gets its own from the engine).
         is_repartition: internal; merged by time between tasks, purged after commit.
-        is_windowed: the key bytes end in a window start of 8 bytes, which the partitioner leaves out.
+        key_suffix_bytes: how many bytes at the end of the key say which window it is of; the partitioner leaves them out.
     """
 
     topic: str
     partitions: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     is_repartition: bool = False
-    is_windowed: bool = False
+    key_suffix_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

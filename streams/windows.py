@@ -97,6 +97,19 @@ def key_of_bounds(window: Window, key: bytes, start_ms: int, end_ms: int) -> byt
     return key + WINDOW_START.pack(start_ms)
 
 
+def store_window(window: Window | None) -> TimeWindow | None:
+    """Return by what the entries of a table with windowed keys expire: their windows' starts; None: they stay.
+
+    Rows of sessions stay: their keys end in a start, which an open session may have long behind it.
+    """
+    match window:
+        case TimeWindow():
+            return window
+        case SlidingWindow():
+            return TimeWindow(3 * window.size_ms + 1, 1, window.grace_ms, window.retention_ms)
+    return None
+
+
 def close_wait_ms(window: Window) -> int:
     """Return how far stream time has to be past the end of a window until no record counts for it any more."""
     if isinstance(window, UnlimitedWindow):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from logflume.log import InvalidInput
 
 from .. import graph as g
+from ..expr import Expr
 from .joins import joined_columns
 from .stream import Function, On, Stream, Within, bind_keys, cast_to
 from .windows import milliseconds
@@ -63,8 +64,7 @@ def table_join(
     if kind is g.JoinKind.OUTER:
         raise InvalidInput("a stream and a table join inner or left: a row without a record has no time to join at")
     base = f"{stream.base}-{table.base}"
-    common = {"kind": g.EdgeKind.STREAM, "join": kind}
-    key: tuple[tuple[str, object], ...] = ()
+    key: tuple[tuple[str, Expr], ...] = ()
     if isinstance(table, GlobalTable):
         bound = () if on is None else bind_keys(on if isinstance(on, tuple) else (on,), None, "join(on=...)", stream.scope())
         names = tuple(n for n, _ in bound)
@@ -81,6 +81,7 @@ def table_join(
         raise InvalidInput(f"grace needs the rows of earlier times: {table.base!r} has none, give it history=lf.hours(1)")
     node = g.StreamTableJoin(
         name=name or stream.graph.free(base), schema=schema, inputs=(stream.node.name, table.node.name), columns=columns,
-        key=key, grace_ms=grace_ms, store=None if grace_ms is None else f"{name or base}-waiting", **common,
+        key=key, grace_ms=grace_ms, store=None if grace_ms is None else f"{name or base}-waiting", kind=g.EdgeKind.STREAM,
+        join=kind,
     )  # fmt: skip
     return Stream(stream.graph, stream.graph.add(node, fix=_FIX), name or base)

@@ -73,12 +73,10 @@ def suppressed(table: Table, until: UntilWindowCloses | UntilTimeLimit, name: st
     if isinstance(until, UntilWindowCloses) and isinstance(table.schema.window, g.UnlimitedWindow):
         raise InvalidInput("an unlimited window never closes: until_window_closes() would never let anything out")
     store = name or f"{table.node.name}-suppress"
-    is_timed = isinstance(until, UntilTimeLimit)
     node = g.Suppress(
         name=store, schema=table.schema, kind=g.EdgeKind.TABLE, inputs=(table.node.name,), store=store,
         wait_ms=until.wait_ms if isinstance(until, UntilTimeLimit) else None,
         max_records=until.max_records, max_bytes=until.max_bytes,
         when_full=until.when_full if isinstance(until, UntilTimeLimit) else g.WhenFull.SHUT_DOWN,
     )  # fmt: skip
-    assert is_timed or node.wait_ms is None
     return Table(table.graph, table.graph.add(node, fix="pass name='...'"), table.base)

@@ -28,7 +28,7 @@ from ..expr import WHOLE, Meta, Side, columns_used
 from ..kernels.vectors import Vector
 from ..seams import Entry, State, StoreSpec
 from ..state.store import Store
-from ..windows import WINDOW_START, key_suffix_bytes
+from ..windows import WINDOW_START, key_suffix_bytes, store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries
 from .cogroup import CogroupWork
@@ -61,17 +61,10 @@ class AggregateOperator(Operator[g.Aggregate]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node
-        columns, window = state_fields(node), node.window
-        match window:
-            case g.SessionWindow():
-                columns = (Field("start", BIGINT), *columns)
-                kept = g.TimeWindow(window.gap_ms, 1, window.grace_ms, window.retention_ms)
-            case g.SlidingWindow():
-                kept = g.TimeWindow(3 * window.size_ms + 1, 1, window.grace_ms, window.retention_ms)
-            case g.TimeWindow():
-                kept = window
-            case _:
-                kept = None
+        columns, window, kept = state_fields(node), node.window, store_window(node.window)
+        if isinstance(window, g.SessionWindow):
+            columns = (Field("start", BIGINT), *columns)
+            kept = g.TimeWindow(window.gap_ms, 1, window.grace_ms, window.retention_ms)
         return (StoreSpec(node.store, node.schema.key, columns, kept),)
 
     def wants_old(self, *, is_asked: bool) -> bool:
@@ -163,7 +156,7 @@ class AggregateWork(Work):
         """Return which entries the rows change: one each, or one in each window that is still open."""
         assert batch.keys is not None
         window = self._node.window
-        if window is None:
+        if not isinstance(window, g.TimeWindow):
             return Change(batch.keys, batch.times, args, None, None)
         found = windows_of(window, batch.times, self._store.stream_time_ms)
         self._store.stream_time_ms = int(found.clocks[-1])
@@ -203,7 +196,7 @@ class AggregateWork(Work):
         columns: dict[ColumnId, Column] = {}
         if causing is not None:
             columns = {c: x for c, x in causing.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN}
-        if updated.starts is not None and node.window is not None:
+        if updated.starts is not None and isinstance(node.window, g.TimeWindow):
             starts = updated.starts
             columns[Side.META, Meta.WINDOWSTART] = Column.of_vector(Vector(starts), count, Kind.BIGINT)
             columns[Side.META, Meta.WINDOWEND] = Column.of_vector(Vector(window_end(starts, node.window)), count, Kind.BIGINT)

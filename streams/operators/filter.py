@@ -12,6 +12,7 @@ from ..columns.evaluate import Evaluation
 from ..expr import Side, columns_used
 from ..kernels.vectors import Mask
 from ..seams import StoreSpec
+from ..windows import store_window
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import keep_rows
 from .versions import LATEST_COLUMN
@@ -35,7 +36,11 @@ class FilterOperator(Operator[g.Filter]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         schema = self.node.schema
-        return () if self.node.store is None else (StoreSpec(self.node.store, schema.key, schema.value, schema.window),)
+        return (
+            ()
+            if self.node.store is None
+            else (StoreSpec(self.node.store, schema.key, schema.value, store_window(schema.window)),)
+        )
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return self.node.kind is g.EdgeKind.TABLE

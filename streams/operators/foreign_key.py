@@ -25,6 +25,7 @@ from ..columns.evaluate import evaluations
 from ..expr import Side, columns_used
 from ..seams import State, StateStore, StoreSpec
 from ..state.values import to_wire
+from ..windows import store_window
 from .emission import Emission, Emitted, Joiner, places_of, rows_of
 from .lookups import lookup_of, stores_behind
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
@@ -267,7 +268,11 @@ class ResolveOperator(Operator[g.Resolve]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node
-        return () if node.store is None else (StoreSpec(node.store, node.schema.key, node.schema.value),)
+        return (
+            ()
+            if node.store is None
+            else (StoreSpec(node.store, node.schema.key, node.schema.value, store_window(node.schema.window)),)
+        )
 
     def looks_up(self, wiring: Wiring) -> frozenset[str]:
         return stores_behind(wiring, self.node.inputs[1])

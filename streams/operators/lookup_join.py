@@ -44,7 +44,7 @@ class LookupJoinWork(Work):
         self._key = evaluations(node.key)
         self._encoder = None
         if isinstance(table, g.Source) and node.key:
-            self._encoder = KeyEncoder(table.key_format, table.schema.key, is_raw=False, is_windowed=False)
+            self._encoder = KeyEncoder(table.key_format, table.schema.key, is_raw=False, window=None)
         self._waiting = None if node.store is None else _Waiting(task.store(node.store))
 
     def process(self, batch: Batch, source: str) -> None:

@@ -93,7 +93,8 @@ class KeptRows:
         times = [-1 if entry is None else entry.timestamp_ms for entry in entries]
         if self._is_versioned:
             oldest = store.stream_time_ms - self._history_ms
-            found = [version_at(state, at, oldest) for state, at in zip(states, as_of or [None] * len(keys), strict=True)]
+            wanted: Sequence[int | None] = [None] * len(keys) if as_of is None else as_of
+            found = [version_at(state, at, oldest) for state, at in zip(states, wanted, strict=True)]
             return [None if v is None else v[1] for v in found], [-1 if v is None else v[0] for v in found]
         if self._result is not None:
             states = [None if state is None else self._result(state) for state in states]

@@ -124,7 +124,7 @@ class ProcessWork(Work):
             if not isinstance(processor, Processor):
                 raise InvalidInput(f"{self._node.name}: expected a lf.Processor, found {type(processor).__name__}")
             self._processor = processor
-            processor.init(self)  # type: ignore[arg-type]
+            processor.init(self)
         return self._processor
 
     def process(self, batch: Batch, source: str) -> None:

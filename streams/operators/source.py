@@ -17,7 +17,7 @@ from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Side, columns_used
 from ..kernels.vectors import Mask
 from ..seams import StateStore, StoreSpec
-from ..windows import key_suffix_bytes
+from ..windows import key_suffix_bytes, store_window
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
 from .rows import keep_rows
 from .versions import is_versioned, keep_versions, versions_spec
@@ -43,7 +43,7 @@ class SourceOperator(Operator[g.Source | g.Repartition]):
             return ()
         if isinstance(self.node, g.Source) and is_versioned(self.node):
             return (versions_spec(self.node),)
-        return (StoreSpec(self.store, schema.key, schema.value, None),)
+        return (StoreSpec(self.store, schema.key, schema.value, store_window(schema.window)),)
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return self.node.key_format, self.node.schema.key

@@ -11,6 +11,7 @@ from ..columns.batch import ColumnId
 from ..columns.evaluate import evaluations
 from ..expr import Side
 from ..seams import State, StoreSpec
+from ..windows import store_window
 from .emission import Emission, Emitted, Joiner, olds_of, rows_of
 from .lookups import has_result, lookup_of, stores_behind
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
@@ -32,7 +33,11 @@ class TableJoinOperator(Operator[g.TableJoin]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node
-        return () if node.store is None else (StoreSpec(node.store, node.schema.key, node.schema.value),)
+        return (
+            ()
+            if node.store is None
+            else (StoreSpec(node.store, node.schema.key, node.schema.value, store_window(node.schema.window)),)
+        )
 
     def looks_up(self, wiring: Wiring) -> frozenset[str]:
         return frozenset[str]().union(*(stores_behind(wiring, source) for source in self.node.inputs))

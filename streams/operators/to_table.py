@@ -11,6 +11,7 @@ from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import Side
 from ..seams import StateStore, StoreSpec
+from ..windows import store_window
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import keep_rows
 from .versions import LATEST_COLUMN, is_versioned, keep_versions, versions_spec
@@ -30,7 +31,7 @@ class ToTableOperator(Operator[g.ToTable]):
             return ()
         if is_versioned(self.node):
             return (versions_spec(self.node),)
-        return (StoreSpec(self.node.store, schema.key, schema.value, None),)
+        return (StoreSpec(self.node.store, schema.key, schema.value, store_window(schema.window)),)
 
     def plan(self, wiring: Wiring) -> Bind:
         wants_old = self.node.name in wiring.wants_old
