@@ -200,13 +200,15 @@ class ColumnEntries:
         starts = self._columns.window_starts()
         slots = np.flatnonzero((starts > self._emitted_to) & (starts <= closed))
         self._emitted_to = max(closed, self._emitted_to)
-        keys = self._columns.keys(slots)
-        ordered = sorted(zip(starts[slots].tolist(), keys, slots.tolist(), strict=True))
-        return self._of_slots(np.array([slot for _, _, slot in ordered], np.int64), has_before=False)
+        kept = self._columns.slots
+        keys = Bytes.of_spans(kept.arena, kept.key_starts[slots], kept.key_sizes[slots]).objects()
+        by_key = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)  # type: ignore[arg-type]
+        by_start = by_key[np.argsort(starts[slots[by_key]], kind="stable")]
+        return self._of_slots(slots[by_start], has_before=False)
 
     def _read_closing(self, closed: int) -> None:
         """Read entries of closing windows that have gone from memory."""
-        if self._store.complete_from <= self._emitted_to + 1 or closed <= self._emitted_to:
+        if self._store.complete_from <= max(self._emitted_to + 1, 0) or closed <= self._emitted_to:
             return
         unpack = g.WINDOW_START.unpack
         found = {k for k, _ in self._store.scan_disk(b"", None) if self._emitted_to < unpack(k[-8:])[0] <= closed}

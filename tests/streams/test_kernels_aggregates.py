@@ -142,7 +142,7 @@ def programs(draw: st.DrawFn) -> dict[str, g.Node]:
     named = tuple(g.Aggregation(f"{part.name}{i}", part.aggregator, part.args) for i, part in enumerate(parts))
     window = draw(WINDOWS)
     schema = g.Schema(KEY, tuple(Column(part.name, part.aggregator.type) for part in named), window=window)
-    emit = draw(st.sampled_from([g.Emit.COMMIT, g.Emit.COMMIT, g.Emit.UPDATE]))
+    emit = draw(st.sampled_from([g.Emit.COMMIT, g.Emit.UPDATE, *([g.Emit.FINAL] if window else [])]))
     nodes.append(
         g.Aggregate(
             name="counted",
