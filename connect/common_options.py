@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable
 
 from logflume.log import is_internal_topic
+from logflume.log.schemas import DEFAULT_REGISTRY
 
 from .config import Config
 from .errors import Problem
 from .spec import Option, OptionType, Spec
 
 NONE, ALL = "none", "all"
-CONVERTERS = ("json", "string", "delimited", "kafka", "bytes", "none")
+CONVERTERS = ("json", "string", "delimited", "kafka", "bytes", "avro", "protobuf", "json_sr", "none")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
@@ -68,8 +69,17 @@ def _converter(side: str, default: str) -> Option:
         type=OptionType.STRING,
         default=default,
         allowed=CONVERTERS,
-        doc=f"How the {side} is written: json, string (text), delimited (CSV), kafka (as Kafka's serializers do), bytes, none.",
+        doc=f"How the {side} is written: json, string (text), delimited (CSV), kafka (as Kafka's serializers do), bytes, none; "
+        "with a schema registry: avro, protobuf, json_sr.",
     )
+
+
+_REGISTRY = Option(
+    name="schema.registry.url",
+    type=OptionType.STRING,
+    default=DEFAULT_REGISTRY,
+    doc="Where the schemas of avro, protobuf and json_sr are, such as http://127.0.0.1:8081.",
+)
 
 
 def source_spec(connector: str, own: Spec) -> Spec:
@@ -83,6 +93,7 @@ def source_spec(connector: str, own: Spec) -> Spec:
             *own.options,
             _converter("key", "kafka"),
             _converter("value", "json"),
+            _REGISTRY,
             Option(
                 name="delimiter",
                 type=OptionType.STRING,
@@ -129,6 +140,7 @@ def sink_spec(connector: str, own: Spec) -> Spec:
             ),
             _converter("key", "kafka"),
             _converter("value", "json"),
+            _REGISTRY,
             Option(
                 name="delimiter",
                 type=OptionType.STRING,

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from logflume.log import Chunk, DecodeError, InvalidInput, TopicPartition
-from logflume.log.schemas import BIGINT, INTEGER, TIMESTAMP, Column, CompiledSerde, FormatSpec, Kind, Row, serde
+from logflume.log.schemas import BIGINT, INTEGER, TIMESTAMP, Column, CompiledSerde, FormatSpec, Kind, Row, of_topic, serde
 
 from .api import RowSchema, SinkBatch
 from .config import Config
 from .errors import ConfigErrors, Problem
 
-_FORMATS = {"json": "JSON", "string": "KAFKA", "delimited": "DELIMITED", "kafka": "KAFKA", "bytes": "KAFKA", "none": "NONE"}
+_FORMATS = {
+    "json": "JSON",
+    "string": "KAFKA",
+    "delimited": "DELIMITED",
+    "kafka": "KAFKA",
+    "bytes": "KAFKA",
+    "avro": "AVRO",
+    "protobuf": "PROTOBUF",
+    "json_sr": "JSON_SR",
+    "none": "NONE",
+}
 _WINDOW = struct.Struct(">q")
 
 Encode = Callable[[Row | None], bytes | None]
@@ -23,17 +33,20 @@ Decode = Callable[[bytes | None], Row | None]
 
 
 def make_encoder(config: Config, side: str, columns: tuple[Column, ...], *, where: str) -> Encode:
-    """Return the encoder of one side ("key" or "value"). Raises ConfigErrors when the converter cannot hold the columns."""
-    return _serde(config, side, columns, where).encode
+    """Return a source's encoder of one side ("key", "value"). Raises ConfigErrors when the converter cannot hold the columns."""
+    return _serde(config, side, columns, where, config.text("topic")).encode
 
 
-def _serde(config: Config, side: str, columns: tuple[Column, ...], where: str) -> CompiledSerde:
+def _serde(config: Config, side: str, columns: tuple[Column, ...], where: str, topic: str = "") -> CompiledSerde:
     name = config.text(f"{side}.converter")
     wanted = {"string": Kind.STRING, "bytes": Kind.BYTES}.get(name)
     try:
         if wanted is not None and any(column.type.kind is not wanted for column in columns):
             raise InvalidInput(f"converter {name!r} takes one column of type {wanted}, found {columns[0].type}")
-        return serde(FormatSpec(_FORMATS[name], delimiter=config.text("delimiter")), () if name == "none" else columns)
+        spec = FormatSpec(_FORMATS[name], delimiter=config.text("delimiter"))
+        if side == "key" and len(columns) == 1 and name in ("avro", "json_sr"):
+            spec = replace(spec, is_wrapped=False)
+        return serde(of_topic(spec, topic, side, config.text("schema.registry.url")), () if name == "none" else columns)
     except InvalidInput as error:
         raise ConfigErrors(where, [Problem(f"{side}.converter", str(error))]) from error
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         window_end,
         window_start,
     )
+    from logflume.streams.dsl import functions
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ __all__ = [
     "connect",
     "count",
     "days",
+    "functions",
     "hopping",
     "hours",
     "max",
@@ -68,4 +70,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'logflume' has no attribute {name!r}")
+    if name == "functions":
+        return import_module("logflume.streams.dsl.functions")
     return getattr(import_module("logflume.log" if name == "connect" else "logflume.streams"), name)

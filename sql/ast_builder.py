@@ -8,10 +8,12 @@ from typing import Any
 
 from lark import Token, Transformer, v_args
 
+from logflume.streams.functions.dates import UNITS_MS
+
 from . import ast
 from .ast import Span
 from .errors import SyntaxFault
-from .words import RESERVED, UNITS_MS
+from .words import RESERVED
 
 _INT64_MAX = 2**63 - 1
 
@@ -111,7 +113,8 @@ class AstBuilder(Transformer[Token, Any]):
         return ast.StringLiteral(unquote(children[0]), span=_span(meta))
 
     def integer(self, meta: Any, children: list[Any]) -> ast.IntegerLiteral:
-        value = int(children[0]) if len(children[0]) <= 20 else _INT64_MAX + 1
+        digits = children[0].lstrip("0") or "0"
+        value = int(digits) if len(digits) <= 20 else _INT64_MAX + 1
         if value > _INT64_MAX:
             raise SyntaxFault(f"Invalid numeric literal: {children[0]} does not fit a BIGINT (64 bits)", _span(meta))
         return ast.IntegerLiteral(value, span=_span(meta))

@@ -15,21 +15,23 @@ from pathlib import Path
 
 from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
+from logflume.log.schemas import default_registry
+from logflume.streams.functions import Library, builtin_library
 from logflume.streams.runtime import EngineOptions, EngineStatus
 from logflume.streams.seams import Plan
 
 from . import ast
-from .binding.context import Context
+from .binding.context import REGISTRY_URL, Context
 from .catalog import Catalog, SourceInfo
 from .command_log import Command, CommandLog, command_topic
 from .definitions import apply_definition, check_is_free
 from .errors import NotSupported, StatementError
 from .format import statement_text
-from .functions.library import Library, builtin_library
+from .inference import inferred
 from .inserts import values_record
 from .listing import describe, explain, show
 from .parser import parse_statement
-from .planner import PlannedQuery, plan_create_as, plan_insert, plan_push
+from .planner import PlannedQuery, plan_create_as, plan_insert, plan_push, register_schemas
 from .properties import check_property
 from .pull import Materialized, run_pull
 from .push import start_push
@@ -73,6 +75,7 @@ class SqlEngine:
         data_dir: where the state of persistent queries lives.
         service: in the name of the command topic, and prefix of the applications; engines of one service share their catalog.
         runs_queries: False: statements are recorded, another engine of the service runs the queries.
+        registry: where schemas are unless a session says otherwise (`ksql.schema.registry.url`); None: `default_registry`.
 
     >>> import pathlib, tempfile
     >>> from logflume.log import connect
@@ -97,7 +100,9 @@ class SqlEngine:
         options: EngineOptions | None = None,
         runs_queries: bool = True,
         library: Library | None = None,
+        registry: str | None = None,
     ) -> None:
+        self._registry = default_registry() if registry is None else registry
         self._log, self.service, self._runs_queries = log, service, runs_queries
         self._library = library or builtin_library()
         self._options = replace(options or EngineOptions(), state_dir=data_dir / "state")
@@ -196,6 +201,7 @@ class SqlEngine:
         return [_session_statement(statement, user)]
 
     def _context(self, properties: dict[str, str], statement: ast.Statement) -> Context:
+        properties = {REGISTRY_URL: self._registry, **properties}
         return Context(self._catalog, self._library, properties, partitions=self._partitions(statement))
 
     def _partitions(self, statement: ast.Statement) -> dict[str, int]:
@@ -292,7 +298,9 @@ class SqlEngine:
             if not s.or_replace:
                 check_is_free(s.name, s.is_table, catalog, s.span)
             raise NotSupported("CREATE OR REPLACE of a query's result", s.span)
-        return self.start(self._prepare(s, context))
+        prepared = self._prepare(s, context)
+        register_schemas(prepared.planned, s.span)
+        return self.start(prepared)
 
     def _prepare(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> PreparedQuery:
         query_id = _query_id(s, self._catalog)
@@ -342,9 +350,10 @@ class SqlEngine:
 
     def _create_source(self, s: ast.CreateSource, context: Context) -> Result:
         existing = self._catalog.sources.get(s.name)
-        catalog = apply_definition(s, context)
         if existing is not None and s.if_not_exists:
             return Message(f"Cannot add {'table' if s.is_table else 'stream'} `{s.name}`: it exists already, nothing was done.")
+        s = inferred(s, context)
+        catalog = apply_definition(s, context)
         self._ensure_topic(catalog.sources[s.name], s)
         self._record(Command(statement_text(s), None, dict(context.properties)))
         return Message(f"{'Table' if s.is_table else 'Stream'} {s.name} created")

@@ -4,15 +4,14 @@ opinion on the compilers. The meaning is that of `streams/expr.py`; an error is 
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logflume.log.schemas import DataType, Kind
 from logflume.streams import expr as x
-
-from .functions.casts import DECIMAL_OPERATORS, convert, double_modulo
+from logflume.streams.functions import arithmetic, convert
 
 # (side, name) -> value
 Row = Mapping[tuple[x.Side, str], Any]
@@ -25,53 +24,92 @@ _COMPARE: Mapping[x.BinaryOp, Callable[[Any, Any], bool]] = {
     x.BinaryOp.GT: operator.gt,
     x.BinaryOp.GE: operator.ge,
 }
+_SIMPLE: Mapping[x.BinaryOp, Callable[[Any, Any], Any]] = {
+    x.BinaryOp.ADD: operator.add,
+    x.BinaryOp.SUB: operator.sub,
+    x.BinaryOp.MUL: operator.mul,
+}
+_DOUBLE: Mapping[x.BinaryOp, Callable[[Any, Any], float]] = {
+    **_SIMPLE,
+    x.BinaryOp.DIV: arithmetic.divide_doubles,
+    x.BinaryOp.MOD: arithmetic.remainder_doubles,
+}
 
 
-def evaluate(e: x.Expr, row: Row, params: Mapping[str, Any] | None = None) -> Any:
+def evaluate(e: x.Expr, row: Row, params: Mapping[str, Any] | None = None, *, is_strict: bool = False) -> Any:
     """Return the value of an expression over a row.
+
+    `is_strict`: an item of a constructor that fails, or an argument that may be null, fails the whole instead of being null.
 
     Raises:
         ArithmeticError, ValueError, ...: what the expression cannot compute.
     """
+    return _Evaluation(row, params or {}, is_strict).value(e)
 
-    def value(part: x.Expr) -> Any:
-        return evaluate(part, row, params)
 
-    match e:
-        case x.ColumnRef(side, name, _):
-            return row[side, name]
-        case x.Literal(constant, _):
-            return constant
-        case x.LambdaParam(name, _):
-            return (params or {})[name]
-        case x.Unary():
-            return _unary(e, value)
-        case x.Binary():
-            return _binary(e, value)
-        case x.Cast(operand, type):
-            return convert(value(operand), operand.type, type)
-        case x.Case(branches, default, _):
-            for condition, result in branches:
-                if value(condition) is True:
-                    return value(result)
-            return value(default)
-        case x.FieldAccess(operand, name, _):
-            inner = value(operand)
-            return None if inner is None else inner[name]
-        case x.Index(operand, index, _):
-            container = value(operand)
-            return None if container is None else _index(container, value(index))
-        case x.MakeArray(items, _):
-            return [value(i) for i in items]
-        case x.MakeMap(entries, _):
-            return {value(k): value(v) for k, v in entries}
-        case x.MakeStruct(fields, _):
-            return {name: value(v) for name, v in fields}
-        case x.Call():
-            return _call(e, row, params)
-        case x.PyCall(function, args, _):
-            return function(*(value(a) for a in args))
-    raise AssertionError(e)
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    row: Row
+    params: Mapping[str, Any]
+    is_strict: bool
+
+    def value(self, e: x.Expr) -> Any:
+        value = self.value
+        match e:
+            case x.ColumnRef(side, name, _):
+                return self.row[side, name]
+            case x.Literal(constant, _):
+                return constant
+            case x.LambdaParam(name, _):
+                return self.params[name]
+            case x.Unary():
+                return _unary(e, value)
+            case x.Binary():
+                return _binary(e, value)
+            case x.Cast(operand, type):
+                return convert(value(operand), operand.type, type)
+            case x.Case(branches, default, _):
+                for condition, result in branches:
+                    if value(condition) is True:
+                        return value(result)
+                return value(default)
+            case x.FieldAccess(operand, name, _):
+                inner = value(operand)
+                return None if inner is None else inner[name]
+            case x.Index(operand, index, _):
+                container = value(operand)
+                return None if container is None else _index(container, value(index))
+            case x.MakeArray(items, _):
+                return [self._part(i) for i in items]
+            case x.MakeMap(entries, _):
+                return {self._part(k): self._part(v) for k, v in entries}
+            case x.MakeStruct(fields, _):
+                return {name: self._part(v) for name, v in fields}
+            case x.Call():
+                return self._call(e)
+            case x.PyCall(function, args, _):
+                return function(*(value(a) for a in args))
+        raise AssertionError(e)
+
+    def _part(self, e: x.Expr) -> Any:
+        """An item of a constructor, or an argument that may be null."""
+        return self.value(e) if self.is_strict else arithmetic.attempt(lambda: self.value(e))
+
+    def _call(self, e: x.Call) -> Any:
+        args: list[Any] = []
+        for arg in e.args:
+            if isinstance(arg, x.Lambda):
+                args.append(self._closure(arg))
+            elif e.function.handles_null:
+                args.append(self._part(arg))
+            else:
+                args.append(self.value(arg))
+                if args[-1] is None:
+                    return None
+        return e.function.impl(*args)
+
+    def _closure(self, e: x.Lambda) -> Callable[..., Any]:
+        return lambda *values: replace(self, params={**self.params, **dict(zip(e.params, values, strict=True))}).value(e.body)
 
 
 def _unary(e: x.Unary, value: Callable[[x.Expr], Any]) -> Any:
@@ -105,40 +143,21 @@ def _binary(e: x.Binary, value: Callable[[x.Expr], Any]) -> Any:
 
 def _arithmetic(op: x.BinaryOp, left: Any, right: Any, type: DataType) -> Any:
     if type.kind is Kind.DECIMAL:
-        return DECIMAL_OPERATORS[op.value](left, right, type.precision, type.scale)
+        return arithmetic.decimal_operator(op.value, type)(left, right)
     if type.kind is Kind.DOUBLE:
-        return _double(op, float(left), float(right))
-    if op in (x.BinaryOp.DIV, x.BinaryOp.MOD):
-        if right == 0:
-            raise ZeroDivisionError("division by zero")
-        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-        return _fit(quotient if op is x.BinaryOp.DIV else left - quotient * right, type)
-    simple = {x.BinaryOp.ADD: operator.add, x.BinaryOp.SUB: operator.sub, x.BinaryOp.MUL: operator.mul}
-    return _fit(simple[op](left, right), type)
-
-
-def _double(op: x.BinaryOp, left: float, right: float) -> float:
-    match op:
-        case x.BinaryOp.ADD:
-            return left + right
-        case x.BinaryOp.SUB:
-            return left - right
-        case x.BinaryOp.MUL:
-            return left * right
-        case x.BinaryOp.MOD:
-            return double_modulo(left, right)
-    if right == 0:
-        return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1.0, right)
-    return left / right
+        return _DOUBLE[op](float(left), float(right))
+    if op is x.BinaryOp.DIV:
+        return _fit(arithmetic.divide_integers(left, right), type)
+    if op is x.BinaryOp.MOD:
+        return arithmetic.remainder_integers(left, right)
+    return _fit(_SIMPLE[op](left, right), type)
 
 
 def _fit(value: Any, type: DataType) -> Any:
     """Wrap integers to the width of their type."""
-    bits = {Kind.INTEGER: 32, Kind.BIGINT: 64}.get(type.kind)
-    if bits is None:
-        return value
-    half = 1 << (bits - 1)
-    return (value + half) % (2 * half) - half
+    if type.kind is Kind.INTEGER:
+        return arithmetic.wrap32(value)
+    return arithmetic.wrap64(value) if type.kind is Kind.BIGINT else value
 
 
 def _index(container: Any, index: Any) -> Any:
@@ -149,20 +168,3 @@ def _index(container: Any, index: Any) -> Any:
     if index > 0:
         return container[index - 1] if index <= len(container) else None
     return container[index] if index != 0 and -index <= len(container) else None
-
-
-def _call(e: x.Call, row: Row, params: Mapping[str, Any] | None) -> Any:
-    args: list[Any] = []
-    for arg in e.args:
-        if isinstance(arg, x.Lambda):
-            args.append(_closure(arg, row, params))
-        else:
-            args.append(evaluate(arg, row, params))
-            if args[-1] is None and not e.function.handles_null:
-                return None
-    return e.function.impl(*args)
-
-
-def _closure(e: x.Lambda, row: Row, params: Mapping[str, Any] | None) -> Callable[..., Any]:
-    outer = dict(params or {})
-    return lambda *values: evaluate(e.body, row, {**outer, **dict(zip(e.params, values, strict=True))})

@@ -9,6 +9,7 @@ from typing import Any
 from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import ANY, BIGINT, STRING, TIMESTAMP, Column, serde
 from logflume.streams import expr as x
+from logflume.streams.functions import can_convert, convert
 
 from . import ast
 from .binding.coercion import implicit_cast
@@ -18,7 +19,6 @@ from .binding.scope import Scope
 from .catalog import SourceInfo
 from .errors import NotSupported, StatementError
 from .evaluate import evaluate
-from .functions.casts import can_convert, convert
 from .types import show_type
 
 _REFUSED = ("ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND")
@@ -117,7 +117,7 @@ def _value(e: ast.Expression, column: Column, binder: Binder) -> Any:
             ) from None
         bound = _loosely(bound, column, e)
     try:
-        return evaluate(bound, {})
+        return evaluate(bound, {}, is_strict=True)
     except NotSupported:
         raise
     except (ArithmeticError, ValueError, TypeError, KeyError) as error:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from logflume.log import is_internal_topic, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import BIGINT, BOOLEAN, STRING, Column
+from logflume.streams.functions import Library, Scalar
 from logflume.streams.runtime import EngineStatus
 
 from . import ast
 from .binding.context import Context
 from .catalog import SourceInfo
 from .errors import NotSupported, StatementError
-from .functions.library import Library
+from .functions import example_text, unknown_function
 from .parser import parse_statement
 from .planner import plan_create_as, plan_insert, plan_push
 from .results import Rows
@@ -86,11 +87,8 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
 
 
 def _doc(library: Library, name: str) -> str:
-    for each in (library.scalars, library.tables, library.aggregates):
-        found: Sequence[Any] = each.get(name, ())
-        if found:
-            return str(found[0].doc)
-    return ""
+    found = library.find(name)
+    return "" if found is None else found.doc
 
 
 def describe(s: ast.Describe, context: Context, status: Mapping[str, EngineStatus]) -> list[Rows]:
@@ -131,18 +129,15 @@ def _describe_source(source: SourceInfo) -> Rows:
 
 
 def _describe_function(s: ast.Describe, library: Library) -> Rows:
-    kind = library.kind_of(s.name)
-    if kind is None:
-        error = library.unknown(s.name)
+    found = library.find(s.name)
+    if found is None:
+        error = unknown_function(library, s.name)
         error.span = s.span
         raise error
-    variations: Sequence[Any] = (
-        *library.scalars.get(s.name, ()),
-        *library.tables.get(s.name, ()),
-        *library.aggregates.get(s.name, ()),
-    )
-    rows = tuple((f"{s.name}{v.signature}", v.doc) for v in variations)
-    return Rows(f"{s.name}, {kind} function", _columns("VARIATION", "WHAT IT DOES"), rows)
+    rows = [(f"{s.name}{each.signature}", found.doc) for each in found.overloads]
+    if isinstance(found, Scalar) and (example := example_text(found)):
+        rows.append((example, "an example"))
+    return Rows(f"{s.name}, {library.kind_of(s.name)} function", _columns("VARIATION", "WHAT IT DOES"), tuple(rows))
 
 
 def explain(s: ast.Explain, context: Context) -> Rows:

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logflume.log import InvalidInput, near_matches
-from logflume.log.schemas import Column, FormatSpec, check_columns, format_of
+from logflume.log.schemas import FORMATS, Column, FormatSpec, check_columns, format_of, of_topic
+from logflume.streams.functions.dates import UNITS_MS
 
 from . import ast
 from .ast import NOWHERE, Span
-from .errors import NotSupported, StatementError, SyntaxFault
+from .binding.context import REGISTRY_URL, Context
+from .errors import StatementError, SyntaxFault
 from .types import has_map, show_type
-from .words import UNITS_MS
 
-# Formats of the dialect that need what a later version brings.
-LATER_FORMATS = frozenset({"AVRO", "PROTOBUF", "PROTOBUF_NOSR", "JSON_SR"})
-KNOWN_FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE")
 _NAMED_DELIMITERS = {"TAB": "\t", "SPACE": " "}
 
 
@@ -43,6 +41,17 @@ def _text(value: Any) -> str:
 
 def _upper(value: Any) -> str:
     return _text(value).upper()
+
+
+def _stripped(value: Any) -> str:
+    return str(value).strip()
+
+
+def _nullables(value: Any) -> str:
+    word = _upper(value)
+    if word not in ("OPTIONAL", "WRAPPER"):
+        raise ValueError("expected OPTIONAL or WRAPPER")
+    return word
 
 
 def _positive(value: Any) -> int:
@@ -123,20 +132,29 @@ PROPERTIES: tuple[PropertySpec, ...] = (
     PropertySpec("SOURCED_BY_CONNECTOR", "C", _text, "informational"),
     PropertySpec("KEY_SCHEMA_ID", "CA", _number, "key schema by id, from a registry"),
     PropertySpec("VALUE_SCHEMA_ID", "CA", _number, "value schema by id, from a registry"),
-    PropertySpec("KEY_SCHEMA_FULL_NAME", "CA", str, "name of the key's record schema"),
-    PropertySpec("VALUE_SCHEMA_FULL_NAME", "CA", str, "name of the value's record schema"),
-    PropertySpec("VALUE_AVRO_SCHEMA_FULL_NAME", "CA", str, "name of the value's Avro record"),
-    PropertySpec("KEY_PROTOBUF_NULLABLE_REPRESENTATION", "CA", _upper, "OPTIONAL or WRAPPER"),
-    PropertySpec("VALUE_PROTOBUF_NULLABLE_REPRESENTATION", "CA", _upper, "OPTIONAL or WRAPPER"),
+    PropertySpec("KEY_SCHEMA_FULL_NAME", "CA", _stripped, "name of the key's record schema"),
+    PropertySpec("VALUE_SCHEMA_FULL_NAME", "CA", _stripped, "name of the value's record schema"),
+    PropertySpec("VALUE_AVRO_SCHEMA_FULL_NAME", "CA", _stripped, "name of the value's Avro record"),
+    PropertySpec("KEY_PROTOBUF_NULLABLE_REPRESENTATION", "CA", _nullables, "OPTIONAL or WRAPPER"),
+    PropertySpec("VALUE_PROTOBUF_NULLABLE_REPRESENTATION", "CA", _nullables, "OPTIONAL or WRAPPER"),
     PropertySpec("QUERY_ID", "I", _upper, "the id of the query"),
 )
-_SCHEMA_NAMES = (
-    "KEY_SCHEMA_FULL_NAME",
-    "VALUE_SCHEMA_FULL_NAME",
-    "VALUE_AVRO_SCHEMA_FULL_NAME",
-    "KEY_PROTOBUF_NULLABLE_REPRESENTATION",
-    "VALUE_PROTOBUF_NULLABLE_REPRESENTATION",
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The key or the value of a topic, and the properties that name its schema; the first that is given counts."""
+
+    name: str
+    full_names: tuple[str, ...]
+
+    @property
+    def nullables(self) -> str:
+        return f"{self.name}_PROTOBUF_NULLABLE_REPRESENTATION"
+
+
+KEY_SIDE = Side("KEY", ("KEY_SCHEMA_FULL_NAME",))
+VALUE_SIDE = Side("VALUE", ("VALUE_SCHEMA_FULL_NAME", "VALUE_AVRO_SCHEMA_FULL_NAME"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,15 +230,36 @@ def format_name(name: str, span: Span) -> str:
     """Return the name of a format that works here.
 
     Raises:
-        NotSupported: the dialect has it, a later version brings it. StatementError: unknown, with near matches.
+        StatementError: unknown, with near matches.
     """
-    if name in KNOWN_FORMATS:
+    if name in FORMATS:
         return name
-    if name in LATER_FORMATS:
-        raise NotSupported(f"the format {name}", span)
-    near = near_matches(name, [*KNOWN_FORMATS, *LATER_FORMATS])
-    hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(KNOWN_FORMATS)}"
+    near = near_matches(name, FORMATS)
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; known are {', '.join(FORMATS)}"
     raise StatementError(f"Unknown format: {name}{hint}", span)
+
+
+def registered(spec: FormatSpec, side: Side, topic: str, options: Options, context: Context) -> FormatSpec:
+    """Return a format with where its schemas are and how they are named.
+
+    Raises:
+        StatementError: a property that the format does not know.
+    """
+    format = format_of(spec.name)
+    given = next((name for name in side.full_names if name in options), None)
+    for name, setting, shown in ((given, "full_name", "fullSchemaName"), (side.nullables, "nullables", "nullableRepresentation")):
+        if name is not None and name in options and setting not in format.settings:
+            raise StatementError(f"{spec.name} does not support the following configs: [{shown}]", options.span(name))
+    if given is not None and not options.get(given):
+        raise StatementError("fullSchemaName cannot be empty. Format configuration: {fullSchemaName=}", options.span(given))
+    if format.schemas is None:
+        return replace(spec, nullables=options.get(side.nullables, ""))
+    return replace(
+        of_topic(spec, topic, side.name.lower(), context.property(REGISTRY_URL, "")),
+        schema_id=options.get(f"{side.name}_SCHEMA_ID", 0),
+        full_name="" if given is None else options.get(given),
+        nullables=options.get(side.nullables, ""),
+    )
 
 
 def key_format(name: str, columns: tuple[Column, ...], options: Options, *, span: Span = NOWHERE) -> FormatSpec:
@@ -232,7 +271,7 @@ def key_format(name: str, columns: tuple[Column, ...], options: Options, *, span
         StatementError: the format cannot hold the columns.
     """
     delimiter = _delimiter_for("KEY", name, options)
-    spec = FormatSpec(name, is_wrapped=len(columns) != 1, delimiter=delimiter)
+    spec = FormatSpec(name, is_wrapped=len(columns) != 1 or not format_of(name).can_unwrap, delimiter=delimiter)
     for column in columns:
         if has_map(column.type):
             raise StatementError(
@@ -249,18 +288,16 @@ def value_format(
     name: str, columns: tuple[Column, ...], options: Options, *, span: Span = NOWHERE, wraps_by_default: bool = True
 ) -> FormatSpec:
     """Return the value's format, checked against its columns and WRAP_SINGLE_VALUE."""
-    check_schema_names(name, options)
     wraps = options.get("WRAP_SINGLE_VALUE")
     format = None if name == "NONE" else format_of(name)
     if wraps is not None and format is not None:
         at = options.span("WRAP_SINGLE_VALUE")
         if not (format.can_wrap if wraps else format.can_unwrap):
             raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(wraps).lower()}'.", at)
-        if not format.can_wrap:
-            raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE'; leave it out", at)
         if len(columns) > 1:
             raise StatementError("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", at)
     can_wrap = format is not None and format.can_wrap
+    wraps_by_default = wraps_by_default or (can_wrap and format is not None and not format.can_unwrap)
     is_wrapped = can_wrap and (wraps_by_default if wraps is None else wraps or len(columns) != 1)
     delimiter = _delimiter_for("VALUE", name, options)
     spec = FormatSpec(name, is_wrapped=is_wrapped or len(columns) != 1, delimiter=delimiter)
@@ -268,12 +305,15 @@ def value_format(
     return spec
 
 
-def check_schema_names(name: str, options: Options) -> None:
-    """Refuse properties that only registry formats have."""
-    for property_name in _SCHEMA_NAMES:
-        if property_name in options:
-            key = "nullableRepresentation" if "NULLABLE" in property_name else "fullSchemaName"
-            raise StatementError(f"{name} does not support the following configs: [{key}]", options.span(property_name))
+def check_schema(spec: FormatSpec, columns: tuple[Column, ...], span: Span) -> None:
+    """Raise StatementError unless there is a schema that the columns can be written with."""
+    schemas = format_of(spec.name).schemas
+    if schemas is None or not columns or spec.schema_id:
+        return
+    try:
+        schemas.write(spec, columns)
+    except InvalidInput as error:
+        raise StatementError(str(error), span) from None
 
 
 def _delimiter_for(side: str, name: str, options: Options) -> str:

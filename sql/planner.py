@@ -5,11 +5,27 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from logflume.log import InvalidInput, check_own_topic
-from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec
+from logflume.log.schemas import (
+    AVRO_NAMESPACE,
+    BIGINT,
+    STRING,
+    TIMESTAMP,
+    Column,
+    FormatSpec,
+    Kind,
+    RegistryRefused,
+    format_of,
+    register_schema,
+    schema_type,
+)
 from logflume.streams import expr as x
+from logflume.streams.functions.types import can_cast_implicitly
 from logflume.streams.graph import Topology
 
 from . import ast
@@ -25,13 +41,13 @@ from .binding.query import BoundQuery, Target, bind_query
 from .binding.scope import RESERVED_COLUMNS
 from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
-from .errors import NotSupported, StatementError, SyntaxFault
+from .errors import StatementError, SyntaxFault
 from .format import name_text, statement_text
-from .options import Options, format_name, key_format, read_options, value_format
+from .options import KEY_SIDE, VALUE_SIDE, Options, check_schema, format_name, key_format, read_options, registered, value_format
 from .parser import parse_statement
 from .rules import optimize
 from .topology import build_topology
-from .types import can_cast_implicitly, resolve_type, show_type
+from .types import resolve_type, show_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +75,6 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     options = read_options(s.properties, "C")
     if s.is_source and s.or_replace:
         raise StatementError(_replace_refused(s), s.span)
-    _check_schema_ids(s, options)
     if not s.elements:
         raise StatementError(
             "The statement does not define any columns. Name them, as in CREATE STREAM S (ID BIGINT KEY, NAME STRING) WITH (...)",
@@ -73,13 +88,17 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
         raise StatementError('Missing required property "KAFKA_TOPIC" which has no default value.', s.span)
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
     at = s.span
-    key_name, value_name = _format_names(options, context)
+    key_name, value_name = format_names(options, context)
     if value_name is None:
         raise StatementError(
             "Missing required property \"VALUE_FORMAT\" which has no default value; e.g. WITH (VALUE_FORMAT='JSON')", at
         )
     key_spec = key_format(format_name(key_name, options.span("KEY_FORMAT")), key, options, span=at)
     value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), value, options, context, at)
+    key_spec = registered(key_spec, KEY_SIDE, topic, options, context)
+    value_spec = registered(value_spec, VALUE_SIDE, topic, options, context)
+    check_schema(key_spec, key, at)
+    check_schema(value_spec, value, at)
     window = None
     if "WINDOW_TYPE" in options:
         if not key:
@@ -108,15 +127,8 @@ def _replace_refused(s: ast.CreateSource) -> str:
     return f"Cannot add {kind} '{s.name}': CREATE OR REPLACE is not supported on source {kind}s."
 
 
-def _check_schema_ids(s: ast.CreateSource, options: Options) -> None:
-    for name, is_key in (("KEY_SCHEMA_ID", True), ("VALUE_SCHEMA_ID", False)):
-        if name in options:
-            if any((e.constraint in ("KEY", "PRIMARY KEY")) == is_key for e in s.elements):
-                raise StatementError(f"Table elements and {name} cannot both exist for create statement.", options.span(name))
-            raise NotSupported(f"{name} (it needs a schema registry)", options.span(name))
-
-
-def _format_names(options: Options, context: Context) -> tuple[str, str | None]:
+def format_names(options: Options, context: Context) -> tuple[str, str | None]:
+    """Return the names of the key's and the value's format: given, else by the session's defaults; None: there is none."""
     both = options.get("FORMAT")
     key = options.get("KEY_FORMAT") or both or context.property(DEFAULT_KEY_FORMAT, "KAFKA").upper()
     default_value = context.property(DEFAULT_VALUE_FORMAT, "").upper() or None
@@ -221,10 +233,12 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     at = s.query.span
     key_spec = key_format(format_name(key_name, options.span("KEY_FORMAT")), bound.key, options, span=at)
     value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), bound.value, options, context, at)
-    value_spec = _inherited(value_spec, first, options, context, len(bound.value))
     timestamp = _timestamp(options, bound.key + bound.value)
     topic = options.get("KAFKA_TOPIC") or context.property(OUTPUT_PREFIX, "") + s.name
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
+    key_spec = _sink_key(registered(key_spec, KEY_SIDE, topic, options, context), s.name)
+    value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first, options)
+    _check_sink_schemas(bound, key_spec, value_spec, options, at)
     partitions = options.get("PARTITIONS") or context.partitions.get(first.topic)
     info = SourceInfo(
         name=s.name,
@@ -260,6 +274,56 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
         tuple(configs.items()),
     )
     return PlannedQuery(_query_plan(query_id, bound, output), _query_info(query_id, s, s.name, bound, context), info)
+
+
+def _sink_key(spec: FormatSpec, name: str) -> FormatSpec:
+    """Name the record of an Avro key after the result: ORDERS_BY_ID -> OrdersByIdKey."""
+    if spec.name != "AVRO" or spec.full_name:
+        return spec
+    camel = "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", name))
+    return replace(spec, full_name=f"{AVRO_NAMESPACE}.{camel}Key")
+
+
+def _check_sink_schemas(bound: BoundQuery, key: FormatSpec, value: FormatSpec, options: Options, span: ast.Span) -> None:
+    """Refuse a result whose columns are not the first ones of the schema that it is to be written with."""
+    for side, spec, columns in ((KEY_SIDE, key, bound.key), (VALUE_SIDE, value, bound.value)):
+        name = f"{side.name}_SCHEMA_ID"
+        if name not in options:
+            check_schema(spec, columns, span)
+            continue
+        at = options.span(name)
+        if format_of(spec.name).schemas is None:
+            raise StatementError(f"{name} is provided but format {spec.name} doesn't support registering in Schema Registry", at)
+        type = schema_type(spec)
+        is_bare = not spec.is_wrapped and len(columns) == 1
+        found = (Column(columns[0].name, type),) if is_bare or type.kind is not Kind.STRUCT else type.fields
+        changed = [c for c, there in zip_longest(columns, found) if c is not None and c != there]
+        if changed:
+            raise StatementError(
+                f"The following {side.name.lower()} columns are changed, missing or reordered: [{_columns_text(changed)}]. "
+                f"Schema from schema registry is [{_columns_text(found)}]",
+                at,
+            )
+
+
+def register_schemas(planned: PlannedQuery, span: ast.Span) -> None:
+    """Register what the records of a query are written with, before it starts.
+
+    Raises:
+        StatementError: the registry refuses, as with a schema that its older ones are not compatible with. RegistryUnavailable.
+    """
+    output = planned.plan.output
+    if output is None:
+        return
+    for spec, columns in ((output.key_format, output.key), (output.value_format, output.value)):
+        try:
+            register_schema(spec, columns)
+        except RegistryRefused as error:
+            raise StatementError(f"Could not register schema for topic: {output.topic}: {error}", span) from None
+
+
+def _columns_text(columns: Sequence[Column]) -> str:
+    return ", ".join(f"`{c.name}` {show_type(c.type)}" for c in columns)
 
 
 def _cleanup_policy(bound: BoundQuery) -> str:
@@ -313,11 +377,14 @@ def _sink_formats(bound: BoundQuery, options: Options, context: Context) -> tupl
     return options.get("KEY_FORMAT") or both or inherited, options.get("VALUE_FORMAT") or both or first.value_format.name
 
 
-def _inherited(spec: FormatSpec, first: SourceInfo, options: Options, context: Context, count: int) -> FormatSpec:
-    """A sink writes a DELIMITED value with the delimiter of its source unless told otherwise."""
-    if spec.name == "DELIMITED" and "VALUE_DELIMITER" not in options and first.value_format.name == "DELIMITED":
-        return replace(spec, delimiter=first.value_format.delimiter)
-    return spec
+def _inherited(spec: FormatSpec, first: SourceInfo, options: Options) -> FormatSpec:
+    """A sink writes values with the delimiter and the nulls of its source unless told otherwise."""
+    source = first.value_format
+    if spec.name != source.name:
+        return spec
+    delimiter = spec.delimiter if "VALUE_DELIMITER" in options else source.delimiter
+    nullables = spec.nullables if VALUE_SIDE.nullables in options else source.nullables
+    return replace(spec, delimiter=delimiter, nullables=nullables)
 
 
 def _sink_timestamp(timestamp: tuple[str, str | None] | None, bound: BoundQuery) -> x.Expr | None:

@@ -16,6 +16,7 @@ PROPERTIES: Mapping[str, str] = {
     "ksql.persistence.default.format.key": "key format where none is given, KAFKA by default",
     "ksql.persistence.default.format.value": "value format where none is given",
     "ksql.persistence.wrap.single.values": "whether a single value column is written as a record with one field, true by default",
+    "ksql.schema.registry.url": "where the schemas of AVRO, PROTOBUF and JSON_SR are, e.g. http://127.0.0.1:8081",
     "ksql.output.topic.name.prefix": "put before the names of topics that CREATE ... AS makes",
     "ksql.functions.collect_list.limit": "most items that COLLECT_LIST keeps",
     "ksql.functions.collect_set.limit": "most items that COLLECT_SET keeps",

@@ -16,7 +16,7 @@ from logflume.log.interfaces import Log
 from logflume.log.schemas import BIGINT, Column, FormatSpec, serde
 from logflume.streams import expr as x
 from logflume.streams import graph as g
-from logflume.streams.aggregators import results_of
+from logflume.streams.functions import results_of
 from logflume.streams.planner import rewrite
 from logflume.streams.runtime import Engine, StoreView
 

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from logflume.log import LogflumeError
 from logflume.log.schemas import Column, DataType, Kind
+from logflume.streams.functions import to_text
 
 from .errors import StatementError
-from .functions.casts import to_text
 from .results import Message, PushRow, Rows
 
 _NUMERIC = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)

@@ -1,19 +1,6 @@
-"""The words of the dialect: reserved ones, time units, and how a terminal of the grammar is called in messages. Data only."""
+"""The words of the dialect: reserved ones, and how a terminal of the grammar is called in messages. Data only."""
 
 from __future__ import annotations
-
-UNITS_MS = {
-    "MILLISECOND": 1,
-    "MILLISECONDS": 1,
-    "SECOND": 1_000,
-    "SECONDS": 1_000,
-    "MINUTE": 60_000,
-    "MINUTES": 60_000,
-    "HOUR": 3_600_000,
-    "HOURS": 3_600_000,
-    "DAY": 86_400_000,
-    "DAYS": 86_400_000,
-}
 
 # Cannot name a source, column or alias without quotes.
 RESERVED = frozenset(

@@ -9,7 +9,8 @@ Meaning, the same for the DSL and SQL:
 - INTEGER and BIGINT arithmetic wraps in 32 / 64 bits. DIV and MOD on integers truncate towards zero (sign of the dividend);
   division by zero of INTEGER, BIGINT and DECIMAL is an error, of DOUBLE it follows IEEE 754. TRUE_DIV gives DOUBLE.
   FLOOR_DIV and FLOOR_MOD are Python's.
-- an error while evaluating gives null in a projection or aggregate argument and drops the record in a filter; it is always
+- an item of an ARRAY, MAP or STRUCT that fails, or an argument of a function that takes nulls, is null: the rest stays.
+- any other error while evaluating gives null in a projection or aggregate argument and drops the record in a filter; it is always
   counted and logged with the record's topic, partition and offset.
 """
 
@@ -117,14 +118,14 @@ class Function:
         impl: importable module-level callable (pickled by reference) over Python values; lambdas arrive as callables.
         handles_null: False: a null argument gives null without a call.
         kernel: name of an exact equivalent over columns in `streams.kernels.functions`, or None: reference tier only.
-        spark: name of an exact Spark SQL equivalent, or None.
+        columns: its form over columns (`streams.functions.scalar` says what it takes and gives), or None.
     """
 
     name: str
     impl: Callable[..., Any]
     handles_null: bool = False
     kernel: str | None = None
-    spark: str | None = None
+    columns: Callable[..., tuple[Any, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,31 @@ def check(topology: g.Topology) -> g.Topology:
             check_own_topic(node.topic)
         _check_node(node, [seen[source] for source in node.inputs])
         seen[name] = node
+    _check_loops(seen)
     return topology
+
+
+def _check_loops(nodes: Mapping[str, g.Node]) -> None:
+    """Refuse a topic that is written from what is read from it, also by way of others: each record would come back for ever."""
+    sources: dict[str, frozenset[str]] = {}
+    feeds: dict[str, set[str]] = {}
+    for name, node in nodes.items():
+        own = {node.topic} if isinstance(node, g.Source) else set[str]()
+        sources[name] = frozenset(own.union(*(sources[source] for source in node.inputs)))
+        if isinstance(node, g.Sink):
+            for topic in sources[name]:
+                feeds.setdefault(topic, set()).add(node.topic)
+    for first in feeds:
+        reached, todo = set[str](), [first]
+        while todo:
+            fresh = feeds.get(todo.pop(), set()) - reached
+            reached |= fresh
+            todo += fresh
+        if first in reached:
+            raise InvalidInput(
+                f"topic {first!r} is written from what is read from it, so each record would come back for ever: write to "
+                "another topic"
+            )
 
 
 def _check_topic(topic: str, node: str) -> None:
@@ -336,4 +360,7 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
             assert isinstance(node, g.Sink)
             outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, key_suffix_bytes=suffix_bytes)
     tables = {n.store: n.name for n in part.values() if isinstance(n, g.Source) and n.store is not None}
-    return SubTopology(re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0]), program, outputs, tables)
+    from .contents import contents_of  # describes with what itself imports the planner
+
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0])
+    return SubTopology(name, program, outputs, tables, contents_of(part))

@@ -116,7 +116,7 @@ class Outputs(Protocol):
 class Problems(Protocol):
     """Counts and logs what is dropped or nulled.
 
-    Reasons: decode, expression, late, null_key, null_value, negative_time.
+    Reasons: decode, encode, expression, callable, late, null_key, null_value, negative_time.
     """
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None: ...
@@ -186,12 +186,14 @@ class SubTopology:
         outputs: Sink and Repartition node name -> topic.
         table_sources: store name -> node name of the Source whose topic is the store's changelog; all other stores get
             the compacted topic `<application>-<store>-changelog`.
+        contents: store -> what its entries mean (`contents.py`), kept beside the offsets; another text later is refused.
     """
 
     name: str
     program: Program
     outputs: Mapping[str, OutputTopic]
     table_sources: Mapping[str, str] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,15 @@ from logflume.log.records import I64
 from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
-from .aggregators import results_of
 from .dsl.app import App
 from .dsl.schemas import is_single
+from .functions import results_of
 from .operators.aggregate import seen_entries
 from .operators.process import ProcessorStore as KeyValueRows
 from .operators.versions import version_at
 from .planner import plan, rewrite
+from .runtime.options import OnProblem
+from .runtime.problems import StreamsError
 from .seams import Entry, StateStore, SubTopology, TaskFunction
 from .state.store import Store
 from .windows import SESSION_BOUNDS, bounds_of_key, key_of_bounds, key_suffix_bytes
@@ -296,6 +298,8 @@ class TopologyTestDriver:
     Args:
         app: an application or a topology.
         now_ms: the driver's time at first: timestamp of inputs that are sent without one.
+        on_problem: what a record does whose callable raises or breaks its contract, "stop": raise (the callable's line is in the
+            traceback); "skip": counted in `problems`, as an engine does by default.
         commits_each_record: results of `emit="commit"` leave after each record; False: when `commit()` is called.
 
     >>> import logflume.streams as lf
@@ -309,11 +313,14 @@ class TopologyTestDriver:
     [('to', 1), ('be', 1), ('to', 2)]
     """
 
-    def __init__(self, app: App | g.Topology, *, now_ms: int = 0, commits_each_record: bool = True) -> None:
+    def __init__(
+        self, app: App | g.Topology, *, now_ms: int = 0, commits_each_record: bool = True, on_problem: str = "stop"
+    ) -> None:
         topology = app.topology() if isinstance(app, App) else app
         self.now_ms = now_ms
         self.problems: Counter[str] = Counter()
         self._commits_each_record = commits_each_record
+        self._on_problem = OnProblem(on_problem)
         self._nodes = rewrite(topology).nodes
         self._readers: dict[str, list[tuple[TaskFunction, str]]] = {}
         self._tasks: list[TaskFunction] = []
@@ -458,6 +465,11 @@ class TopologyTestDriver:
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         """Count a problem (the driver is its own `Problems`)."""
         self.problems[reason] += 1
+        if reason == "callable" and self._on_problem is OnProblem.STOP:
+            raise StreamsError(
+                f"node {node}, {topic} offset {offset}: {type(cause).__name__}: {cause}; with on_problem='skip' such records are "
+                "counted and left out, as by an engine"
+            ) from (cause if isinstance(cause, BaseException) else None)
         _log.debug("%s in %s: %s", reason, node, cause)
 
     def __iter__(self) -> Iterator[str]:

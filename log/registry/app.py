@@ -23,6 +23,7 @@ from logflume.log.errors import LogflumeError
 from .errors import Fault, RegistryError
 from .handlers import Raw, make_router
 from .routing import Handler, Request
+from .schemas import InvalidSchema
 from .service import NotWriter, Service
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -88,6 +89,8 @@ class RegistryApp:
         except LogflumeError as error:
             if isinstance(error, RegistryError):
                 raise
+            if isinstance(error, InvalidSchema):
+                raise RegistryError(Fault.INVALID_SCHEMA, str(error)) from error
             raise RegistryError(Fault.STORE, str(error)) from error
         return self._told(found, method)
 

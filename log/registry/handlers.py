@@ -25,7 +25,7 @@ from .schemas import TYPES, language
 from .service import Service
 from .state import READWRITE
 from .subjects import ANY_CONTEXT, DEFAULT_CONTEXT, context_of, is_default_context, is_valid, normalize, prefix_of, qualify
-from .views import config_view, schema_view, text_view
+from .views import config_view, guid_of_value, schema_view, text_view
 
 T = TypeVar("T")
 PAGE_SCHEMAS = 1000
@@ -186,8 +186,11 @@ async def register(service: Service, request: Request) -> Any:
         lambda: changes.register(state, loader, subject, asked, normalize=normalized, force=force),
         size=_heavy(service, subject, asked),
     )
-    view = schema_view(found, text=_form(service, found, request.text("format")))
-    return {"id": view["id"], **{name: value for name, value in view.items() if name not in ("subject", "id")}}
+    view = {"id": found.id, "version": found.version, "guid": guid_of_value(found)}
+    is_as_sent = (asked.metadata, asked.rule_set) == (found.metadata, found.rule_set) and (asked.schema or "").strip()
+    if is_as_sent and not request.text("format"):
+        return view  # the whole schema would make clients keep it in another form than the one they sent
+    return {**view, **text_view(found, text=_form(service, found, request.text("format")))}
 
 
 async def delete_subject(service: Service, request: Request) -> Any:

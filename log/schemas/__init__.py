@@ -1,9 +1,34 @@
 """Column types and serdes shared by streams, sql and connect."""
 
-from .coerce import java_double_text
-from .formats import CompiledSerde, Format, check_columns, format_of, opaque, serde
+from .avro_schema import AVRO_NAMESPACE
+from .coerce import java_double_text, json_value
+from .formats import (
+    FORMATS,
+    CompiledSerde,
+    Format,
+    check_columns,
+    format_of,
+    of_topic,
+    opaque,
+    register_schema,
+    schema_type,
+    serde,
+)
+from .frames import read_frame as frame_schema_id
 from .objects import ObjectCodec, columns_of, is_object_class, object_codec
+from .registries import (
+    DEFAULT_REGISTRY,
+    MemoryRegistry,
+    RegisteredSchema,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaNotFound,
+    SchemaRegistry,
+    default_registry,
+    registry_at,
+)
 from .serde import FormatSpec, Row, Serde
+from .shown import SchemaReader
 from .types import (
     ANY,
     BIGINT,
@@ -25,6 +50,23 @@ from .types import (
 )
 
 __all__ = [
+    "SchemaReader",
+    "DEFAULT_REGISTRY",
+    "default_registry",
+    "of_topic",
+    "frame_schema_id",
+    "json_value",
+    "MemoryRegistry",
+    "AVRO_NAMESPACE",
+    "schema_type",
+    "registry_at",
+    "register_schema",
+    "SchemaRegistry",
+    "SchemaNotFound",
+    "RegistryUnavailable",
+    "RegistryRefused",
+    "RegisteredSchema",
+    "FORMATS",
     "ANY",
     "BIGINT",
     "BOOLEAN",

@@ -80,6 +80,11 @@ def from_json(value: Any, type: DataType, path: str) -> Any:
     raise DecodeError(f"{path}: expected {type}, found {_describe(value)}")
 
 
+def json_value(value: Any, type: DataType) -> Any:
+    """Return a parsed JSON value as a value of a type. Raises DecodeError."""
+    return from_json(value, type, "$")
+
+
 def struct_from_json(value: dict[str, Any], fields: tuple[Column, ...], path: str) -> dict[str, Any]:
     """Return the fields of a JSON object by name: looked up exactly, then among its upper-cased names; missing is null."""
     upper: dict[str, Any] | None = None

@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 from logflume.log.errors import InvalidInput, UnknownName
 
-from . import delimited, json_format, kafka_format
+from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format
+from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
 
@@ -19,6 +20,21 @@ _SCALARS = frozenset(Kind) - {Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.ANY}
 
 
 @dataclass(frozen=True, slots=True)
+class Schemas:
+    """The schemas of a format.
+
+    Attributes:
+        kind: what a registry calls them.
+        write: the text of the schema that columns are written with.
+        read: the type that a registered schema describes; of the record of that name where there are several.
+    """
+
+    kind: str
+    write: Callable[[FormatSpec, tuple[Column, ...]], str]
+    read: Callable[[RegisteredSchema, str], DataType]
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """What a format can hold.
 
@@ -26,6 +42,8 @@ class Format:
         kinds: column types it supports.
         can_wrap, can_unwrap: whether a single column may be written as a record with one field, or bare.
         max_columns: None for any number.
+        schemas: its schemas in a registry; None: it has none.
+        settings: which of `full_name` and `nullables` it knows.
     """
 
     name: str
@@ -35,6 +53,8 @@ class Format:
     max_columns: int | None
     make_decode: Callable[[FormatSpec, tuple[Column, ...]], Decode]
     make_encode: Callable[[FormatSpec, tuple[Column, ...]], Encode]
+    schemas: Schemas | None = None
+    settings: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,33 +70,27 @@ class CompiledSerde:
         return serde, (self.spec, self.columns)
 
 
-FORMATS = MappingProxyType(
-    {
-        format.name: format
-        for format in (
-            Format("JSON", frozenset(Kind), True, True, None, json_format.make_decode, json_format.make_encode),
-            Format("DELIMITED", _SCALARS, False, True, None, delimited.make_decode, delimited.make_encode),
-            Format(
-                "KAFKA",
-                frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES, Kind.ANY}),
-                False,
-                True,
-                1,
-                kafka_format.make_decode,
-                kafka_format.make_encode,
-            ),
-            Format(
-                "NONE",
-                frozenset(),
-                False,
-                False,
-                0,
-                lambda spec, columns: kafka_format.decode_nothing,
-                lambda spec, columns: kafka_format.encode_nothing,
-            ),
-        )
-    }
+_TYPED = frozenset(Kind) - {Kind.ANY}
+_NAMED, _NULLABLE = frozenset({"full_name"}), frozenset({"nullables"})
+_PROTO_SETTINGS = _NAMED | _NULLABLE
+_NUMBERS_AND_TEXT = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES, Kind.ANY})
+
+_AVRO = Schemas("AVRO", avro_format.write_schema, avro_format.read_schema)
+_JSON = Schemas("JSON", json_schema_format.write_schema, json_schema_format.read_schema)
+_PROTO = Schemas("PROTOBUF", proto_format.write_schema, proto_format.read_schema)
+_FORMATS = (
+    Format("JSON", frozenset(Kind), True, True, None, json_format.make_decode, json_format.make_encode),
+    Format("DELIMITED", _SCALARS, False, True, None, delimited.make_decode, delimited.make_encode),
+    Format("KAFKA", _NUMBERS_AND_TEXT, False, True, 1, kafka_format.make_decode, kafka_format.make_encode),
+    Format("NONE", frozenset(), False, False, 0, lambda *_: kafka_format.decode_nothing, lambda *_: kafka_format.encode_nothing),
+    Format("AVRO", _TYPED, True, True, None, avro_format.make_decode, avro_format.make_encode, _AVRO, _NAMED),
+    Format("JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, _JSON),
+    Format("PROTOBUF", _TYPED, True, False, None, proto_format.make_decode, proto_format.make_encode, _PROTO, _PROTO_SETTINGS),
+    Format(
+        "PROTOBUF_NOSR", _TYPED, True, False, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE
+    ),
 )
+FORMATS = MappingProxyType({format.name: format for format in _FORMATS})
 
 
 def format_of(name: str) -> Format:
@@ -137,6 +151,45 @@ def _check_type(format: Format, type: DataType) -> None:
     inner = [t for t in (type.key, type.element) if t is not None] + [field.type for field in type.fields]
     for each in inner:
         _check_type(format, each)
+
+
+def of_topic(spec: FormatSpec, topic: str, side: str, registry: str) -> FormatSpec:
+    """Return the format of a side ("key" or "value") of a topic: with the registry and the subject, if it has schemas."""
+    if format_of(spec.name).schemas is None:
+        return spec
+    return replace(spec, registry=registry, subject=f"{topic}-{side}")
+
+
+def register_schema(spec: FormatSpec, columns: Iterable[Column]) -> int:
+    """Register the schema that rows of these columns are written with, and return its id; 0 for a format without schemas.
+
+    Raises:
+        RegistryRefused: the schema does not fit those that the subject has. RegistryUnavailable.
+    """
+    schemas = format_of(spec.name).schemas
+    columns = tuple(columns)
+    if schemas is None or not columns:
+        return 0
+    registry = registry_at(spec.registry)
+    if spec.schema_id:
+        return registry.by_id(spec.schema_id).id
+    return registry.register(spec.subject, schemas.kind, schemas.write(spec, columns))
+
+
+def schema_type(spec: FormatSpec) -> DataType:
+    """Return the type that the registry has for a side of a topic: of `schema_id`, else of the newest schema of `subject`.
+
+    Raises:
+        SchemaNotFound, RegistryUnavailable; DecodeError: a schema that columns cannot hold.
+    """
+    schemas = format_of(spec.name).schemas
+    if schemas is None:
+        raise InvalidInput(f"the format {spec.name} has no schemas in a registry")
+    registry = registry_at(spec.registry)
+    found = registry.by_id(spec.schema_id) if spec.schema_id else registry.latest(spec.subject)
+    if found.kind != schemas.kind:
+        raise InvalidInput(f"schema {found.id} of {spec.subject} is {found.kind}, expected {schemas.kind}")
+    return schemas.read(found, spec.full_name)
 
 
 def opaque(kind: str) -> CompiledSerde:

@@ -312,15 +312,23 @@ def _preparer(type: DataType) -> Callable[[Any], Any] | None:
         case Kind.ARRAY if type.element is not None and (f := _preparer(type.element)) is not None:
             each = f
             return lambda value: [None if item is None else each(item) for item in value]
-        case Kind.MAP if type.element is not None and (f := _preparer(type.element)) is not None:
-            each = f
-            return lambda value: {key: None if item is None else each(item) for key, item in value.items()}
+        case Kind.MAP if type.element is not None:
+            item_of = _preparer(type.element)
+            if item_of is None:
+                return _with_text_keys
+            each = item_of
+            return lambda value: {key: None if item is None else each(item) for key, item in _with_text_keys(value).items()}
         case Kind.STRUCT:
             by_name = {field.name: _preparer(field.type) for field in type.fields}
             return lambda value: {
                 name: item if (item := value.get(name)) is None or f is None else f(item) for name, f in by_name.items()
             }
     return None
+
+
+def _with_text_keys(value: dict[Any, Any]) -> dict[Any, Any]:
+    """A null key is written as `null`, as ksqlDB does."""
+    return {"null" if key is None else key: item for key, item in value.items()} if None in value else value
 
 
 def _finite_or_text(value: float) -> Any:

@@ -15,14 +15,24 @@ class FormatSpec:
     """How one side (key or value) of a topic is written: data, so that a plan can be stored, compared and shipped to Spark.
 
     Attributes:
-        name: JSON, DELIMITED, KAFKA or NONE (registered in `logflume.log.schemas.formats`).
+        name: one of those registered in `logflume.log.schemas.formats`.
         is_wrapped: for a single column, whether it is written as a record with one field (True) or bare (False).
         delimiter: DELIMITED only, one character.
+        registry: where the schemas are, `http(s)://host:port` or `mock://scope`; formats without a registry leave it empty.
+        subject: the subject under which the schema of what is written is registered.
+        schema_id: write with this registered schema; 0: with one made from the columns, registered under `subject`.
+        full_name: the name of the record or message, namespace included; empty: the format's own.
+        nullables: PROTOBUF only, how a null scalar is told from its default: OPTIONAL, WRAPPER, or empty for not at all.
     """
 
     name: str
     is_wrapped: bool = True
     delimiter: str = ","
+    registry: str = ""
+    subject: str = ""
+    schema_id: int = 0
+    full_name: str = ""
+    nullables: str = ""
 
 
 class Serde(Protocol):

@@ -116,7 +116,7 @@ class Metrics:
         failed = sum(partition.log.has_failed for partition in core.partitions.values())
         yield _gauge("logflume_partitions_failed", "Partitions that take nothing since a disk error.", failed)
         damages = sum(len(partition.log.damages) for partition in core.partitions.values())
-        yield _gauge("logflume_damages", "Damaged places found in logs since they were opened; none is served.", damages)
+        yield _gauge("logflume_damages", "Places in logs found bad since they were opened; none is served.", damages)
         offline = sum(key not in core.partitions for key in core.troubles.by_partition)
         yield _gauge("logflume_partitions_offline", "Partitions that could not be opened; others are served.", offline)
         help_text = "Time of a group commit: fsync of everything that was waiting."

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from logflume.log.errors import CorruptLog, StorageError
 
 from .checking import checked_batches
-from .checkpoint import FILE_NAME, Checkpoint, SegmentInfo, unpack_checkpoint
+from .checkpoint import FILE_NAME, SegmentInfo, unpack_checkpoint
 from .disk import Disk
 from .epochs import LeaderEpochs
 from .recovery import TakeBatch, scan_batches
@@ -53,7 +53,13 @@ def _damages(directory: str, disk: Disk, checkpoint_bytes: bytes | None) -> Iter
         checkpoint = None
     infos = {info.base_offset: info for info in checkpoint.segments} if checkpoint else {}
     sealed = set(sorted(infos)[:-1])
-    epochs = _epochs(directory, disk, checkpoint)
+    epochs = LeaderEpochs()  # with none nothing is compared
+    if checkpoint is not None and checkpoint.epochs_crc:
+        content = disk.read_file(f"{directory}/{EPOCHS_FILE}") or b""
+        if crc32c(content) == checkpoint.epochs_crc:
+            epochs = LeaderEpochs.from_bytes(content) or epochs
+        else:
+            yield Damage(f"{directory}/{EPOCHS_FILE}", 0, "expected the leader epochs that the checkpoint knows, found others")
     bases = sorted(int(name[: -len(".log")]) for name in disk.list(directory) if name.endswith(".log"))
     for base_offset in sorted(infos.keys() - set(bases)):
         yield Damage(f"{directory}/{file_name(base_offset, '.log')}", 0, "expected a segment, found no such file")
@@ -65,14 +71,6 @@ def _damages(directory: str, disk: Disk, checkpoint_bytes: bytes | None) -> Iter
         else:
             is_dense = checkpoint is not None and base_offset >= checkpoint.dense_offset
             yield from _open_damages(directory, disk, base_offset, next_base, has_gaps=not is_dense)
-
-
-def _epochs(directory: str, disk: Disk, checkpoint: Checkpoint | None) -> LeaderEpochs:
-    """Return the leader epochs if they are known for certain, else none, with which nothing is compared."""
-    content = disk.read_file(f"{directory}/{EPOCHS_FILE}")
-    if content is None or checkpoint is None or crc32c(content) != checkpoint.epochs_crc:
-        return LeaderEpochs()
-    return LeaderEpochs.from_bytes(content) or LeaderEpochs()
 
 
 def _sealed_damages(directory: str, disk: Disk, info: SegmentInfo, epochs: LeaderEpochs, *, is_dense: bool) -> Iterator[Damage]:

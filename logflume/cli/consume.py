@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 app = make_app("")
 
 
+Show = Callable[[bytes | None], object]
+"""How a key or value is shown."""
+
+
 @app.command()
 def consume(
     topic: str,
@@ -30,6 +34,10 @@ def consume(
     partition: Annotated[list[int] | None, typer.Option(min=0, help="Only this partition; may be repeated.")] = None,
     group: Annotated[str | None, typer.Option(help="Read as a member of this consumer group and commit offsets.")] = None,
     uncommitted: Annotated[bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")] = False,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Show what was written with a registered schema (Avro, Protobuf, JSON Schema) decoded."),
+    ] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -37,11 +45,14 @@ def consume(
     """Print records, one per line; says on stderr where it starts and how many it read.
 
     Example: logflume consume flights --from -5 --json --bootstrap 127.0.0.1:9092
+
+    Example: logflume consume orders --registry http://127.0.0.1:8081
     """
+    show = text_of if registry is None else registered_reader(registry)
     with open_log(data, bootstrap) as log:
         count = 0
         for record in read(log, topic, from_, partition, group, follow, not uncommitted):
-            print(json_line(record) if as_json else text_line(record), flush=follow)
+            print(json_line(record, show) if as_json else text_line(record, show), flush=follow)
             count += 1
             if limit is not None and count >= limit:
                 break
@@ -112,22 +123,49 @@ def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, i
     return {tp: max(first[tp], number) for tp in first}
 
 
-def json_line(record: Record) -> str:
+def shown(record: Record, show: Show) -> tuple[object, object]:
+    """Return key and value of a record as they are shown."""
+    return show(record.key), show(record.value)
+
+
+def registered_reader(registry: str) -> Show:
+    """Return what shows keys and values by the schema that they were written with; other bytes as text, saying once why."""
+    from logflume.log import DecodeError
+    from logflume.log.schemas import SchemaReader
+
+    reader = SchemaReader(registry)
+    told: set[str] = set()
+
+    def show(data: bytes | None) -> object:
+        if data is None or data[:1] != b"\x00":
+            return text_of(data)
+        try:
+            return reader.read(data)
+        except DecodeError as error:
+            if str(error) not in told:
+                told.add(str(error))
+                print(f"shown as bytes: {error}", file=sys.stderr)
+            return text_of(data)
+
+    return show
+
+
+def json_line(record: Record, show: Show) -> str:
     """Return a record as one JSON object."""
     fields: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": text_of(record.key),
-        "value": text_of(record.value),
+        "key": show(record.key),
+        "value": show(record.value),
     }
     if record.headers:
         fields["headers"] = [[name, text_of(value)] for name, value in record.headers]
     return json.dumps(fields)
 
 
-def text_line(record: Record) -> str:
+def text_line(record: Record, show: Show) -> str:
     """Return a record as `partition:offset  key  value`."""
-    key, value = text_of(record.key), text_of(record.value)
+    key, value = (found if found is None or isinstance(found, str) else json.dumps(found) for found in shown(record, show))
     return f"{record.partition}:{record.offset}\t{'' if key is None else key}\t{'<null>' if value is None else value}"

@@ -131,7 +131,7 @@ def start_registry(supervisor: Supervisor, address: str, own_way: str, log_forma
     """Start the registry in a process of its own."""
     argv = [sys.executable, "-m", "logflume", "registry", "serve", "--bootstrap", own_way, "--listen", address]
     supervisor.add(Child("registry", [*argv, "--log-format", log_format], stdout=subprocess.DEVNULL))
-    print(f"registry  http://{address}   (schemas)")
+    print(f"registry  http://{address}   (schemas: Avro, JSON, Protobuf)")
 
 
 def host_and_port(listen: str) -> tuple[str, int]:

@@ -9,12 +9,12 @@ from logflume.log.schemas import ANY, DataType, Kind
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
-from logflume.sql.functions.aggregate_spec import AggregateOverload
-from logflume.sql.functions.library import Library, choose
-from logflume.sql.functions.signature import fill
+from logflume.sql.functions import choose_overload
 from logflume.sql.tree import children, walk
-from logflume.sql.types import as_decimal, is_numeric
 from logflume.streams import expr as x
+from logflume.streams.functions import AggregateOverload, Library
+from logflume.streams.functions.signature import fill
+from logflume.streams.functions.types import as_decimal, is_numeric
 from logflume.streams.graph import Aggregation
 
 from .coercion import implicit_cast
@@ -62,7 +62,7 @@ def aggregate_calls(expressions: Sequence[ast.Expression], library: Library) -> 
 
 def bind_aggregate(call: ast.Call, index: int, binder: Binder, properties: Mapping[str, str]) -> BoundAggregate:
     """Bind one call over the columns of the aggregation's input. `properties`: limits that the session sets."""
-    overloads = binder.library.aggregates[call.name]
+    overloads = binder.library.aggregates[call.name].overloads
     for arg in call.args:
         for part in walk(arg):
             if isinstance(part, ast.Name) and part.name in ("WINDOWSTART", "WINDOWEND") and binder.scope.find(part) is None:
@@ -91,7 +91,7 @@ def _choose(
     call: ast.Call, overloads: Sequence[AggregateOverload], bound: Sequence[x.Expr]
 ) -> tuple[AggregateOverload, list[DataType]]:
     types = [b.type for b in bound]
-    index, variables = choose(call.name, [o.signature for o in overloads], types)
+    index, variables = choose_overload(call.name, [o.signature for o in overloads], types)
     chosen = overloads[index]
     patterns = chosen.signature.expand(len(bound))
     assert patterns is not None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.schemas import BIGINT, INTEGER, DataType, Kind, decimal
+from logflume.log.schemas import BIGINT, INTEGER, Column, DataType, Kind, decimal, struct
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
-from logflume.sql.functions.casts import convert, to_text
-from logflume.sql.types import can_cast_implicitly, common_type, is_numeric, show_type
+from logflume.sql.types import show_type
 from logflume.streams import expr as x
+from logflume.streams.functions import convert, to_text
+from logflume.streams.functions.types import NUMERIC, can_cast_implicitly, common_type, is_numeric
 
 _EXACT_CASTS = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 
@@ -30,11 +31,23 @@ def convert_literal(literal: x.Literal, type: DataType) -> x.Literal:
             return x.Literal(_from_text(value, type), type)
         if type.kind is Kind.STRING:
             return x.Literal(to_text(value, literal.type), type)
+        if is_numeric(literal.type) and is_numeric(type):
+            return x.Literal(_widened(value, literal.type, type), type)
         return x.Literal(convert(value, literal.type, type), type)
     except (ValueError, ArithmeticError) as error:
         if type.kind in _EXACT_CASTS:
             raise StatementError(str(error)) from None
         raise StatementError(f'invalid input syntax for type {show_type(type)}: "{value}".') from None
+
+
+def _widened(value: Any, source: DataType, target: DataType) -> Any:
+    """Return a number as a wider type. Raises StatementError for a narrower one, or digits that it does not hold."""
+    if NUMERIC.index(source.kind) > NUMERIC.index(target.kind):
+        raise StatementError(f"expected {show_type(target)}, found {value} ({show_type(source)})")
+    found = convert(value, source, target)
+    if target.kind is Kind.DECIMAL and found != value:
+        raise StatementError(f"{value} does not fit {show_type(target)} without rounding")
+    return found
 
 
 def _from_text(text: str, type: DataType) -> Any:
@@ -98,6 +111,11 @@ def operator_mismatch(common: DataType, bound: x.Expr, e: ast.Expression) -> Dat
         for (k, v), (k_item, v_item) in zip(bound.items, e.entries, strict=True):
             key, value = operator_mismatch(key, k, k_item), operator_mismatch(value, v, v_item)
         return DataType(Kind.MAP, key=key, element=value)
+    if isinstance(bound, x.MakeStruct) and isinstance(e, ast.MakeStruct) and common.kind is Kind.STRUCT:
+        types = {field.name: field.type for field in common.fields}
+        for (name, part), (_, item) in zip(bound.items, e.entries, strict=True):
+            types[name] = operator_mismatch(types[name], part, item) if name in types else part.type
+        return struct(*(Column(name, type) for name, type in types.items()))
     found = common_type(common, bound.type)
     if found is None:
         raise StatementError(

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from logflume.sql.catalog import Catalog
-from logflume.sql.functions.library import Library, builtin_library
+from logflume.streams.functions import Library, builtin_library
 from logflume.streams.graph import Emit
 
 DEFAULT_KEY_FORMAT = "ksql.persistence.default.format.key"
 DEFAULT_VALUE_FORMAT = "ksql.persistence.default.format.value"
 WRAP_SINGLE_VALUES = "ksql.persistence.wrap.single.values"
+REGISTRY_URL = "ksql.schema.registry.url"
 OUTPUT_PREFIX = "ksql.output.topic.name.prefix"
 
 

@@ -14,15 +14,16 @@ from logflume.log.schemas import Column as Col
 from logflume.sql import ast
 from logflume.sql.errors import NotSupported, StatementError
 from logflume.sql.format import expression_text
-from logflume.sql.functions.casts import can_convert
-from logflume.sql.functions.java_time import parse_iso
-from logflume.sql.functions.library import Library, choose
-from logflume.sql.functions.regexes import like_or_false
-from logflume.sql.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Overload, Pattern, fill, is_concrete, match_pattern
-from logflume.sql.functions.strings import concat, concat_text
-from logflume.sql.types import TIME_KINDS, arithmetic_type, common_type, is_numeric, literal_decimal, resolve_type, show_type
-from logflume.sql.words import UNITS_MS
+from logflume.sql.functions import choose_overload, unknown_function
+from logflume.sql.types import literal_decimal, resolve_type, show_type
 from logflume.streams import expr as x
+from logflume.streams.functions import Library, Overload, can_convert
+from logflume.streams.functions.dates import UNITS_MS
+from logflume.streams.functions.java_time import parse_iso
+from logflume.streams.functions.regexes import LIKE
+from logflume.streams.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Pattern, fill, is_concrete, match_pattern
+from logflume.streams.functions.text import CONCAT_TEXT
+from logflume.streams.functions.types import TIME_KINDS, arithmetic_type, common_type, is_numeric
 
 from .coercion import convert_literal, implicit_cast, operator_mismatch
 from .scope import Scope
@@ -46,10 +47,6 @@ _ARITHMETIC = {
 }
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _TIME_COLUMNS = frozenset({"ROWTIME", "WINDOWSTART", "WINDOWEND"})
-
-_CONCAT_TEXT = x.Function("concat", concat_text, kernel="concat")
-_CONCAT = x.Function("concat", concat, handles_null=True)
-_LIKE = x.Function("like", like_or_false, handles_null=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +124,18 @@ class Binder:
             case ast.MakeArray(items):
                 if not items:
                     raise StatementError(
-                        "Array constructor cannot be empty. Please supply at least one element; ARRAY[1, 2] works."
+                        "Array constructor cannot be empty. Please supply at least one element (see "
+                        "https://github.com/confluentinc/ksql/issues/4239)."
                     )
                 made = self.coerced(items)
+                _refuse_nulls(made, "an array", "elements")
                 return x.MakeArray(tuple(made), array(made[0].type))
             case ast.MakeMap(entries):
                 if not entries:
                     raise StatementError("Map constructor cannot be empty. Please supply at least one key value pair.")
                 keys, values = self.coerced([k for k, _ in entries]), self.coerced([v for _, v in entries])
+                _refuse_nulls(keys, "a map", "keys")
+                _refuse_nulls(values, "a map", "values")
                 return x.MakeMap(tuple(zip(keys, values, strict=True)), map_of(keys[0].type, values[0].type))
             case ast.MakeStruct(entries):
                 return self._struct(entries)
@@ -190,7 +191,7 @@ class Binder:
     def _arithmetic(self, e: ast.Binary) -> x.Expr:
         left, right = self.bind(e.left), self.bind(e.right)
         if e.op == "+" and left.type == STRING and right.type == STRING:
-            return x.Call(_CONCAT_TEXT, (left, right), STRING)
+            return x.Call(CONCAT_TEXT, (left, right), STRING)
         if left.type.kind is Kind.ANY and is_numeric(right.type):
             left = replace_type(left, right.type)
         if right.type.kind is Kind.ANY and is_numeric(left.type):
@@ -278,7 +279,7 @@ class Binder:
                 raise StatementError(
                     f"{self._context()}Like condition must be between strings, found {self._described(side, bound)}", side.span
                 )
-        matched = x.Call(_LIKE, (operand, pattern, x.Literal(e.escape, STRING)), BOOLEAN)
+        matched = x.Call(LIKE, (operand, pattern, x.Literal(e.escape, STRING)), BOOLEAN)
         return x.Unary(x.UnaryOp.NOT, matched, BOOLEAN) if e.is_negated else matched
 
     # -------------------------------------------------------------------------------------------- CASE, CAST, constructors
@@ -407,8 +408,8 @@ class Binder:
     # -------------------------------------------------------------------------------------------- calls
 
     def _call(self, e: ast.Call) -> x.Expr:
-        overloads = self.library.scalars.get(e.name)
-        if overloads is None:
+        found = self.library.scalars.get(e.name)
+        if found is None:
             kind = self.library.kind_of(e.name)
             if kind == "aggregate":
                 raise StatementError(f"{self._context()}the aggregate function {e.name} is not allowed here", e.span)
@@ -416,9 +417,10 @@ class Binder:
                 raise StatementError(
                     f"{self._context()}the table function {e.name} is only allowed as a SELECT expression of its own", e.span
                 )
-            raise self.library.unknown(e.name)
+            raise unknown_function(self.library, e.name)
+        overloads = found.overloads
         if e.is_star:
-            raise StatementError(f"{e.name}(*) has no meaning; only COUNT takes *")
+            raise StatementError(f"Function '{e.name.lower()}' does not accept parameters (). Only COUNT takes *")
         if e.name == "AS_VALUE" and len(e.args) == 1:
             return self.bind(e.args[0])
         if not e.args and self.fixed_now_ms is not None and e.name == "UNIX_TIMESTAMP":
@@ -448,14 +450,14 @@ class Binder:
                 args.append(value)
             else:
                 args.append(implicit_cast(value, fill(pattern, variables, [value.type])))
-        return self._made_call(overload, args, variables)
+        return self._made_call(e.name, overload, args, variables)
 
     def _choose(self, e: ast.Call, overloads: Sequence[Overload], types: Sequence[DataType]) -> tuple[int, dict[str, DataType]]:
         lambdas = [len(a.params) for a in e.args if isinstance(a, ast.Lambda)]
         fitting = [
             o for o in overloads if not lambdas or [len(p.parts) - 1 for p in o.signature.params if p.kind == "lambda"] == lambdas
         ]
-        index, variables = choose(e.name.lower(), [o.signature for o in fitting or overloads], types)
+        index, variables = choose_overload(e.name.lower(), [o.signature for o in fitting or overloads], types)
         return overloads.index((fitting or overloads)[index]), variables
 
     def _lambda(self, e: ast.Lambda, pattern: Pattern, variables: dict[str, DataType]) -> x.Lambda:
@@ -474,13 +476,14 @@ class Binder:
             )
         return x.Lambda(e.params, implicit_cast(body, fill(result, variables, ())))
 
-    def _made_call(self, overload: Overload, args: Sequence[x.Expr | x.Lambda], variables: dict[str, DataType]) -> x.Expr:
+    def _made_call(
+        self, name: str, overload: Overload, args: Sequence[x.Expr | x.Lambda], variables: dict[str, DataType]
+    ) -> x.Expr:
         types = [a.type for a in args if not isinstance(a, x.Lambda)]
         result = overload.result_type(types) if overload.result_type else fill(overload.signature.result, variables, types)
         extra = () if overload.extra is None else overload.extra(types, result)
         constants = tuple(x.Literal(value, ANY) for value in extra)
-        function = x.Function(overload.name.lower(), overload.impl, overload.handles_null, overload.kernel, overload.spark)
-        return x.Call(function, (*args, *constants), result)
+        return x.Call(overload.function(name), (*args, *constants), result)
 
 
 def widen(e: x.Expr, type: DataType) -> x.Expr:
@@ -493,6 +496,15 @@ def widen(e: x.Expr, type: DataType) -> x.Expr:
 def replace_type(e: x.Expr, type: DataType) -> x.Expr:
     """Give a NULL literal a type; leave anything else."""
     return x.Literal(None, type) if isinstance(e, x.Literal) and e.value is None else e
+
+
+def _refuse_nulls(items: Sequence[x.Expr], what: str, of: str) -> None:
+    """An array or map of nothing but NULL literals has no type."""
+    if all(item.type.kind is Kind.ANY for item in items):
+        raise StatementError(
+            f"Cannot construct {what} with all NULL {of} (see https://github.com/confluentinc/ksql/issues/4239). "
+            "As a workaround, you may cast a NULL value to the desired type."
+        )
 
 
 def _can_compare(left: DataType, right: DataType, *, is_equality: bool) -> bool:

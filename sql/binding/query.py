@@ -10,11 +10,12 @@ from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.errors import NotSupported, StatementError
 from logflume.sql.format import expression_text
-from logflume.sql.functions.library import Library
+from logflume.sql.functions import unknown_function
 from logflume.sql.rules import column_refs
 from logflume.sql.tree import children, rewrite, walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
+from logflume.streams.functions import Library
 from logflume.streams.graph import Emit, TimeWindow
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
@@ -82,7 +83,7 @@ def _check_functions(e: ast.Expression, library: Library) -> None:
     """Refuse unknown functions before anything is concluded from their absence."""
     for part in walk(e):
         if isinstance(part, ast.Call) and library.kind_of(part.name) is None:
-            error = library.unknown(part.name)
+            error = unknown_function(library, part.name)
             error.span = part.span
             raise error
 
@@ -287,6 +288,13 @@ class _Shape:
                     "source.",
                     query.clause_span("GROUP BY"),
                 )
+        compound = [c.name for c in calls if not library.aggregates[c.name].is_simple]
+        if compound and relation.first.value_format.name == "DELIMITED":
+            raise StatementError(
+                "One of the functions used in the statement has an intermediate type that the value format can not handle. "
+                f"Please remove the function or change the format. It is {', '.join(compound)}.",
+                calls[0].span,
+            )
         self._check_items(items, having, groups, relation)
         key_items = self._group_keys(groups, items)
         names = _group_names(groups, key_items, items)
@@ -522,7 +530,7 @@ def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> lis
 
 def _table_function_list(call: ast.Call, binder: Binder) -> x.Expr:
     """Bind a table function to the expression of its list."""
-    scalar = replace(binder, library=binder.library.extended(scalars=binder.library.tables[call.name]))
+    scalar = replace(binder, library=binder.library.extended(scalars=(binder.library.tables[call.name],)))
     bound = scalar.bind(call)
     assert isinstance(bound, x.Call)
     return replace(bound, type=array(bound.type))

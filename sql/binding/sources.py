@@ -9,9 +9,9 @@ from logflume.log.schemas import BIGINT, BYTES, STRING, TIMESTAMP, Column, Kind,
 from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.catalog import SourceInfo
-from logflume.sql.functions.headers import last_header
-from logflume.sql.functions.java_time import parse_timestamp
 from logflume.streams import expr as x
+from logflume.streams.functions.headers import last_header
+from logflume.streams.functions.java_time import parse_timestamp
 
 from .projection import KeyColumn
 from .scope import Scope, Visible, pseudo_columns

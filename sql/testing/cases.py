@@ -1,6 +1,7 @@
 """Case files in ksqlDB's JSON form: loading, checking of their keys, spreading over formats and configs. Data only.
 
-An unknown key is an error: a runner that overlooks what a case asks for would pass it for the wrong reason.
+An unknown key is an error: a runner that overlooks what a case asks for would pass it for the wrong reason. In records it is
+ignored, as ksqlDB's own runner does: cases are misspelt there, and what is compared is named.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TEST_KEYS = {
     "versions",
 }
 _REST_KEYS = {"responses", "expectedError", "inputConditions", "outputConditions", "testPullWithProtoFormat"}
-_IGNORED_KEYS = {"comment", "comments", "description", "note", "notes", "issue", "issues", "tracked by", "extraDescription"}
+IGNORED_KEYS = {"comment", "comments", "description", "note", "notes", "issue", "issues", "tracked by", "extraDescription"}
 _TOPIC_KEYS = {
     "name",
     "partitions",
@@ -46,7 +47,6 @@ _TOPIC_KEYS = {
     "format",
     "schema",
 }
-_RECORD_KEYS = {"topic", "key", "value", "timestamp", "window", "headers"}
 _EXCEPTION_KEYS = {"type", "message", "cause", "causeMessage"}
 
 
@@ -69,14 +69,23 @@ class CaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CaseSchema:
+    """A schema that is registered beforehand. `side`: key or value; `id` None: the next one; `references`: name and text."""
+
+    side: str
+    kind: str
+    text: str
+    id: int | None
+    references: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CaseTopic:
-    """A topic that exists beforehand; formats are None where not said."""
+    """A topic that exists beforehand."""
 
     name: str
     partitions: int
-    key_format: str | None
-    value_format: str | None
-    has_schema: bool
+    schemas: tuple[CaseSchema, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ def load_cases(path: Path) -> Iterator[Case]:
 
 def _check_keys(found: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in found:
-        if key not in known and key not in _IGNORED_KEYS:
+        if key not in known and key not in IGNORED_KEYS:
             near = near_matches(key, known)
             raise CaseFault(f"{where}: unknown key {key!r}{f'; did you mean {near[0]!r}?' if near else ''}")
 
@@ -189,9 +198,11 @@ def _property(value: Any, config: str | None) -> str:
 
 
 def _record(record: Mapping[str, Any], where: str) -> CaseRecord:
-    _check_keys(record, _RECORD_KEYS, f"{where}: record")
     if "topic" not in record:
         raise CaseFault(f"{where}: a record without a topic")
+    if "value" not in record:
+        near = near_matches("value", record)
+        raise CaseFault(f"{where}: a record without a value{f'; it has {near[0]!r}' if near else ''}")
     window = record.get("window")
     if window is not None:
         _check_keys(window, {"start", "end", "type"}, f"{where}: window")
@@ -216,11 +227,31 @@ def _header(header: Mapping[str, Any]) -> tuple[str, bytes | None]:
 
 def _topic(topic: Mapping[str, Any], where: str) -> CaseTopic:
     _check_keys(topic, _TOPIC_KEYS, f"{where}: topic")
-    has_schema = any(topic.get(k) is not None for k in ("keySchema", "valueSchema", "schema"))
-    return CaseTopic(
-        topic["name"],
-        int(topic.get("partitions") or 1),
-        topic.get("keyFormat"),
-        topic.get("valueFormat") or topic.get("format"),
-        has_schema,
-    )
+    both = topic.get("format")
+    schemas = [_case_schema(topic, side, topic.get(f"{side}Format") or both, where) for side in ("key", "value")]
+    return CaseTopic(topic["name"], int(topic.get("partitions") or 1), tuple(each for each in schemas if each is not None))
+
+
+_SCHEMA_KINDS = {"AVRO": "AVRO", "JSON": "JSON", "JSON_SR": "JSON", "PROTOBUF": "PROTOBUF"}
+
+
+def _case_schema(topic: Mapping[str, Any], side: str, format: str | None, where: str) -> CaseSchema | None:
+    """Return the schema of a side; without a format it is an Avro schema."""
+    schema = topic.get(f"{side}Schema")
+    if schema is None and side == "value":
+        schema = topic.get("schema")
+    if schema is None:
+        return None
+    name = (format or "AVRO").upper()
+    if name not in _SCHEMA_KINDS:
+        raise CaseFault(f"{where}: a schema for the format {name}, which has none")
+    references = tuple((r["name"], _schema_text(r["schema"])) for r in topic.get(f"{side}SchemaReferences") or ())
+    schema_id = topic.get(f"{side}SchemaId")
+    return CaseSchema(side, _SCHEMA_KINDS[name], _schema_text(schema), None if schema_id is None else int(schema_id), references)
+
+
+def _schema_text(schema: Any) -> str:
+    """Return a schema as text; a name stands for itself."""
+    if isinstance(schema, str):
+        return schema
+    return json.dumps(schema, default=lambda number: int(number) if number == number.to_integral_value() else float(number))

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+DOUBLE_TOLERANCE = 1e-6
+"""How far doubles of binary formats may be off."""
+
 
 def difference(actual: Any, expected: Any, path: str = "$", *, tolerance: float | None = None) -> str | None:
     """Return the first difference, None when there is none.
@@ -56,6 +59,8 @@ def _equal(actual: Any, expected: Any, tolerance: float | None) -> bool:
         return actual is expected
     if isinstance(actual, int):
         return isinstance(expected, int | Decimal) and int(expected) == actual
+    if isinstance(actual, float):
+        return isinstance(expected, int | Decimal) and abs(actual - float(expected)) <= DOUBLE_TOLERANCE
     if isinstance(actual, Decimal):
         return _equal_decimal(actual, expected, tolerance)
     if isinstance(actual, str):

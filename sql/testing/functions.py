@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from logflume.log.schemas import BIGINT, STRING, Column, DataType, array, java_double_text, struct
-from logflume.sql.functions.aggregate_spec import Make, aggregate
-from logflume.sql.functions.library import Library, builtin_library
-from logflume.sql.functions.signature import Overload, overload
+from logflume.streams.functions import Library, Scalar, builtin_library
+from logflume.streams.functions.aggregate import Make, aggregate, over_all
+from logflume.streams.functions.scalar import over, scalar
 from logflume.streams.graph import Aggregator
 
 
@@ -155,15 +155,18 @@ _TEST_UDF = {
     "(BIGINT...) -> STRING": "doStuffLongVarargs",
 }
 
-SCALARS: tuple[Overload, ...] = (
-    *(overload("TEST_UDF", signature, partial(named, name)) for signature, name in _TEST_UDF.items()),
-    overload("TEST_UDF", "(STRUCT) -> ANY", struct_field, result_type=_first_field),
-    overload("TEST_UDF", "() -> STRUCT", make_struct, result_type=_struct_type),
-    overload("BAD_UDF", "(INTEGER) -> INTEGER", fail),
-    overload("BAD_UDF", "(BOOLEAN) -> INTEGER", fail_if),
-    overload("WHENCONDITION", "(BOOLEAN, BOOLEAN) -> BOOLEAN", when_condition),
-    overload("WHENRESULT", "(INTEGER, BOOLEAN) -> INTEGER", when_condition),
-)
+_BAD = (over("(INTEGER) -> INTEGER", fail), over("(BOOLEAN) -> INTEGER", fail_if))
+
+SCALARS: tuple[Scalar, ...] = (
+    scalar(
+        "TEST_UDF", "", None,
+        *(over(signature, partial(named, name)) for signature, name in _TEST_UDF.items()),
+        over("(STRUCT) -> ANY", struct_field, result_type=_first_field),
+        over("() -> STRUCT", make_struct, result_type=_struct_type),
+    ),
+    scalar("WHENCONDITION", "", None, over("(BOOLEAN, BOOLEAN) -> BOOLEAN", when_condition)),
+    scalar("WHENRESULT", "", None, over("(INTEGER, BOOLEAN) -> INTEGER", when_condition)),
+)  # fmt: skip
 _SEVEN = ("{0}INTEGER{1}", "{0}BIGINT{1}", "{0}DOUBLE{1}", "{0}BOOLEAN{1}", "{0}STRING{1}", "{0}DECIMAL{1}", "{0}STRUCT{1}")
 
 
@@ -171,31 +174,40 @@ def _all(prefix: str, suffix: str) -> str:
     return ", ".join(p.format(prefix, suffix) for p in _SEVEN)
 
 
-TABLES: tuple[Overload, ...] = (
-    overload("TEST_UDTF", f"({_all('', '')}) -> STRING", texts),
-    overload("TEST_UDTF", f"({_all('ARRAY<', '>')}) -> STRING", texts),
-    overload("TEST_UDTF", f"({_all('MAP<STRING, ', '>')}) -> STRING", texts),
-    overload("TEST_UDTF", "(INTEGER) -> INTEGER", lone),
-    overload("THROWING_UDTF", "(BOOLEAN) -> BOOLEAN", throwing),
-)
+TABLES: tuple[Scalar, ...] = (
+    scalar(
+        "TEST_UDTF", "", None,
+        over(f"({_all('', '')}) -> STRING", texts), over(f"({_all('ARRAY<', '>')}) -> STRING", texts),
+        over(f"({_all('MAP<STRING, ', '>')}) -> STRING", texts), over("(INTEGER) -> INTEGER", lone),
+    ),
+    scalar("THROWING_UDTF", "", None, over("(BOOLEAN) -> BOOLEAN", throwing)),
+)  # fmt: skip
 
 AGGREGATES = (
-    *(aggregate("TEST_UDAF", f"({t}) -> {t}", _sum) for t in ("INTEGER", "BIGINT", "DOUBLE")),
-    aggregate("TEST_UDAF", "(STRING) -> BIGINT", _sum_of_lengths),
-    aggregate("TEST_UDAF", "(STRING, STRING) -> BIGINT", _sum_of_lengths, constants=1),
-    aggregate("VAR_ARG", "(BIGINT, STRING...) -> BIGINT", _adding("VAR_ARG")),
-    aggregate("MID_VAR_ARG", "(BIGINT, STRING..., INTEGER, INTEGER) -> BIGINT", _adding("MID_VAR_ARG"), constants=2),
-    aggregate("MULTI_ARG", "(BIGINT, STRING, INTEGER, STRING...) -> BIGINT", _adding("MULTI_ARG"), constants=-2),
-    aggregate("FOUR_ARG", "(BIGINT, STRING, STRING, STRING, INTEGER, STRING...) -> BIGINT", _adding("FOUR_ARG"), constants=-4),
     aggregate(
-        "FIVE_ARG", "(BIGINT, STRING, STRING, STRING, INTEGER, INTEGER, STRING...) -> BIGINT", _adding("FIVE_ARG"), constants=-5
+        "TEST_UDAF", "",
+        *(over_all(f"({t}) -> {t}", _sum) for t in ("INTEGER", "BIGINT", "DOUBLE")),
+        over_all("(STRING) -> BIGINT", _sum_of_lengths), over_all("(STRING, STRING) -> BIGINT", _sum_of_lengths, constants=1),
     ),
-    aggregate("GENERIC_VAR_ARG", "(T, INTEGER, V...) -> ARRAY<T>", _collect),
-    aggregate("OBJ_COL_ARG", "(INTEGER, ANY...) -> ARRAY<INTEGER>", _collect),
-)
+    aggregate("VAR_ARG", "", over_all("(BIGINT, STRING...) -> BIGINT", _adding("VAR_ARG"))),
+    aggregate(
+        "MID_VAR_ARG", "", over_all("(BIGINT, STRING..., INTEGER, INTEGER) -> BIGINT", _adding("MID_VAR_ARG"), constants=2)
+    ),
+    aggregate("MULTI_ARG", "", over_all("(BIGINT, STRING, INTEGER, STRING...) -> BIGINT", _adding("MULTI_ARG"), constants=-2)),
+    aggregate(
+        "FOUR_ARG", "",
+        over_all("(BIGINT, STRING, STRING, STRING, INTEGER, STRING...) -> BIGINT", _adding("FOUR_ARG"), constants=-4),
+    ),
+    aggregate(
+        "FIVE_ARG", "",
+        over_all("(BIGINT, STRING, STRING, STRING, INTEGER, INTEGER, STRING...) -> BIGINT", _adding("FIVE_ARG"), constants=-5),
+    ),
+    aggregate("GENERIC_VAR_ARG", "", over_all("(T, INTEGER, V...) -> ARRAY<T>", _collect)),
+    aggregate("OBJ_COL_ARG", "", over_all("(INTEGER, ANY...) -> ARRAY<INTEGER>", _collect)),
+)  # fmt: skip
 
 
 def case_library() -> Library:
     """Return the built-in functions and those of the cases; one that counts its calls starts anew."""
-    alternating = overload("BAD_UDF", "(STRING) -> STRING", _Alternating())
-    return builtin_library().extended(scalars=(*SCALARS, alternating), tables=TABLES, aggregates=AGGREGATES)
+    bad = scalar("BAD_UDF", "", None, *_BAD, over("(STRING) -> STRING", _Alternating()))
+    return builtin_library().extended(scalars=(*SCALARS, bad), tables=TABLES, aggregates=AGGREGATES)

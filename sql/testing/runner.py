@@ -6,27 +6,29 @@ order, and records of topics that only earlier queries or INSERT VALUES wrote.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from logflume.log import Headers, InvalidInput, LogflumeError
+from logflume.log.schemas import MemoryRegistry, RegisteredSchema, register_schema
 from logflume.sql import ast
-from logflume.sql.binding.context import Context
+from logflume.sql.binding.context import REGISTRY_URL, Context
 from logflume.sql.catalog import Catalog, SourceInfo
 from logflume.sql.definitions import apply_definition
 from logflume.sql.errors import NotSupported, StatementError, SyntaxFault
-from logflume.sql.functions.library import Library
+from logflume.sql.inference import inferred
 from logflume.sql.inserts import values_record
-from logflume.sql.options import LATER_FORMATS
 from logflume.sql.parser import parse_statement
-from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert
+from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert, plan_source
 from logflume.sql.scripts import split_script
 from logflume.sql.types import show_type
+from logflume.streams.functions import Library
 from logflume.streams.graph import Emit
 
-from .cases import Case, CaseFault, CaseRecord
+from .cases import IGNORED_KEYS, Case, CaseFault, CaseRecord
 from .compare import difference
 from .driver import Driver, Output
 from .outcome import Outcome, Skip, Verdict
@@ -48,11 +50,11 @@ class _Run:
     queries: list[tuple[PlannedQuery, Driver]] = field(default_factory=list)
     sinks: dict[str, SourceInfo] = field(default_factory=dict)
     number: int = 0
+    registry: MemoryRegistry = field(default_factory=MemoryRegistry)
 
     def context(self) -> Context:
-        return Context(
-            self.catalog, self.library, self.case.properties, fixed_now_ms=0, emit=Emit.UPDATE, partitions=self.partitions
-        )
+        properties = {REGISTRY_URL: self.registry.location, **self.case.properties}
+        return Context(self.catalog, self.library, properties, fixed_now_ms=0, emit=Emit.UPDATE, partitions=self.partitions)
 
 
 def run_case(case: Case, library: Library) -> Outcome:
@@ -73,15 +75,16 @@ def run_case(case: Case, library: Library) -> Outcome:
 
 def _attempt(case: Case, library: Library) -> BaseException | str | None:
     """Return the error that came, or the difference that was found, or None."""
-    _skip_registry(case)
     run = _Run(case, library)
     try:
+        statements = [parse_statement(text) for text in split_script("\n".join(case.statements))]
+        _register_schemas(run, statements)
         for topic in case.topics:
             run.partitions[topic.name] = topic.partitions
         for record in (*case.inputs, *case.outputs):
             run.partitions.setdefault(record.topic, DEFAULT_PARTITIONS)
-        for text in split_script("\n".join(case.statements)):
-            _execute(run, parse_statement(text))
+        for statement in statements:
+            _execute(run, statement)
         _feed(run)
     except LogflumeError as error:
         if isinstance(error, CaseFault):
@@ -92,18 +95,23 @@ def _attempt(case: Case, library: Library) -> BaseException | str | None:
     return _compare(run) or _post_conditions(run)
 
 
-def _skip_registry(case: Case) -> None:
-    """Skip what needs a format that is not there."""
-    text = "\n".join(case.statements).upper()
-    named = {f for f in LATER_FORMATS if re.search(rf"FORMAT\s*=\s*'{f}'", text)}
-    named |= {str(p).upper() for k, p in case.properties.items() if "format" in k and str(p).upper() in LATER_FORMATS}
-    for topic in case.topics:
-        formats = {str(f).upper() for f in (topic.key_format, topic.value_format) if f is not None}
-        named |= formats & LATER_FORMATS
-        if topic.has_schema and not formats:
-            named.add("AVRO")
-    if named:
-        raise Skip(f"needs the format {', '.join(sorted(named))}")
+def _register_schemas(run: _Run, statements: list[ast.Statement]) -> None:
+    """Register what topics are written with: first of those that statements declare with columns, then the case's own."""
+    own = {(topic.name, schema.side) for topic in run.case.topics for schema in topic.schemas}
+    for statement in statements:
+        if isinstance(statement, ast.CreateSource):
+            with contextlib.suppress(LogflumeError):  # the statement itself says what is wrong with it
+                source = plan_source(statement, run.context())
+                for side, spec, columns in (
+                    ("key", source.key_format, source.key),
+                    ("value", source.value_format, source.value),
+                ):
+                    if (source.topic, side) not in own:
+                        register_schema(spec, columns)
+    for topic in run.case.topics:
+        for schema in topic.schemas:
+            registered = RegisteredSchema(schema.id or 0, schema.kind, schema.text, schema.references)
+            run.registry.put(f"{topic.name}-{schema.side}", registered)
 
 
 # ------------------------------------------------------------------------------------------------ statements
@@ -132,6 +140,8 @@ def _execute(run: _Run, statement: ast.Statement) -> None:
         case ast.AssertSource():
             _assert_source(run, statement)
         case _:
+            if isinstance(statement, ast.CreateSource):
+                statement = inferred(statement, run.context())
             run.catalog = apply_definition(statement, run.context())
             if isinstance(statement, ast.CreateSource):
                 created = run.catalog.sources[statement.name]
@@ -319,7 +329,7 @@ def _all_topics(run: _Run) -> Iterator[str]:
 def _source_difference(run: _Run, wanted: Mapping[str, Any]) -> str | None:
     known = {"name", "type", "schema", "keyFormat", "valueFormat", "keyFeatures", "valueFeatures", "isSource", "keyWrapped"}
     for key in wanted:
-        if key not in known:
+        if key not in known and key not in IGNORED_KEYS:
             raise CaseFault(f"{run.case.id}: unknown key {key!r} in post.sources")
     name = wanted["name"]
     source = run.catalog.sources.get(name)

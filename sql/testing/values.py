@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.schemas import Column, DataType, FormatSpec, Kind, java_double_text, serde
+from logflume.log.schemas import (
+    Column,
+    DataType,
+    FormatSpec,
+    Kind,
+    format_of,
+    frame_schema_id,
+    java_double_text,
+    json_value,
+    registry_at,
+    schema_type,
+    serde,
+)
 from logflume.sql.catalog import SourceInfo
 
 from .cases import CaseFault, CaseRecord
@@ -33,7 +47,44 @@ def encode(value: Any, format: FormatSpec, columns: tuple[Column, ...]) -> bytes
         return (value if isinstance(value, str) else json_text(value)).encode()
     if format.name == "KAFKA":
         return _encode_kafka(value, format, columns)
-    raise CaseFault(f"cannot write the format {format.name}")
+    return _encode_typed(value, format, columns)
+
+
+def _encode_typed(value: Any, format: FormatSpec, columns: tuple[Column, ...]) -> bytes | None:
+    """Write with the newest schema of the topic, which may differ from what was declared; names in any case."""
+    if format_of(format.name).schemas is not None:
+        format = replace(format, schema_id=registry_at(format.registry).latest(format.subject).id)
+        columns, is_wrapped = _written_columns(format)
+        format = replace(format, is_wrapped=is_wrapped)
+    if not format.is_wrapped:
+        return serde(format, columns).encode((_lenient(value, columns[0].type),))
+    row = _lenient(value, DataType(Kind.STRUCT, fields=columns))
+    return serde(format, columns).encode(tuple(row.values()))
+
+
+def _written_columns(format: FormatSpec) -> tuple[tuple[Column, ...], bool]:
+    """Return the columns of a registered schema, and whether they are the fields of a record."""
+    type = schema_type(format)
+    return (type.fields, True) if type.kind is Kind.STRUCT else ((Column("VALUE", type),), False)
+
+
+def _lenient(value: Any, type: DataType) -> Any:
+    """Return a JSON value as a column's, structs by the names of their fields in any case."""
+    if value is None:
+        return None
+    match type.kind:
+        case Kind.STRUCT:
+            if not isinstance(value, dict):
+                raise CaseFault(f"expected an object for {type}, found {value!r}")
+            folded = {name.upper(): item for name, item in value.items()}
+            return {f.name: _lenient(folded.get(f.name.upper()), f.type) for f in type.fields}
+        case Kind.ARRAY:
+            assert type.element is not None
+            return [_lenient(item, type.element) for item in value]
+        case Kind.MAP:
+            assert type.element is not None
+            return {key: _lenient(item, type.element) for key, item in value.items()}
+    return json_value(value, type)
 
 
 def _encode_kafka(value: Any, format: FormatSpec, columns: tuple[Column, ...]) -> bytes | None:
@@ -83,7 +134,44 @@ def decode(data: bytes | None, format: FormatSpec, columns: tuple[Column, ...]) 
         row = serde(format, columns).decode(data)
         value = None if row is None else row[0]
         return Decimal(java_double_text(value)) if isinstance(value, float) else value
-    raise CaseFault(f"cannot read the format {format.name}")
+    return _decode_typed(data, format, columns)
+
+
+def _decode_typed(data: bytes, format: FormatSpec, columns: tuple[Column, ...]) -> Any:
+    """Read with the schema that a record was written with."""
+    if format_of(format.name).schemas is not None:
+        format = replace(format, schema_id=frame_schema_id(data))
+        columns, is_wrapped = _written_columns(format)
+        format = replace(format, is_wrapped=is_wrapped)
+    row = serde(format, columns).decode(data)
+    if row is None:
+        return None
+    if not format.is_wrapped:
+        return _shown(row[0], columns[0].type)
+    shown = {c.name: _shown(item, c.type) for c, item in zip(columns, row, strict=True)}
+    return {name: None if item == "" and _is_bytes(name, columns) else item for name, item in shown.items()}
+
+
+def _is_bytes(name: str, columns: tuple[Column, ...]) -> bool:
+    return any(c.name == name and c.type.kind is Kind.BYTES for c in columns)
+
+
+def _shown(value: Any, type: DataType) -> Any:
+    """Return a column's value as a case writes it: bytes as base64."""
+    if value is None:
+        return None
+    match type.kind:
+        case Kind.BYTES:
+            return base64.b64encode(value).decode()
+        case Kind.STRUCT:
+            return {f.name: _shown(value[f.name], f.type) for f in type.fields}
+        case Kind.ARRAY:
+            assert type.element is not None
+            return [_shown(item, type.element) for item in value]
+        case Kind.MAP:
+            assert type.element is not None
+            return {key: _shown(item, type.element) for key, item in value.items()}
+    return value
 
 
 def _as_java(value: Any, type: DataType | None) -> Any:

@@ -18,8 +18,8 @@ from logflume.log import InvalidInput
 from logflume.log.schemas import DOUBLE, DataType, Kind
 
 from .. import expr as e
-from . import arithmetic
-from .casts import make_cast
+from ..functions import arithmetic
+from ..functions.casts import make_cast
 
 _INTEGERS = (Kind.INTEGER, Kind.BIGINT)
 _WRAP = {Kind.INTEGER: ("wrap32", 2**31), Kind.BIGINT: ("wrap64", 2**63)}
@@ -287,6 +287,7 @@ class _Expression:
         function = self._namespace.add(expr.function.name.lower(), expr.function.impl)
         args = [self.value(arg) for arg in expr.args]
         if expr.function.handles_null:
+            args = [self._attempted(arg) for arg in args]
             return Fragment(f"{function}({', '.join(a.code for a in args)})", can_fail=True)
         guarded = self._guard(args, lambda n: f"{function}({', '.join(n)})", "None", can_fail=True)
         return replace(guarded, is_nullable=True)
@@ -347,8 +348,14 @@ class _Expression:
         return replace(self._collect(parts, f"{self._helper('make_map')}(", ")"), is_nullable=False)
 
     def _collect(self, parts: list[Fragment], opening: str, closing: str) -> Fragment:
-        code = f"{opening}{', '.join(p.code for p in parts)}{closing}"
-        return Fragment(code, is_nullable=False, can_fail=any(p.can_fail for p in parts))
+        code = f"{opening}{', '.join(self._attempted(p).code for p in parts)}{closing}"
+        return Fragment(code, is_nullable=False)
+
+    def _attempted(self, part: Fragment) -> Fragment:
+        """Return a part whose failure is a null in its place, not that of the whole: an item, an argument that may be null."""
+        if not part.can_fail or part.is_atom:
+            return part
+        return Fragment(f"{self._helper('attempt')}(lambda: {part.code})")
 
     def _python(self, expr: e.PyCall) -> Fragment:
         function = self._namespace.add(

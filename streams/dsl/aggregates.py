@@ -9,11 +9,14 @@ from typing import Any
 from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, DataType
 
-from .. import aggregators
-from ..expr import WHOLE, ColumnRef, Expr, Side
+from ..expr import WHOLE, ColumnRef, Expr, Literal, Side
+from ..functions import Aggregate, folds, totals
+from ..functions.library import choose
+from ..functions.signature import fill, is_concrete
 from ..graph import Aggregation, Aggregator
 from .binding import Scope, bind
-from .callables import expect_arguments
+from .callables import expect_arguments, refuse_in_place
+from .calls import cast_to, narrow
 from .fields import Value, lift
 
 
@@ -34,32 +37,40 @@ class FoldCall:
     takes_key: bool
 
 
-AnyAggregate = AggregateCall | FoldCall
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A deferred aggregate of the library, its form chosen by the types of its arguments."""
+
+    function: Aggregate
+    args: tuple[Value, ...]
+
+
+AnyAggregate = AggregateCall | FoldCall | LibraryCall
 
 
 def count(value: Any = None) -> AggregateCall:
     """Number of records; with a value, of those where it is not null."""
-    return AggregateCall("count", lambda _: aggregators.count(), None if value is None else lift(value))
+    return AggregateCall("count", lambda _: totals.count(), None if value is None else lift(value))
 
 
 def sum(value: Any) -> AggregateCall:
     """Sum of a number, nulls left out; 0 of nothing. Integers wrap at 64 bits."""
-    return AggregateCall("sum", aggregators.total, lift(value))
+    return AggregateCall("sum", totals.total, lift(value))
 
 
 def mean(value: Any) -> AggregateCall:
     """Arithmetic mean as a float, nulls left out; null of nothing."""
-    return AggregateCall("mean", aggregators.mean, lift(value))
+    return AggregateCall("mean", totals.mean, lift(value))
 
 
 def min(value: Any) -> AggregateCall:
     """Smallest value, nulls left out; null of nothing."""
-    return AggregateCall("min", aggregators.least, lift(value))
+    return AggregateCall("min", totals.least, lift(value))
 
 
 def max(value: Any) -> AggregateCall:
     """Largest value, nulls left out; null of nothing."""
-    return AggregateCall("max", aggregators.greatest, lift(value))
+    return AggregateCall("max", totals.greatest, lift(value))
 
 
 def aggregate(
@@ -75,10 +86,11 @@ def aggregate(
     two partial ones: session windows need it, and with it a Spark backfill can aggregate in parallel. `subtract`, which takes
     what `add` does, takes a row out again: aggregates of tables need it.
     """
+    refuse_in_place(add, "aggregate()")
     arguments = expect_arguments(add, (2, 3), 2, "aggregate()")
     if subtract is not None and expect_arguments(subtract, (2, 3), arguments, "aggregate(subtract=...)") != arguments:
         raise InvalidInput("aggregate(): add and subtract take the same arguments, (aggregate, value) or (aggregate, value, key)")
-    return FoldCall(aggregators.fold(init, add, merge=merge, subtract=subtract), arguments == 3)
+    return FoldCall(folds.fold(init, add, merge=merge, subtract=subtract), arguments == 3)
 
 
 def reduce(function: Callable[..., Any], *, subtract: Callable[..., Any] | None = None) -> FoldCall:
@@ -86,10 +98,11 @@ def reduce(function: Callable[..., Any], *, subtract: Callable[..., Any] | None 
 
     `subtract(aggregate, value)` takes a value out again: aggregates of tables need it.
     """
+    refuse_in_place(function, "reduce()")
     expect_arguments(function, (2,), 2, "reduce()")
     if subtract is not None:
         expect_arguments(subtract, (2,), 2, "reduce(subtract=...)")
-    return FoldCall(aggregators.reduction(function, subtract=subtract), False)
+    return FoldCall(folds.reduction(function, subtract=subtract), False)
 
 
 def bind_aggregate(name: str, call: Any, scope: Scope) -> Aggregation:
@@ -97,6 +110,8 @@ def bind_aggregate(name: str, call: Any, scope: Scope) -> Aggregation:
     if isinstance(call, FoldCall):
         whole: tuple[Expr, ...] = (ColumnRef(Side.VALUE, WHOLE, ANY),)
         return Aggregation(name, call.aggregator, (*whole, ColumnRef(Side.KEY, WHOLE, ANY)) if call.takes_key else whole)
+    if isinstance(call, LibraryCall):
+        return _bind_library(name, call, scope)
     if not isinstance(call, AggregateCall):
         raise InvalidInput(
             f"{name}={call!r} is not an aggregate: use lf.count(), lf.sum(col.x), lf.mean(col.x), lf.aggregate(...)"
@@ -105,3 +120,27 @@ def bind_aggregate(name: str, call: Any, scope: Scope) -> Aggregation:
         return Aggregation(name, call.make(ANY))
     argument = bind(call.argument, scope)
     return Aggregation(name, call.make(argument.type), (argument,))
+
+
+def _bind_library(name: str, call: LibraryCall, scope: Scope) -> Aggregation:
+    """Choose the form of an aggregate; its last arguments may be constants that set it up."""
+    bound = [bind(arg, scope) for arg in call.args]
+    types = [narrow(b) for b in bound]
+    index, variables = choose(call.function.name.lower(), [o.signature for o in call.function.overloads], types)
+    form = call.function.overloads[index]
+    patterns = form.signature.expand(len(bound)) or ()
+    count = len(bound) - form.constants if form.constants >= 0 else -form.constants
+    constants = []
+    for expr in bound[count:]:
+        if not isinstance(expr, Literal):
+            raise InvalidInput(f"{name}: the last arguments of {call.function.name.lower()} are constants, found a column")
+        constants.append(expr.value)
+    args = [
+        cast_to(b, fill(p, variables, [t]) if is_concrete(p) else t)
+        for b, t, p in zip(bound[:count], types[:count], patterns[:count], strict=True)
+    ]
+    try:
+        aggregator = form.make([a.type for a in args], constants)
+    except ValueError as error:
+        raise InvalidInput(f"{name}: {error}") from None
+    return Aggregation(name, aggregator, tuple(args))

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logflume.log import InvalidInput, UnknownName, default_where
+from logflume.log.schemas import default_registry
 
 from .. import graph as g
 from .binding import Scope, bind
 from .fields import Value
 from .naming import Graph
-from .schemas import key_columns, key_format, value_format, value_schema
+from .schemas import key_columns, key_format, registered_value, value_format, value_schema
 from .stream import Stream
 from .table import GlobalTable, Table
 from .windows import milliseconds
@@ -34,6 +35,8 @@ class App:
             $LOGFLUME_BOOTSTRAP, else $LOGFLUME_DATA, else `./data`.
         state_dir: where state is kept on disk; by default $LOGFLUME_STATE_DIR, else `<data directory>-state`, or `./state` for a
             broker.
+        registry: where the schemas of AVRO, PROTOBUF and JSON_SR topics are, e.g. http://127.0.0.1:8081, or mock://name in tests;
+            by default $LOGFLUME_SCHEMA_REGISTRY, else that of `logflume serve` on this machine.
         options: of the engine, by name (see `EngineOptions`).
 
     >>> import logflume.streams as lf
@@ -44,10 +47,18 @@ class App:
     ['lines', 'lines-filter', 'lines-by-value', 'lines-by-value-count', 'counts']
     """
 
-    def __init__(self, name: str, *, log: str | Log | None = None, state_dir: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: str | Log | None = None,
+        state_dir: str | None = None,
+        registry: str | None = None,
+        **options: Any,
+    ) -> None:
         self.name, self.log, self.options = name, default_where() if log is None else log, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
-        self._graph = Graph(name)
+        self._graph = Graph(name, default_registry() if registry is None else registry)
 
     def stream(
         self,
@@ -63,9 +74,11 @@ class App:
         """Read a topic as a stream of independent records, from the beginning when the application is new.
 
         Args:
-            value: a class with typed fields (msgspec.Struct, dataclass, TypedDict), a primitive, or nothing for any JSON.
+            value: a class with typed fields (msgspec.Struct, dataclass, TypedDict), a primitive, or nothing: then any JSON, or
+                the columns that the schema registry has for the topic.
             key: `str`, `int`, ..., several columns by name ({"user": str}), or None when keys do not matter.
-            format, key_format: JSON, KAFKA, DELIMITED; by default JSON values, and keys as Kafka's serializers write them.
+            format, key_format: JSON, KAFKA, DELIMITED, AVRO, PROTOBUF, JSON_SR, PROTOBUF_NOSR; by default JSON values, and
+                keys as Kafka's serializers write them.
             timestamp: an expression for the event time in ms, when it is not the record's own.
             name: of the source, when a topic is read in two ways.
         """
@@ -132,11 +145,14 @@ class App:
         history_ms: int | None = None,
         is_global: bool = False,
     ) -> g.Source:
-        columns, value_class = value_schema(value)
+        registry = self._graph.registry
+        known = registered_value(topic, format, registry) if value is None else None
+        columns, value_class = value_schema(value) if known is None else (known, None)
         schema = g.Schema(key_columns(key), columns, value_class=value_class)
         node = g.Source(
             name=name or topic, schema=schema, kind=kind, topic=topic,
-            key_format=key_format(schema.key, key_format_name), value_format=value_format(schema, format),
+            key_format=key_format(schema.key, key_format_name, topic, registry),
+            value_format=value_format(schema, format, topic, registry),
             timestamp=None if timestamp is None else bind(timestamp, Scope(schema, f"{topic!r}")), store=store,
             history_ms=history_ms, is_global=is_global,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,9 +14,12 @@ from logflume.log.schemas import (
     BIGINT,
     BOOLEAN,
     BYTES,
+    DATE,
     DOUBLE,
     INTEGER,
     STRING,
+    TIME,
+    TIMESTAMP,
     Column,
     DataType,
     Kind,
@@ -27,11 +31,12 @@ from logflume.log.schemas import (
 from .. import expr as e
 from ..graph import Schema, is_bare
 from . import fields as f
-from .functions import FUNCTIONS, result_type
+from .calls import bind_call
 
 _NUMBERS = (Kind.INTEGER, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
 _INSTANTS = (Kind.TIMESTAMP, Kind.DATE, Kind.TIME)
 _COMPARISONS = (e.BinaryOp.EQ, e.BinaryOp.NE, e.BinaryOp.LT, e.BinaryOp.LE, e.BinaryOp.GT, e.BinaryOp.GE, e.BinaryOp.IS_DISTINCT)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _PYTHON_TYPES: Mapping[Any, DataType] = {bool: BOOLEAN, int: BIGINT, float: DOUBLE, str: STRING, bytes: BYTES}
 
 
@@ -41,12 +46,14 @@ class Scope:
 
     Attributes:
         what: names the edge in errors.
+        lambdas: what the lambdas around are given, by name.
     """
 
     schema: Schema
     what: str
     table: Schema | None = None
     extra: Mapping[str, DataType] = field(default_factory=dict)
+    lambdas: Mapping[str, DataType] = field(default_factory=dict)
 
     def find(self, name: str, side: str) -> e.Expr:
         """Return the column of a name.
@@ -112,8 +119,9 @@ def bind(value: Any, scope: Scope) -> e.Expr:
         case f.Converted():
             return e.Cast(bind(value.operand, scope), _as_type(value.type))
         case f.Called():
-            args = tuple(bind(arg, scope) for arg in value.args)
-            return e.Call(FUNCTIONS[value.function], args, result_type(value.function, tuple(a.type for a in args), value))
+            return bind_call(value, scope, bind)
+        case f.Param():
+            return e.LambdaParam(value.name, scope.lambdas[value.name])
         case f.Choice():
             return _choice(value, scope)
         case f.Applied():
@@ -128,10 +136,22 @@ def constant(value: Any) -> e.Literal:
     if isinstance(value, Decimal):
         scale = max(0, -int(value.as_tuple().exponent))
         return e.Literal(value, decimal(max(len(value.as_tuple().digits), scale, 1), scale))
+    if isinstance(value, datetime.date | datetime.time):
+        return _moment(value)
     type = _PYTHON_TYPES.get(value.__class__, ANY)
     if type is BIGINT and not -(2**63) <= value < 2**63:
         raise InvalidInput(f"{value} does not fit in 64 bits")
     return e.Literal(value, type)
+
+
+def _moment(value: datetime.date | datetime.time) -> e.Literal:
+    """Return a date, a time of day, or a date with a time (UTC unless it has a zone) as a constant."""
+    if isinstance(value, datetime.time):
+        return e.Literal(((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000, TIME)
+    if not isinstance(value, datetime.datetime):
+        return e.Literal(value.toordinal() - _EPOCH.toordinal(), DATE)
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+    return e.Literal((aware - _EPOCH) // datetime.timedelta(milliseconds=1), TIMESTAMP)
 
 
 def _as_type(type: Any) -> DataType:

@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName
 
 from ..expr import BinaryOp, Meta, UnaryOp
+from ..functions.scalar import Scalar
 
 
 class Value:
-    """A deferred value. Compare, calculate and call its methods; nothing is computed before the topology runs."""
+    """A deferred value. Compare, calculate and call its methods; nothing is computed before the topology runs.
+
+    Every function of the library is a method too: `col.name.substring(2)`; `dir(col.name)` lists them.
+    """
 
     __slots__ = ()
 
@@ -136,41 +140,24 @@ class Value:
         """It, or `other` where it is null."""
         return Choice(((self.is_not_null(), self),), lift(other))
 
-    def abs(self) -> Value:
-        """Absolute value."""
-        return Called("abs", (self,))
+    def __getattr__(self, name: str) -> Any:
+        """A function of the library by its name (`col.name.substring(2)`), else a field of a nested object (`col.ship.city`)."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from .functions import method
 
-    def round(self, digits: int = 0) -> Value:
-        """Rounded to a number of decimal digits (half to even, as Python rounds)."""
-        return Called("round", (self, lift(digits)))
+        return method(self, name) or Item(self, Constant(name))
 
-    def length(self) -> Value:
-        """Number of characters or items."""
-        return Called("length", (self,))
+    def __dir__(self) -> list[str]:
+        from .functions import scalars
 
-    def lower(self) -> Value:
-        """Text in lower case."""
-        return Called("lower", (self,))
+        return sorted({*object.__dir__(self), *scalars()})
 
-    def upper(self) -> Value:
-        """Text in upper case."""
-        return Called("upper", (self,))
+    def __call__(self, *args: Any) -> Value:
+        from .functions import scalars
 
-    def strip(self) -> Value:
-        """Text without blanks at either end."""
-        return Called("strip", (self,))
-
-    def contains(self, text: Any) -> Value:
-        """Whether the text has `text` in it."""
-        return Called("contains", (self, lift(text)))
-
-    def starts_with(self, text: Any) -> Value:
-        """Whether the text begins with `text`."""
-        return Called("starts_with", (self, lift(text)))
-
-    def ends_with(self, text: Any) -> Value:
-        """Whether the text ends with `text`."""
-        return Called("ends_with", (self, lift(text)))
+        name = self.key.value if isinstance(self, Item) and isinstance(self.key, Constant) else repr(self)
+        raise UnknownName("function", str(name), scalars())
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -248,11 +235,39 @@ class Converted(Value):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Called(Value):
-    function: str
-    args: tuple[Value, ...]
+    """A function of the library; `name`: as the user wrote it."""
+
+    function: Scalar
+    name: str
+    args: tuple[Value | Lambda, ...]
 
     def __repr__(self) -> str:
-        return f"{self.args[0]!r}.{self.function}({', '.join(map(repr, self.args[1:]))})"
+        at = self.function.subject % len(self.args) if self.args else 0
+        if not self.args or not isinstance(self.args[at], Value) or isinstance(self.args[at], Constant):
+            return f"functions.{self.name}({', '.join(map(repr, self.args))})"
+        others = [*self.args[:at], *self.args[at + 1 :]]
+        return f"{self.args[at]!r}.{self.name}({', '.join(map(repr, others))})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Param(Value):
+    """What a lambda is given."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """A Python function as an argument of a library function: called once, with the values that stand for its arguments."""
+
+    params: tuple[str, ...]
+    body: Value
+
+    def __repr__(self) -> str:
+        return f"lambda {', '.join(self.params)}: {self.body!r}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -332,6 +347,14 @@ def apply(function: Callable[..., Any], *args: Any) -> Value:
 def lift(value: Any) -> Value:
     """Return a deferred value as it is, anything else as a constant."""
     return value if isinstance(value, Value) else Constant(value)
+
+
+def lift_lambda(function: Callable[..., Any]) -> Lambda:
+    """Return a Python function over values as a lambda: `lambda x: x * 2`."""
+    from .callables import positional_names
+
+    params = positional_names(function)
+    return Lambda(params, lift(function(*(Param(name) for name in params))))
 
 
 col = Columns()

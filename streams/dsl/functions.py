@@ -1,72 +1,85 @@
-"""The scalar functions behind the methods of `Value`, as the compilers see them."""
+"""Every function of the library: `lf.functions.substring(col.name, 2)`, or as a method of a value: `col.name.substring(2)`.
+
+Aggregates are here too: `lf.functions.topk(col.amount, 3)`. `dir(lf.functions)` lists all names, and
+`help(lf.functions.substring)` shows what one takes, with an example.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from logflume.log import InvalidInput
-from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, STRING, DataType, Kind
+from logflume.log import UnknownName
 
-from ..expr import Function
-
-_NUMBERS = (Kind.INTEGER, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
-_SIZED = (Kind.STRING, Kind.BYTES, Kind.ARRAY, Kind.MAP)
+from ..functions import Aggregate, Scalar, builtin_library
+from .aggregates import LibraryCall
+from .fields import Called, Value, lift, lift_lambda
 
 
-def lower(text: str) -> str:
-    return text.lower()
+@lru_cache(maxsize=1)
+def scalars() -> Mapping[str, Scalar]:
+    """Return the scalar functions by the name that the DSL gives them, aliases too."""
+    found: dict[str, Scalar] = {}
+    for function in builtin_library().scalars.values():
+        for name in (function.name.lower(), *function.aliases):
+            found[name] = function
+    return MappingProxyType(found)
 
 
-def upper(text: str) -> str:
-    return text.upper()
+@lru_cache(maxsize=1)
+def aggregates() -> Mapping[str, Aggregate]:
+    """Return the aggregate functions by the name that the DSL gives them."""
+    return MappingProxyType({function.name.lower(): function for function in builtin_library().aggregates.values()})
 
 
-def strip(text: str) -> str:
-    return text.strip()
+def call(function: Scalar, name: str, args: tuple[Any, ...]) -> Value:
+    """Return a deferred call; Python functions among the arguments are lambdas over the values that they are given."""
+    return Called(
+        function, name, tuple(lift_lambda(arg) if callable(arg) and not isinstance(arg, Value) else lift(arg) for arg in args)
+    )
 
 
-def contains(text: str, part: str) -> bool:
-    return part in text
+def method(value: Value, name: str) -> Callable[..., Value] | None:
+    """Return a function as a method of a value: the value goes where the function expects its subject; None: no such function."""
+    function = scalars().get(name)
+    if function is None or not any(overload.signature.params for overload in function.overloads):
+        return None
+
+    def bound(*args: Any) -> Value:
+        at = len(args) if function.subject == -1 else function.subject
+        return call(function, name, (*args[:at], value, *args[at:]))
+
+    return _described(bound, name, function)
 
 
-def starts_with(text: str, start: str) -> bool:
-    return text.startswith(start)
+def _described(made: Callable[..., Any], name: str, function: Scalar | Aggregate) -> Callable[..., Any]:
+    made.__name__ = made.__qualname__ = name
+    lines = [function.doc, "", *(f"{name}{overload.signature}" for overload in function.overloads)]
+    if isinstance(function, Scalar) and function.example is not None and not function.example.sql:
+        lines += ["", f"{name}({', '.join(map(_shown, function.example.args))}) is {function.example.result!r}"]
+    made.__doc__ = "\n".join(lines)
+    return made
 
 
-def ends_with(text: str, end: str) -> bool:
-    return text.endswith(end)
+def _shown(value: Any) -> str:
+    return repr(getattr(value, "name", value))
 
 
-FUNCTIONS = MappingProxyType(
-    {
-        "abs": Function("abs", abs, kernel="abs"),
-        "round": Function("round", round),
-        "length": Function("length", len, kernel="length"),
-        "lower": Function("lower", lower, kernel="lower"),
-        "upper": Function("upper", upper, kernel="upper"),
-        "strip": Function("strip", strip),
-        "contains": Function("contains", contains, kernel="contains"),
-        "starts_with": Function("starts_with", starts_with, kernel="starts_with"),
-        "ends_with": Function("ends_with", ends_with, kernel="ends_with"),
-    }
-)
+def __getattr__(name: str) -> Callable[..., Any]:
+    function = scalars().get(name)
+    if function is not None:
+        found = function
+        return _described(lambda *args: call(found, name, args), name, found)
+    total = aggregates().get(name)
+    if total is not None:
+        made = total
+        return _described(lambda *args: LibraryCall(made, tuple(map(lift, args))), name, made)
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise AttributeError(str(UnknownName("function", name, [*scalars(), *aggregates()])))
 
 
-def result_type(name: str, args: tuple[DataType, ...], text: Any) -> DataType:
-    """Return the type that a function gives for these arguments. Raises InvalidInput for a type that does not fit."""
-    first = args[0]
-    if name in ("abs", "round"):
-        _expect(first, _NUMBERS, "a number", text)
-        return DOUBLE if name == "round" and first.kind is Kind.DOUBLE else first
-    if name == "length":
-        _expect(first, _SIZED, "text or a collection", text)
-        return BIGINT
-    for arg in args:
-        _expect(arg, (Kind.STRING,), "text (STRING)", text)
-    return BOOLEAN if name in ("contains", "starts_with", "ends_with") else STRING
-
-
-def _expect(type: DataType, kinds: tuple[Kind, ...], wanted: str, text: Any) -> None:
-    if type.kind not in kinds and type != ANY:
-        raise InvalidInput(f"`{text!r}` needs {wanted}, found {type}; cast it if that is meant")
+def __dir__() -> list[str]:
+    return sorted({*scalars(), *aggregates()})

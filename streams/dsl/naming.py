@@ -17,9 +17,10 @@ from ..graph import Node, Topology
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes by name in order of creation."""
+    """Nodes by name in order of creation. `registry`: where the schemas of its topics are."""
 
     name: str
+    registry: str = ""
     nodes: dict[str, Node] = field(default_factory=dict)
 
     def add(self, node: Node, *, fix: str) -> Node:

@@ -16,8 +16,12 @@ from logflume.log.schemas import (
     Column,
     DataType,
     FormatSpec,
+    Kind,
     columns_of,
+    format_of,
     is_object_class,
+    of_topic,
+    schema_type,
 )
 
 from ..graph import Schema, is_bare
@@ -65,17 +69,27 @@ def is_single(schema: Schema) -> bool:
     return is_bare(schema) or (len(schema.value) == 1 and schema.value_class in PRIMITIVES)
 
 
-def value_format(schema: Schema, name: str | None) -> FormatSpec:
-    """Return the format of values: as named, else JSON, and text and bytes as they are."""
+def value_format(schema: Schema, name: str | None, topic: str = "", registry: str = "") -> FormatSpec:
+    """Return the format of a topic's values: as named, else JSON, and text and bytes as they are."""
     if name is None:
         name = "KAFKA" if is_single(schema) and schema.value[0].type in (STRING, BYTES) else "JSON"
-    return FormatSpec(name.upper(), is_wrapped=not is_single(schema))
+    return of_topic(FormatSpec(name.upper(), is_wrapped=not is_single(schema)), topic, "value", registry)
 
 
-def key_format(key: tuple[Column, ...], name: str | None) -> FormatSpec:
-    """Return the format of keys: as named, else as Kafka's serializers write a primitive, else JSON."""
+def registered_value(topic: str, name: str | None, registry: str) -> tuple[Column, ...] | None:
+    """Return the value columns that the registry has for a topic; None where the format has no schemas."""
+    if name is None or format_of(name.upper()).schemas is None:
+        return None
+    type = schema_type(of_topic(FormatSpec(name.upper()), topic, "value", registry))
+    if type.kind is not Kind.STRUCT:
+        raise InvalidInput(f"the values of {topic!r} are {type}, not records: say which, for example value=str")
+    return type.fields
+
+
+def key_format(key: tuple[Column, ...], name: str | None, topic: str = "", registry: str = "") -> FormatSpec:
+    """Return the format of a topic's keys: as named, else as Kafka's serializers write a primitive, else JSON."""
     from ..planner import default_key_format
 
     if name is None:
         return default_key_format(key)
-    return FormatSpec(name.upper(), is_wrapped=len(key) > 1)
+    return of_topic(FormatSpec(name.upper(), is_wrapped=len(key) > 1), topic, "key", registry)

@@ -12,7 +12,7 @@ from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
 from .. import graph as g
 from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
 from .binding import Scope, bind
-from .callables import expect_arguments, returned_type
+from .callables import Items, Pair, Pairs, expect_arguments, returned_type
 from .fields import Field, Value
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, key_columns, key_format, value_format
@@ -141,17 +141,17 @@ class Stream:
 
         `key`: the type of the new keys (`str`); without it they are written as JSON.
         """
-        paired = self._pairs(call(function, "map()"), is_exploded=False)
+        paired = self._pairs(call(function, "map()", contract=Pair), is_exploded=False)
         return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
 
     def flat_map(self, function: Function, *, key: Any = None, name: str | None = None) -> Stream:
         """Replace each record by the (key, value) pairs that `function(value)` or `function(key, value)` returns, in order."""
-        paired = self._pairs(call(function, "flat_map()"), is_exploded=True)
+        paired = self._pairs(call(function, "flat_map()", contract=Pairs), is_exploded=True)
         return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
 
     def flat_map_values(self, function: Function) -> Stream:
         """Replace each record by one for each value that `function(value)` or `function(key, value)` returns; the key stays."""
-        return self._pairs(call(function, "flat_map_values()"), is_exploded=True)
+        return self._pairs(call(function, "flat_map_values()", contract=Items), is_exploded=True)
 
     def _pairs(self, expr: Expr, *, is_exploded: bool) -> Stream:
         schema = replace(self.schema, value=(Column("value", ANY),), value_class=None)
@@ -357,7 +357,7 @@ class Stream:
         partitions: int | None = None,
         **configs: str,
     ) -> None:
-        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (KAFKA, DELIMITED)."""
+        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (see `App.stream`)."""
         sink(self.graph, self.node, topic, format, key_format, partitions, configs)
 
     def scope(self) -> Scope:
@@ -379,10 +379,11 @@ def condition(predicate: Value | Function, scope: Scope, what: str) -> Expr:
     return expr
 
 
-def call(function: Function, what: str, *, type: Any = ANY) -> PyCall:
-    """Return a call of `function(value)` or `function(key, value)`."""
+def call(function: Function, what: str, *, type: Any = ANY, contract: Callable[[Function], Function] | None = None) -> PyCall:
+    """Return a call of `function(value)` or `function(key, value)`; `contract` checks what it returns."""
     takes_key = expect_arguments(function, (1, 2), 1, what) == 2
     whole = ColumnRef(Side.VALUE, WHOLE, ANY)
+    function = function if contract is None else contract(function)
     return PyCall(function, (ColumnRef(Side.KEY, WHOLE, ANY), whole) if takes_key else (whole,), type)
 
 
@@ -471,7 +472,8 @@ def sink(
         g.Sink(
             name=graph.free(f"{topic}-sink" if topic in graph.nodes else topic), schema=schema, kind=node.kind,
             inputs=(node.name,), topic=topic,
-            key_format=key_format(schema.key, key_format_name), value_format=value_format(schema, format), partitions=partitions,
+            key_format=key_format(schema.key, key_format_name, topic, graph.registry),
+            value_format=value_format(schema, format, topic, graph.registry), partitions=partitions,
             topic_configs={name.replace("_", "."): value for name, value in configs.items()},
         ),
         fix=_FIX,

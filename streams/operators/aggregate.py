@@ -18,13 +18,14 @@ from logflume.log.schemas import BIGINT, Kind
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
-from ..aggregators import count, first
 from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
 from ..columns.compiled import kernels
 from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Meta, Side, columns_used
+from ..functions.aggregate import first
+from ..functions.totals import count
 from ..kernels.vectors import Vector
 from ..seams import Entry, State, StoreSpec
 from ..state.store import Store

@@ -8,9 +8,9 @@ from typing import Any
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
-from ..aggregators import results_of
 from ..columns import Batch
 from ..columns.evaluate import Evaluation
+from ..functions import results_of
 from ..seams import State
 from .operator import Reporter
 

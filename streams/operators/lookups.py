@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import graph as g
-from ..aggregators import results_of
 from ..columns import Batch
 from ..columns.evaluate import Evaluation, evaluations
 from ..expr import Side, columns_used
+from ..functions import results_of
 from ..seams import State
 from ..windows import SESSION_BOUNDS, WINDOW_START
 from .emission import Joiner, nulls_of, rows_of

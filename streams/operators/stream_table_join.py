@@ -14,13 +14,13 @@ import numpy as np
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
-from ..aggregators import results_of
 from ..columns import Batch, Column
 from ..columns.batch import ColumnId
 from ..columns.column import patched
 from ..columns.compiled import kernels
 from ..columns.evaluate import FEW_ROWS, Evaluation, evaluations
 from ..expr import TABLE_PREFIX, WHOLE, Side, columns_used
+from ..functions import results_of
 from ..kernels.vectors import KINDS, Vector
 from ..seams import StoreSpec
 from .lookup_join import WAITING, LookupJoinWork

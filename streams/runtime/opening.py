@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from logflume.log import InvalidInput, StorageError
 from logflume.log.interfaces import Admin, OffsetAndMetadata
 from logflume.log.records import TopicPartition
-from logflume.streams.seams import Plan, SubTopology
-from logflume.streams.state import Checkpoint, StateDirectory, TaskState
+from logflume.streams.seams import Plan, SubTopology, changelog_topic
+from logflume.streams.state import Checkpoint, StateDirectory, StoreChanged, TaskState
 
 from .options import EngineOptions, Guarantee, OnGap, OnProblem
-from .positions import read_times
+from .positions import changed_contents, read_times
 from .problems import StreamsError, TaskProblems
 from .restore import Restoration
 from .task import Task, task_name
@@ -86,7 +86,7 @@ def open_task(
     """Open state and program of a task; the stores may still have to be restored before it processes.
 
     Raises:
-        InvalidInput: its state belongs to something else or has another shape; StorageError: it is locked.
+        InvalidInput: its state belongs to something else or means something else; StorageError: it is locked.
     """
     sources = {
         node: TopicPartition(topic, partition)
@@ -98,6 +98,7 @@ def open_task(
     name = task_name(subtopology, partition)
     state, ranges = None, None
     times = read_times(known)
+    _check_contents(around, subtopology, times.contents)
     if subtopology.program.stores:
         state = _open_state(around, subtopology, name, memory_bytes)
         ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
@@ -135,6 +136,17 @@ def open_task(
     return task, restorations
 
 
+def _check_contents(around: Surroundings, subtopology: SubTopology, before: Mapping[str, str]) -> None:
+    """Refuse to go on with state that means something else than the topology says now."""
+    for store, held, wanted in changed_contents(before, subtopology.contents):
+        raise InvalidInput(
+            f"store {store!r} holds {held}; the topology now keeps {wanted} under that name, taking one for the other. "
+            "Give what has changed another name=... (it begins empty, where the application stands now), or the application "
+            f"another name (it begins with the oldest record), or reset it: delete group {around.plan.application!r}, topic "
+            f"{changelog_topic(around.plan.application, store)!r} and {around.directory.path}"
+        )
+
+
 def check_restored(around: Surroundings, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
     """Refuse state without offsets: the inputs would be counted into it a second time.
 
@@ -162,6 +174,12 @@ def _open_state(around: Surroundings, subtopology: SubTopology, name: str, memor
     path, stores = around.directory.task_path(name), subtopology.program.stores
     application = around.plan.application
     try:
+        return TaskState(path, application=application, task=name, specs=stores, memory_bytes=memory_bytes)
+    except StoreChanged as error:
+        if not error.is_layout and error.store not in subtopology.table_sources:
+            raise
+        _log.warning("task %s: %s; rebuilding it", name, error)
+        around.directory.wipe(name)
         return TaskState(path, application=application, task=name, specs=stores, memory_bytes=memory_bytes)
     except InvalidInput:
         raise

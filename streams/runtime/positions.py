@@ -1,11 +1,14 @@
-"""What is kept beside a committed offset: the times that decide whether a record is late, so that they survive it. (pure)
+"""What is kept beside a committed offset: the times that decide whether a record is late, and what the stores hold. (pure)
 
-The text is JSON: {"time": running maximum of time of the input, "stores": {store: stream time}}, the latter once per task.
-Kafka refuses texts beyond `offset.metadata.max.bytes` (4096 by default).
+The text is JSON: {"time": running maximum of time of the input, "stores": {store: stream time}, "contents": {store: what it
+holds}}, the latter two once per task. Kafka refuses texts beyond `offset.metadata.max.bytes` (4096 by default): contents that are
+too long are digests of themselves.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +23,7 @@ _MAX_TEXT_BYTES = 4000
 class _Text(msgspec.Struct, omit_defaults=True):
     time: int = -1
     stores: dict[str, int] = msgspec.field(default_factory=dict)
+    contents: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -28,20 +32,45 @@ class Times:
 
     inputs_ms: dict[TopicPartition, int] = field(default_factory=dict)
     stores_ms: dict[str, int] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
 
 
-def to_offsets(checkpoint: Checkpoint) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offset commit of a task: its positions, with the times as metadata."""
+def to_offsets(checkpoint: Checkpoint, contents: Mapping[str, str]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offset commit of a task: its positions, with times and contents of its stores as metadata."""
     offsets = {}
-    stores = checkpoint.store_times_ms
-    for partition in sorted(checkpoint.inputs):
+    for place, partition in enumerate(sorted(checkpoint.inputs)):
         time_ms = checkpoint.input_times_ms.get(partition, -1)
-        text = msgspec.json.encode(_Text(time_ms, stores))
-        if len(text) > _MAX_TEXT_BYTES:
-            text = msgspec.json.encode(_Text(time_ms))
+        text = _text(time_ms, checkpoint.store_times_ms, contents) if place == 0 else msgspec.json.encode(_Text(time_ms))
         offsets[partition] = OffsetAndMetadata(checkpoint.inputs[partition], text.decode())
-        stores = {}
     return offsets
+
+
+def _text(time_ms: int, stores: dict[str, int], contents: Mapping[str, str]) -> bytes:
+    """Return as much as has room, the most telling form first."""
+    digests = {store: digest(text) for store, text in contents.items()}
+    for form in (_Text(time_ms, stores, dict(contents)), _Text(time_ms, stores, digests), _Text(time_ms, stores)):
+        text = msgspec.json.encode(form)
+        if len(text) <= _MAX_TEXT_BYTES:
+            return text
+    return msgspec.json.encode(_Text(time_ms))
+
+
+def digest(text: str) -> str:
+    """Return a short stand-in for a text.
+
+    >>> digest("n = count() BIGINT by user STRING as KAFKA")
+    '#936fb68b'
+    """
+    return f"#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def changed_contents(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return (store, what it held, what it shall hold) of the stores that mean something else than they did."""
+    return [
+        (store, before[store], text)
+        for store, text in now.items()
+        if store in before and before[store] not in (text, digest(text))
+    ]
 
 
 def read_times(offsets: dict[TopicPartition, OffsetAndMetadata]) -> Times:
@@ -54,4 +83,5 @@ def read_times(offsets: dict[TopicPartition, OffsetAndMetadata]) -> Times:
             continue
         times.inputs_ms[partition] = text.time
         times.stores_ms.update(text.stores)
+        times.contents.update(text.contents)
     return times

@@ -14,8 +14,15 @@ from .options import OnProblem
 
 _log = logging.getLogger("logflume.streams")
 _LOGGED_IN_FULL = 10
-BAD_RECORDS = frozenset({"decode", "expression", "refused"})
+BAD_RECORDS = frozenset({"decode", "expression", "callable", "encode", "refused"})
 """Reasons that mean something is wrong with a record; the others (late, null_key, ...) belong to an operator's meaning."""
+
+
+_HINTS = {
+    "null_key": "what is computed by key needs one: group_by(...) or select_key(...) something that every record has",
+    "late": "its windows are closed: give them a longer grace if such records shall count",
+    "negative_time": "event times are milliseconds since 1970",
+}
 
 
 class StreamsError(LogflumeError):
@@ -63,8 +70,10 @@ class TaskProblems:
             )
         if self.counts[reason] <= _LOGGED_IN_FULL:
             more = "; more of this kind are counted only" if self.counts[reason] == _LOGGED_IN_FULL else ""
-            level = logging.WARNING if is_bad else logging.INFO
-            _log.log(level, "task %s, node %s: %s left out (%s): %s%s", self._task, node, where, reason, cause, more)
+            is_first = self.counts[reason] == 1
+            level = logging.WARNING if is_bad or is_first else logging.INFO
+            hint = f" ({_HINTS[reason]})" if is_first and reason in _HINTS else ""
+            _log.log(level, "task %s, node %s: %s left out (%s): %s%s%s", self._task, node, where, reason, cause, hint, more)
         if is_bad and self._keeps_letters:
             self._keep(reason, node, topic, partition, offset, cause)
 

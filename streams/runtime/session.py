@@ -255,7 +255,7 @@ class Session:
         entries: list[dict[str, Dirty]] = []
         for task in changed:
             entries.append(self._send_changes(task))
-            offsets.update(to_offsets(task.checkpoint()))
+            offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents))
         failpoint("after-produce")
         self._writer.commit(offsets, lambda: [letter for task in changed for letter in task.problems.take_letters()])
         failpoint("after-log-commit")

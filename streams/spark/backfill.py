@@ -204,7 +204,7 @@ def install(
                     report.entries += len(chunk)
             on_progress(Progress("hand-over: records written", report.results + report.entries, 0))
         failpoint("after-write")
-        offsets = offsets_of(result.ends)
+        offsets = offsets_of(plan, result.ends)
         producer.send_offsets(offsets, GroupMetadata(plan.application, -1, ""))
         failpoint("after-send-offsets")
         producer.commit_transaction()
@@ -215,11 +215,13 @@ def install(
     return report
 
 
-def offsets_of(ends: list[TaskEnd]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offset commit of all tasks: positions at the cut, times as metadata."""
+def offsets_of(plan: Plan, ends: list[TaskEnd]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offset commit of all tasks: positions at the cut, times and contents of stores as metadata."""
+    readers = {topic: sub for sub in plan.subtopologies for topic in sub.program.sources.values()}
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for end in ends:
-        offsets.update(to_offsets(end.checkpoint))
+        contents = next((readers[tp.topic].contents for tp in end.checkpoint.inputs), {})
+        offsets.update(to_offsets(end.checkpoint, contents))
     return offsets
 
 

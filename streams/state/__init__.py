@@ -4,6 +4,7 @@ from .checkpoint import Checkpoint
 from .codec import EntryCodec
 from .directory import StateDirectory
 from .dirty import Dirty, DirtyEntries
+from .disk import StoreChanged
 from .reader import StoreReader
 from .store import Store
 from .task_state import TaskState
@@ -17,6 +18,7 @@ __all__ = [
     "SegmentLayout",
     "StateDirectory",
     "Store",
+    "StoreChanged",
     "StoreReader",
     "TaskState",
     "window_start",

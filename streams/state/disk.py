@@ -21,11 +21,13 @@ from logflume.log import DataDirLocked, InvalidInput, StorageError
 from logflume.streams.seams import StoreSpec
 
 from .checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from .windows import SegmentLayout
 
 DISK_FORMAT = 1
 _HEADER, _CHECKPOINT, _ENTRIES = b"\x00header", b"\x00checkpoint", b"\x01"
 _WRITE_BUFFER_BYTES = 32 << 20
 _MAX_STORES = 255
+_LAYOUT = ", in segments of "
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -35,6 +37,14 @@ class Header(msgspec.Struct, frozen=True):
     application: str
     task: str
     stores: dict[str, tuple[int, str]]
+
+
+class StoreChanged(InvalidInput):
+    """A store on disk is not what the topology keeps under its name. `is_layout`: only in how entries lie on disk."""
+
+    def __init__(self, message: str, store: str, *, is_layout: bool) -> None:
+        super().__init__(message)
+        self.store, self.is_layout = store, is_layout
 
 
 class TaskDb:
@@ -47,7 +57,7 @@ class TaskDb:
 
         Raises:
             DataDirLocked: another process, or another task of this one, has it open.
-            InvalidInput: it belongs to another application or task, to a newer logflume, or a store's columns have changed.
+            InvalidInput: it belongs to another application or task, to a newer logflume, or a store has changed (StoreChanged).
             StorageError: RocksDB cannot open it (the message says what to do).
         """
         import rocksdict
@@ -154,7 +164,8 @@ def describe_spec(spec: StoreSpec) -> str:
     key = ", ".join(f"{c.name} {c.type}" for c in spec.key)
     columns = ", ".join(f"{c.name} {c.type}" for c in spec.columns)
     window = f" window {spec.window.size_ms}/{spec.window.advance_ms} ms" if spec.window else ""
-    return f"key ({key}){window} state ({columns})"
+    layout = f"{_LAYOUT}{SegmentLayout(spec.window).segment_ms} ms" if spec.window else ""
+    return f"key ({key}){window} state ({columns}){layout}"
 
 
 def _open(path: Path, cache_bytes: int) -> Any:
@@ -211,9 +222,11 @@ def _checked_header(data: bytes | None, path: Path, application: str, task: str,
             spec.name, (max((n for n, _ in stores.values()), default=-1) + 1, describe_spec(spec))
         )
         if description != describe_spec(spec):
-            raise InvalidInput(
+            raise StoreChanged(
                 f"store {spec.name!r} in {path} was written as {description}, the topology now says {describe_spec(spec)}; "
-                "give the changed store a new name, or reset the application to compute it again"
+                "give the changed store a new name, or reset the application to compute it again",
+                spec.name,
+                is_layout=description.partition(_LAYOUT)[0] == describe_spec(spec).partition(_LAYOUT)[0],
             )
         assert number < _MAX_STORES
     return Header(DISK_FORMAT, application, task, stores)

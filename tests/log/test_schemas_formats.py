@@ -222,7 +222,7 @@ def test_none_holds_nothing() -> None:
 
 
 def test_unknown_format_names_near_matches() -> None:
-    with pytest.raises(UnknownName, match=r"unknown format 'JSN'; did you mean 'JSON'\?"):
+    with pytest.raises(UnknownName, match=r"unknown format 'JSN'; did you mean 'JSON'"):
         serde(FormatSpec("JSN"), ())
 
 

@@ -9,6 +9,7 @@ import confluent_kafka
 
 from logflume.log import Log, LogflumeError, OffsetAndMetadata, TopicPartition
 
+from ._attributes import attributes, check_attributes
 from ._history import FAILED, OK, UNKNOWN, At
 
 CALL_TIMEOUT_S = 20.0
@@ -56,7 +57,13 @@ class OwnWriter:
             error = future.exception()
             done(UNKNOWN if error else OK, -1 if error else future.result().offset)
 
-        _guarded(lambda: self._producer.send(at.topic, value.encode(), partition=at.partition)).add_done_callback(told)
+        own = attributes(value)
+        future = _guarded(
+            lambda: self._producer.send(
+                at.topic, value.encode(), key=own.key, headers=own.headers, timestamp_ms=own.timestamp_ms, partition=at.partition
+            )
+        )
+        future.add_done_callback(told)
 
     def flush(self) -> None:
         _guarded(self._producer.flush)
@@ -99,7 +106,18 @@ class ConfluentWriter:
         def told(error: Any, message: Any) -> None:
             done(UNKNOWN if error is not None else OK, -1 if error is not None else message.offset())
 
-        _guarded(lambda: self._producer.produce(at.topic, value, partition=at.partition, on_delivery=told))
+        own = attributes(value)
+        _guarded(
+            lambda: self._producer.produce(
+                at.topic,
+                value,
+                key=own.key,
+                headers=own.headers,
+                timestamp=own.timestamp_ms,
+                partition=at.partition,
+                on_delivery=told,
+            )
+        )
         self._producer.poll(0)
 
     def flush(self) -> None:
@@ -146,7 +164,10 @@ class OwnReader:
 
     def poll(self) -> list[tuple[At, int, str]]:
         chunks = _guarded(lambda: self.consumer.poll(timeout_s=0.2, max_records=500))
-        return [(At(r.topic, r.partition), r.offset, r.value.decode()) for chunk in chunks for r in chunk.records()]
+        records = [record for chunk in chunks for record in chunk.records()]
+        for r in records:
+            check_attributes(r.value.decode(), r.key, r.headers, r.timestamp_ms)
+        return [(At(r.topic, r.partition), r.offset, r.value.decode()) for r in records]
 
     def commit(self, offsets: Mapping[At, int]) -> None:
         named = {TopicPartition(*at): OffsetAndMetadata(offset) for at, offset in offsets.items()}
@@ -184,6 +205,8 @@ class ConfluentReader:
     def poll(self) -> list[tuple[At, int, str]]:
         polled = _guarded(lambda: self.consumer.consume(500, timeout=0.2))
         records = [message for message in polled if message.error() is None]
+        for m in records:
+            check_attributes(m.value().decode(), m.key(), m.headers() or [], m.timestamp()[1])
         return [(At(m.topic(), m.partition()), m.offset(), m.value().decode()) for m in records]
 
     def commit(self, offsets: Mapping[At, int]) -> None:

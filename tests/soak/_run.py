@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from logflume.log import Log, connect
+from logflume.log import Log, TopicPartition, connect
 from logflume.log.storage import OsDisk
 from logflume.log.storage.verify import verify_log
 
 from ..log._server_process import ServerProcess
 from ._checker import Anomaly, check, summary
+from ._churn import Churn, TableWriter, TopicChurner, Trimmer
 from ._clients import ConfluentReader, ConfluentWriter, OwnReader, OwnWriter, Reader, Writer
+from ._faults import Faults
 from ._history import At, Copy, History, Records, by_partition
 from ._workers import AssignedReader, Copier, EndWatcher, GroupReader, PlainProducer, TransactionProducer, Worker
 
@@ -26,8 +28,11 @@ BROKER_CONFIGS = (
     "log.segment.bytes=400000",
     "log.flush.offset.checkpoint.interval.ms=1500",
     "group.min.session.timeout.ms=1000",
+    "log.retention.check.interval.ms=700",
+    "log.cleaner.backoff.ms=200",
+    "log.cleaner.io.max.bytes.per.second=60000",
 )
-"""Segments and checkpoints come often, so that kills hit rolling and checkpointing too."""
+"""Segments, checkpoints, retention and compaction come often, so that kills hit rolling, checkpointing and compacting too."""
 JOIN_TIMEOUT_S = 120.0
 PATIENCE_S = 120.0
 """How much longer a soak goes on if by its end somebody got nowhere yet, as on a busy machine."""
@@ -65,11 +70,15 @@ def soak(
         admin = log.admin()
         for topic in ("plain", "txn", *(copy.target for copy in COPIES)):
             admin.create_topic(topic, partitions=PARTITIONS)
-        workers = _workers(log, server.address, pause_s)
+        churn = _churn(log, server.address, pause_s)
+        for topic, configs in (item for each in churn for item in each.topics.items()):
+            admin.create_topic(topic, partitions=PARTITIONS, configs=configs)
+        workers = [*_workers(log, server.address, pause_s), *churn]
         for worker in workers:
             worker.start()
-        recovery_s = _kill_again_and_again(server, workers, rng, seconds, kill_every_s, min_kills, say)
-        history.kills = len(recovery_s)
+        faults = Faults(server, rng)
+        _strike_again_and_again(faults, workers, seconds, kill_every_s, min_kills, say)
+        history.kills = faults.counts["kills"]
         for worker in workers:
             worker.stopping.set()
         for worker in workers:
@@ -81,9 +90,14 @@ def soak(
         say("reading everything")
         _end_open_transactions(log, server.address)
         _look(log, server.address, history)
+        anomalies = check(history)
+        for each in churn:
+            # Not compared with one another: compaction may go on in between.
+            for reader in (OwnReader(log), ConfluentReader(server.address)):
+                anomalies += each.anomalies(log, _read_all(reader, _starts(log, each.partitions)))
     assert server.stop() == 0
-    anomalies = [*check(history), *_damage(data_dir)]
-    return Result(history, anomalies, summary(history), recovery_s)
+    anomalies += _damage(data_dir)
+    return Result(history, anomalies, summary(history) | dict(faults.counts), faults.recovery_s)
 
 
 def _workers(log: Log, address: str, pause_s: float) -> list[Worker]:
@@ -107,42 +121,44 @@ def _workers(log: Log, address: str, pause_s: float) -> list[Worker]:
             Copier(f"copier-{kind}", PLAIN, f"copy-{kind}", write, read, pause_s=pause_s),
             AssignedReader(f"committed-{kind}", TXN, read, read_committed=True, pause_s=pause_s),
             AssignedReader(f"uncommitted-{kind}", TXN, read, read_committed=False, pause_s=pause_s),
-            GroupReader(f"group-{kind}", PLAIN, read, pause_s=pause_s),
+            GroupReader(f"group-{kind}", PLAIN, read, own_reader if kind == "confluent" else confluent_reader, pause_s=pause_s),
         ]
     return workers
 
 
-def _kill_again_and_again(
-    server: ServerProcess,
+def _churn(log: Log, address: str, pause_s: float) -> list[Churn]:
+    return [
+        TableWriter("table", "table", PARTITIONS, lambda _: ConfluentWriter(address), pause_s=pause_s),
+        Trimmer("trimmed", "trimmed", PARTITIONS, lambda _: OwnWriter(log), log, pause_s=pause_s),
+        TopicChurner("topics", log, pause_s=10 * pause_s),
+    ]
+
+
+def _strike_again_and_again(
+    faults: Faults,
     workers: Sequence[Worker],
-    rng: random.Random,
     seconds: float,
-    kill_every_s: tuple[float, float],
+    every_s: tuple[float, float],
     min_kills: int,
     say: Callable[[str], None],
-) -> list[float]:
+) -> None:
     end_s = time.monotonic() + seconds
 
     def is_over() -> bool:
         now_s = time.monotonic()
-        has_all = len(recovery_s) >= min_kills and all(worker.progress for worker in workers)
+        has_all = faults.counts["kills"] >= min_kills and all(worker.progress for worker in workers)
         return now_s >= end_s and (has_all or now_s >= end_s + PATIENCE_S)
 
     said_s = time.monotonic()
-    recovery_s: list[float] = []
     while not is_over():
-        time.sleep(rng.uniform(*kill_every_s))
-        server.kill()
-        began_s = time.monotonic()
-        server.start()
-        recovery_s.append(time.monotonic() - began_s)
+        time.sleep(faults.rng.uniform(*every_s))
+        faults.strike()
         for worker in workers:
             assert worker.fault is None, f"{worker.name} failed: {worker.fault!r}"
         if time.monotonic() - said_s > 30:
             said_s = time.monotonic()
             left_s = max(0.0, end_s - said_s)
-            say(f"{len(recovery_s)} kills, {sum(len(worker.events) for worker in workers)} events, {left_s:.0f} s left")
-    return recovery_s
+            say(f"{dict(faults.counts)}, {sum(len(worker.events) for worker in workers)} events, {left_s:.0f} s left")
 
 
 def _end_open_transactions(log: Log, address: str) -> None:
@@ -156,8 +172,8 @@ def _look(log: Log, address: str, history: History) -> None:
     """Read everything, with two clients, which must see the same."""
     partitions = [*PLAIN, *TXN, *(At(copy.target, index) for copy in COPIES for index in range(PARTITIONS))]
     for read_committed in (True, False):
-        own = _read_all(OwnReader(log, read_committed=read_committed), partitions)
-        other = _read_all(ConfluentReader(address, read_committed=read_committed), partitions)
+        own = _read_all(OwnReader(log, read_committed=read_committed), dict.fromkeys(partitions, 0))
+        other = _read_all(ConfluentReader(address, read_committed=read_committed), dict.fromkeys(partitions, 0))
         assert own == other, "logflume's consumer and confluent-kafka's read different records"
         if read_committed:
             history.committed = own
@@ -168,9 +184,16 @@ def _look(log: Log, address: str, history: History) -> None:
             history.group_offsets[copy.group, At(tp.topic, tp.partition)] = at.offset
 
 
-def _read_all(reader: Reader, partitions: Sequence[At]) -> Records:
+def _starts(log: Log, partitions: Sequence[At]) -> dict[At, int]:
+    found = log.admin().start_offsets([TopicPartition(*at) for at in partitions])
+    return {At(tp.topic, tp.partition): offset for tp, offset in found.items()}
+
+
+def _read_all(reader: Reader, starts: Mapping[At, int]) -> Records:
     """Read each partition from its begin until nothing is left; markers and aborted records have offsets but are not given."""
-    reader.assign(dict.fromkeys(partitions, 0))
+    if not starts:
+        return {}
+    reader.assign(starts)
     found: list[tuple[At, int, str]] = []
     quiet = 0
     while quiet < 8:

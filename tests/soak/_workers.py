@@ -201,14 +201,18 @@ class AssignedReader(Worker):
 
 
 class GroupReader(Worker):
-    """The one member of a group: reads, commits, and now and then leaves and looks at what is committed."""
+    """The one member of a group: reads, commits, and now and then leaves and looks at what is committed.
 
-    def __init__(self, name: str, partitions: Sequence[At], read: MakeReader, *, pause_s: float) -> None:
+    Every commit is read back by another client.
+    """
+
+    def __init__(self, name: str, partitions: Sequence[At], read: MakeReader, read_back: MakeReader, *, pause_s: float) -> None:
         super().__init__(name, pause_s=pause_s)
-        self._partitions, self._read = partitions, read
+        self._partitions, self._read, self._read_back = partitions, read, read_back
 
     def session(self) -> None:
         reader = self._read(self.name, True)
+        other = self._read_back(self.name, True)
         try:
             for at, offset in reader.committed(self._partitions).items():
                 self.events.append(OffsetRead(self.name, at, offset))
@@ -216,11 +220,12 @@ class GroupReader(Worker):
             for _ in range(self.rng.randrange(20, 200)):
                 if not self.pause():
                     return
-                self._step(reader)
+                self._step(reader, other)
         finally:
+            other.close()
             reader.close()
 
-    def _step(self, reader: Reader) -> None:
+    def _step(self, reader: Reader, other: Reader) -> None:
         records = reader.poll()
         for at, offset, value in records:
             self.events.append(Polled(self.name, SUBSCRIBED, at, offset, value, True))
@@ -233,6 +238,7 @@ class GroupReader(Worker):
             self.events += [OffsetCommit(self.name, at, offset, UNKNOWN) for at, offset in ends.items()]
             raise
         self.events += [OffsetCommit(self.name, at, offset, OK) for at, offset in ends.items()]
+        self.events += [OffsetRead(self.name, at, offset) for at, offset in other.committed(list(ends)).items()]
         self.progress += 1
 
 

@@ -14,5 +14,7 @@ def test_nothing_is_lost_doubled_or_torn_while_the_broker_is_killed(tmp_path: Pa
     assert result.anomalies == []
     counts = result.counts
     assert counts["kills"] >= 3
+    assert counts["pauses"]
+    assert counts.get("compacting children killed", 0) + counts.get("brokers killed beside a stopped child", 0)
     looked_at = ("records acknowledged", "transactions committed", "records polled", "offset commits", "ends seen")
     assert all(counts[name] for name in (*looked_at, "records copied exactly once")), counts

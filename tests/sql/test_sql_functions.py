@@ -15,11 +15,10 @@ from logflume.sql.binding.expressions import Binder
 from logflume.sql.binding.scope import Scope
 from logflume.sql.errors import StatementError
 from logflume.sql.evaluate import evaluate
-from logflume.sql.functions.aggregates import AGGREGATES
-from logflume.sql.functions.distinct import distinct_add, distinct_count, distinct_merge, distinct_start
-from logflume.sql.functions.java_time import format_timestamp, parse_timestamp
-from logflume.sql.functions.library import builtin_library
 from logflume.sql.parser import parse_expression
+from logflume.streams.functions.distinct import distinct_add, distinct_count, distinct_merge, distinct_start
+from logflume.streams.functions.java_time import format_timestamp, parse_timestamp
+from logflume.streams.functions.library import builtin_library
 
 VALUES: dict[str, Any] = {
     "ABS(-3) + SIGN(-2)": 2,
@@ -74,7 +73,7 @@ VALUES: dict[str, Any] = {
     "GENERATE_SERIES(5, 1, -2)": [5, 3, 1],
     "TRANSFORM(MAP('a' := 1), (k, v) => UCASE(k), (k, v) => v + 1)": {"A": 2},
     'JSON_KEYS(\'{"a": 1, "b": 2}\')': ["a", "b"],
-    'JSON_RECORDS(\'{"a": "x", "b": {"c": 1.50}}\')': {"a": '"x"', "b": '{"c":1.50}'},
+    'JSON_RECORDS(\'{"a": "x", "b": {"c": 1.50}}\')': {"a": "x", "b": '{"c":1.50}'},
     "JSON_ARRAY_LENGTH('[1, 2, 3]')": 3,
     "JSON_ARRAY_CONTAINS('[1, \"a\", true, null]', 'a')": True,
     "JSON_ARRAY_CONTAINS('[1, 2]', 3)": False,
@@ -133,7 +132,8 @@ def test_count_distinct_is_close_and_merges(values: list[int]) -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30), st.floats(-1e6, 1e6))
 def test_spread_matches_statistics_and_undoes(values: list[float], other: float) -> None:
-    (overload,) = [o for o in AGGREGATES if o.name == "STDDEV_SAMPLE" and str(o.signature.params[0]) == "DOUBLE"]
+    overloads = builtin_library().aggregates["STDDEV_SAMPLE"].overloads
+    (overload,) = [o for o in overloads if str(o.signature.params[0]) == "DOUBLE"]
     from logflume.log.schemas import DOUBLE
 
     aggregator = overload.make([DOUBLE], [])

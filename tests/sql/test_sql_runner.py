@@ -83,7 +83,7 @@ def test_what_it_does_not_know_fails_loudly(tmp_path: Path) -> None:
     unknown_key = {**GOOD, "outptus": []}
     unknown_format = {**GOOD, "statements": [STATEMENTS[0].replace("JSON", "JSONX"), STATEMENTS[1]]}
     outcomes = run(tmp_path, unknown_record_key)
-    assert "did you mean 'value'" in outcomes[0]["reason"]
+    assert "without a value; it has 'valeu'" in outcomes[0]["reason"]
     outcomes = run(tmp_path, unknown_key, GOOD)
     assert "did you mean 'outputs'" in outcomes[0]["reason"]
     assert [o["verdict"] for o in outcomes[:2]] == ["failed", "passed"]

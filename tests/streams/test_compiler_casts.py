@@ -27,8 +27,8 @@ from logflume.log.schemas import (
     map_of,
     struct,
 )
-from logflume.streams.compiler.arithmetic import decimal_operator
-from logflume.streams.compiler.casts import make_cast
+from logflume.streams.functions import make_cast
+from logflume.streams.functions.arithmetic import decimal_operator
 
 MONEY = decimal(6, 2)
 

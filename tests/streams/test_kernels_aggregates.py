@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import logflume.streams as lf
 from logflume.log.records import Chunk, TopicPartition
 from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, Column
-from logflume.streams import aggregators as a
 from logflume.streams import expr as e
 from logflume.streams import graph as g
+from logflume.streams.functions import totals as a
 from logflume.streams.kernels import compiled_tier
 from logflume.streams.operators import operator_program
 from logflume.streams.seams import Entry, Program

@@ -29,7 +29,7 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 def test_times_travel_with_the_committed_offsets() -> None:
     checkpoint = Checkpoint({B: 7, A: 3}, {A: 100, B: 90}, {"counts": 5}, {"counts": 95})
-    offsets = to_offsets(checkpoint)
+    offsets = to_offsets(checkpoint, {})
     assert {tp: offset.offset for tp, offset in offsets.items()} == {A: 3, B: 7}
     times = read_times(offsets)
     assert times.inputs_ms == {A: 100, B: 90}
@@ -39,7 +39,7 @@ def test_times_travel_with_the_committed_offsets() -> None:
 def test_foreign_offset_metadata_counts_as_none_and_long_one_is_shortened() -> None:
     assert read_times({A: OffsetAndMetadata(3, "reset by hand")}).inputs_ms == {}
     many = {f"store-{i:04}-{'x' * 50}": i for i in range(200)}
-    offsets = to_offsets(Checkpoint({A: 3}, {A: 100}, {}, many))
+    offsets = to_offsets(Checkpoint({A: 3}, {A: 100}, {}, many), {})
     assert len(offsets[A].metadata) < 4096
     assert read_times(offsets).inputs_ms == {A: 100}
 

@@ -26,7 +26,7 @@ LEVELS = (
 POLICIES = ("STRICT", "LENIENT")
 DEFAULT_LEVEL = "BACKWARD"
 MAX_OLD_SCHEMA_CHARS = 10_240
-_RULES = {"AVRO": ".avro"}
+_RULES = {"AVRO": ".avro", "JSON": ".json_schema", "PROTOBUF": ".protobuf"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from importlib import import_module
 from ..records import Reference
 from .parsed import InvalidSchema, Language, Limits, ParsedSchema, Resolved
 
-TYPES = ("AVRO",)
-_MODULES = {"AVRO": ".avro_language"}
+TYPES = ("JSON", "PROTOBUF", "AVRO")
+_MODULES = {"AVRO": ".avro_language", "JSON": ".json_language", "PROTOBUF": ".protobuf_language"}
 DEFAULT_LIMITS = Limits()
 
 

@@ -1,0 +1,538 @@
+"""Whether whatever one JSON Schema accepts is accepted by another, as far as rules can tell (the rules: `json_rules.py`).
+
+Schemas may be recursive. A pair that is under way is taken for compatible; if that turns out wrong the whole is compared again
+with what was found, until nothing new is. The number of comparisons is bounded: schemas can be written whose comparison would
+never end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import re2
+
+from ..schemas import InvalidSchema
+from ..schemas.json_schema import JsonNode, JsonSchema
+from ..schemas.json_text import dump
+from .difference import Difference
+from .json_rules import COMPATIBLE, COMPATIBLE_IF_LENIENT, DESCRIPTIONS
+
+MAX_COMPARISONS = 50_000
+Change = tuple[str, tuple[str, ...]]
+"""A rule and the path, relative to the pair that was compared."""
+_ABSENT: Any = object()
+_LIMITS = {
+    "string": (("maxLength", "MAX_LENGTH"), ("minLength", "MIN_LENGTH")),
+    "number": (
+        *(("maximum", "MAXIMUM"), ("minimum", "MINIMUM")),
+        *(("exclusiveMaximum", "EXCLUSIVE_MAXIMUM"), ("exclusiveMinimum", "EXCLUSIVE_MINIMUM")),
+    ),
+    "array": (
+        *(("maxItems", "MAX_ITEMS"), ("minItems", "MIN_ITEMS")),
+        *(("maxContains", "MAX_CONTAINS"), ("minContains", "MIN_CONTAINS")),
+    ),
+    "object": (("maxProperties", "MAX_PROPERTIES"), ("minProperties", "MIN_PROPERTIES")),
+}
+_NOTES = (("title", "TITLE_CHANGED"), ("description", "DESCRIPTION_CHANGED"), ("default", "DEFAULT_CHANGED"))
+
+
+def differences(reader: JsonSchema, writer: JsonSchema, *, policy: str = "STRICT") -> list[Difference]:
+    """Return why `reader` does not accept what `writer` accepts; [] when it does."""
+    compatible = COMPATIBLE_IF_LENIENT if policy == "LENIENT" else COMPATIBLE
+    found = []
+    for rule, path in changes(reader, writer, policy=policy):
+        if rule not in compatible:
+            place = ("#/" + "/".join(path)).replace("{}", "{ }")
+            template = DESCRIPTIONS.get(rule, "")
+            found.append(
+                Difference(rule, place, template.format(place=place.replace("{", "{{").replace("}", "}}")) if template else "")
+            )
+    return found
+
+
+def changes(reader: JsonSchema, writer: JsonSchema, *, policy: str = "STRICT") -> list[Change]:
+    """Return all differences from `writer` to `reader`, also those that do no harm."""
+    compatible = COMPATIBLE_IF_LENIENT if policy == "LENIENT" else COMPATIBLE
+    known: dict[tuple[int, int], list[Change]] = {}
+    while True:
+        comparison = _Comparison(reader, writer, compatible, known)
+        found = comparison.compare(writer.root, reader.root)
+        broken = comparison.broken()
+        if not comparison.assumed or broken.keys() == known.keys():
+            return found
+        known = broken
+
+
+class _Comparison:
+    """One pass. `old` nodes are the writer's, `new` ones the reader's."""
+
+    def __init__(
+        self,
+        reader: JsonSchema,
+        writer: JsonSchema,
+        compatible: frozenset[str],
+        known: Mapping[tuple[int, int], list[Change]],
+    ) -> None:
+        self.assumed = False
+        self._old, self._new = writer.builder, reader.builder
+        self._compatible = compatible
+        self._known = known
+        self._done: dict[tuple[int, int], list[Change]] = {}
+        self._under_way: set[tuple[int, int]] = set()
+        self._kept: list[JsonNode] = []
+        self._left = MAX_COMPARISONS
+
+    def broken(self) -> dict[tuple[int, int], list[Change]]:
+        """Return the pairs that are not compatible."""
+        return {pair: found for pair, found in self._done.items() if not self._is_fine(found)}
+
+    def compare(self, old: JsonNode | None, new: JsonNode | None) -> list[Change]:
+        if old is None or new is None:
+            return [] if old is new else [("SCHEMA_ADDED" if old is None else "SCHEMA_REMOVED", ())]
+        pair = (id(old), id(new))
+        if pair in self._done:
+            return self._done[pair]
+        if pair in self._under_way:
+            self.assumed = True
+            return self._known.get(pair, [])
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidSchema(f"two JSON Schemas are compared in at most {MAX_COMPARISONS} steps; these need more")
+        self._under_way.add(pair)
+        found = list(dict.fromkeys(self._compare(old, new)))
+        self._under_way.discard(pair)
+        self._kept += [old, new]  # a pair is known by its nodes' addresses, so they must not be given to others
+        self._done[pair] = found
+        return found
+
+    def _is_fine(self, found: Iterable[Change]) -> bool:
+        return all(rule in self._compatible for rule, _ in found)
+
+    def _compare(self, old: JsonNode, new: JsonNode) -> list[Change]:
+        shortcut = self._through_a_combination(old, new)
+        if shortcut is not None:
+            return shortcut
+        if old.kind != new.kind:
+            is_bytes = old.raw.get("connect.type") == "bytes" == new.raw.get("connect.type")
+            return [] if old.kind == "false" or new.kind == "empty" or is_bytes else [("TYPE_CHANGED", ())]
+        return [*_notes(old, new), *self._by_kind(old, new)]
+
+    def _by_kind(self, old: JsonNode, new: JsonNode) -> list[Change]:
+        match old.kind:
+            case "string":
+                return [*_limits(old, new), *_pattern(old, new)]
+            case "number":
+                return [*_limits(old, new), *_multiple(old, new), *_wholeness(old, new)]
+            case "const":
+                same = dump(old.raw["const"]) == dump(new.raw["const"])
+                return [] if same else [("ENUM_ARRAY_CHANGED", ("const",))]
+            case "enum":
+                return _enum(old, new)
+            case "combined":
+                return self._combined(old, new)
+            case "not":
+                inner = self.compare(self._new.inside(new, new.raw["not"]), self._old.inside(old, old.raw["not"]))
+                return [("NOT_TYPE_NARROWED" if self._is_fine(inner) else "NOT_TYPE_EXTENDED", ("not",))]
+            case "object":
+                return self._object(old, new)
+            case "array":
+                return self._array(old, new)
+            case "conditional":
+                same = all(dump(old.raw.get(name)) == dump(new.raw.get(name)) for name in ("if", "then", "else"))
+                return [] if same else [("TYPE_CHANGED", ())]
+        return []
+
+    def _through_a_combination(self, old: JsonNode, new: JsonNode) -> list[Change] | None:
+        """Compare with one part of a combination, where one is enough; None when no part is."""
+        if old.kind != "combined" and new.kind == "combined":
+            is_single = len(new.parts) == 1
+            if is_single or new.criterion in ("anyOf", "oneOf"):
+                for part in new.parts:
+                    found = self.compare(old, part)
+                    if self._is_fine(found):
+                        return found if is_single else [*found, ("SUM_TYPE_EXTENDED", ())]
+        elif old.kind == "combined" and new.kind != "combined":
+            is_single = len(old.parts) == 1
+            if is_single or old.criterion == "allOf":
+                for part in old.parts:
+                    found = self.compare(part, new)
+                    if self._is_fine(found):
+                        return found if is_single else [*found, ("PRODUCT_TYPE_NARROWED", ())]
+        return None
+
+    def _combined(self, old: JsonNode, new: JsonNode) -> list[Change]:
+        made = _criteria(old, new)
+        if "COMBINED_TYPE_CHANGED" in (rule for rule, _ in made):
+            return made
+        olds, news = _distinct(old.parts), _distinct(new.parts)
+        if len(olds) < len(news):
+            made.append(("PRODUCT_TYPE_EXTENDED" if new.criterion == "allOf" else "SUM_TYPE_EXTENDED", ()))
+        elif len(olds) > len(news):
+            made.append(("PRODUCT_TYPE_NARROWED" if old.criterion == "allOf" else "SUM_TYPE_NARROWED", ()))
+        edges: dict[int, dict[int, list[Change]]] = {}
+        for n, each in enumerate(olds):
+            for m, other in enumerate(news):
+                found = self.compare(each, other)
+                if self._is_fine(found):
+                    edges.setdefault(n, {})[m] = found
+        matched = _matching(edges)
+        for m, n in matched.items():
+            made += _below((old.criterion, str(n)), edges[n][m])
+        if len(matched) < min(len(olds), len(news)):
+            made.append(("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ()))
+        return made
+
+    # objects
+
+    def _object(self, old: JsonNode, new: JsonNode) -> list[Change]:
+        return [
+            *_below(("properties",), self._properties(old, new)),
+            *_below(("required",), _required(old, new)),
+            *_limits(old, new),
+            *_below(("additionalProperties",), self._additional(old, new, "additionalProperties", "ADDITIONAL_PROPERTIES")),
+            *_below(("unevaluatedProperties",), self._unevaluated(old, new, "unevaluatedProperties", "UNEVALUATED_PROPERTIES")),
+            *_below(("dependencies",), self._dependencies(old, new)),
+        ]
+
+    def _properties(self, old: JsonNode, new: JsonNode) -> list[Change]:
+        olds, news = _named(old, "properties"), _named(new, "properties")
+        made: list[Change] = []
+        for name in dict.fromkeys((*olds, *news)):
+            if name not in news:
+                found = self._removed(self._old.inside(old, olds[name]), self._partial(self._new, new, name), new, "PROPERTY")
+            elif name not in olds:
+                found = self._added_property(old, new, name)
+            else:
+                found = self.compare(self._old.inside(old, olds[name]), self._new.inside(new, news[name]))
+            made += _below((name,), found)
+        return made
+
+    def _removed(self, gone: JsonNode, partial: JsonNode | None, new: JsonNode, what: str) -> list[Change]:
+        """Judge what only the old schema names: may the new one still meet it?"""
+        if _is_open(new):
+            return [(f"{what}_REMOVED_FROM_OPEN_CONTENT_MODEL", ())]
+        if partial is not None:
+            found = self.compare(gone, partial)
+            how = "IS_COVERED" if self._is_fine(found) else "NOT_COVERED"
+            return [*found, (f"{what}_REMOVED_{how}_BY_PARTIALLY_OPEN_CONTENT_MODEL", ())]
+        if gone.kind == "false":
+            return [(f"{what}_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", ())]
+        return [(f"{what}_REMOVED_FROM_CLOSED_CONTENT_MODEL", ())]
+
+    def _added_property(self, old: JsonNode, new: JsonNode, name: str) -> list[Change]:
+        raw = _named(new, "properties")[name]
+        added = self._new.inside(new, raw)
+        has_default = "default" in added.raw or (isinstance(raw, dict) and "default" in raw)
+        need = "OPTIONAL" if name not in _names(new, "required") else "REQUIRED"
+        with_default = "_WITH_DEFAULT" if need == "REQUIRED" and has_default else ""
+        if _is_open(old):
+            if added.kind == "empty":
+                return [("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", ())]
+            return [(f"{need}_PROPERTY{with_default}_ADDED_TO_OPEN_CONTENT_MODEL", ())]
+        made: list[Change] = []
+        partial = self._partial(self._old, old, name)
+        if partial is not None:
+            found = self.compare(partial, added)
+            how = "IS_COVERED" if self._is_fine(found) else "NOT_COVERED"
+            made = [*found, (f"PROPERTY_ADDED_{how}_BY_PARTIALLY_OPEN_CONTENT_MODEL", ())]
+        return [*made, (f"{need}_PROPERTY{with_default}_ADDED_TO_UNOPEN_CONTENT_MODEL", ())]
+
+    def _partial(self, builder: Any, node: JsonNode, name: str) -> JsonNode | None:
+        """Return the schema that a partly open object has for a property that it does not name."""
+        for pattern, raw in _named(node, "patternProperties").items():
+            if _matches(pattern, name):
+                found: JsonNode = builder.inside(node, raw)
+                return found
+        return self._rest(builder, node, "additionalProperties", "unevaluatedProperties")
+
+    def _rest(self, builder: Any, node: JsonNode, additional: str, unevaluated: str) -> JsonNode | None:
+        raw = node.raw.get(additional, _ABSENT)
+        if isinstance(raw, dict):
+            found: JsonNode = builder.inside(node, raw)
+            return found
+        raw = node.raw.get(unevaluated, _ABSENT)
+        if isinstance(raw, dict) and raw:
+            found = builder.inside(node, raw)
+            return found
+        return None
+
+    def _additional(self, old: JsonNode, new: JsonNode, keyword: str, rule: str) -> list[Change]:
+        was, is_ = old.raw.get(keyword, True), new.raw.get(keyword, True)
+        if (was is False) != (is_ is False):
+            return [(f"{rule}_ADDED" if was is False else f"{rule}_REMOVED", ())]
+        if isinstance(was, bool) and isinstance(is_, bool):
+            return []
+        if isinstance(was, bool):
+            return [(f"{rule}_NARROWED", ())]
+        if isinstance(is_, bool):
+            return [(f"{rule}_EXTENDED", ())]
+        return self.compare(self._old.inside(old, was), self._new.inside(new, is_))
+
+    def _unevaluated(self, old: JsonNode, new: JsonNode, keyword: str, rule: str) -> list[Change]:
+        was, is_ = old.raw.get(keyword, _ABSENT), new.raw.get(keyword, _ABSENT)
+        if was is _ABSENT and is_ is _ABSENT:
+            return []
+        if was is _ABSENT or is_ is _ABSENT:
+            present, absent = (is_, "REMOVED NARROWED") if was is _ABSENT else (was, "ADDED EXTENDED")
+            closed, partly = absent.split()
+            return [(f"{rule}_{closed if present is False else partly}", ())]
+        if (was is False) != (is_ is False):
+            return [(f"{rule}_ADDED" if was is False else f"{rule}_REMOVED", ())]
+        old_open, new_open = was is True or was == {}, is_ is True or is_ == {}
+        if old_open != new_open:
+            return [(f"{rule}_NARROWED" if old_open else f"{rule}_EXTENDED", ())]
+        return self.compare(self._old.inside(old, was), self._new.inside(new, is_))
+
+    def _dependencies(self, old: JsonNode, new: JsonNode) -> list[Change]:
+        made: list[Change] = []
+        olds, news = _required_with(old), _required_with(new)
+        for name in dict.fromkeys((*olds, *news)):
+            rule = _set_change(olds.get(name), news.get(name))
+            if rule:
+                made.append((f"DEPENDENCY_ARRAY_{rule}", (name,)))
+        old_schemas, new_schemas = _schemas_with(old), _schemas_with(new)
+        for name in dict.fromkeys((*old_schemas, *new_schemas)):
+            if name not in new_schemas:
+                made.append(("DEPENDENCY_SCHEMA_REMOVED", (name,)))
+            elif name not in old_schemas:
+                made.append(("DEPENDENCY_SCHEMA_ADDED", (name,)))
+            else:
+                found = self.compare(self._old.inside(old, old_schemas[name]), self._new.inside(new, new_schemas[name]))
+                made += _below((name,), found)
+        return made
+
+    # arrays
+
+    def _array(self, old: JsonNode, new: JsonNode) -> list[Change]:
+        old_all, new_all = _all_items(old), _all_items(new)
+        items = self.compare(
+            None if old_all is _ABSENT else self._old.inside(old, old_all),
+            None if new_all is _ABSENT else self._new.inside(new, new_all),
+        )
+        return [
+            *_below(("items",), items),
+            *self._items(old, new),
+            *_below(("additionalItems",), self._additional(_tail(old), _tail(new), "additionalItems", "ADDITIONAL_ITEMS")),
+            *_below(("unevaluatedItems",), self._unevaluated(old, new, "unevaluatedItems", "UNEVALUATED_ITEMS")),
+            *_limits(old, new),
+            *_uniqueness(old, new),
+        ]
+
+    def _items(self, old: JsonNode, new: JsonNode) -> list[Change]:
+        olds, news = _item_list(old), _item_list(new)
+        made: list[Change] = []
+        for n in range(max(len(olds), len(news))):
+            place = (f"items/{n}",)
+            if n >= len(news):
+                partial = self._rest(self._new, _tail(new), "additionalItems", "unevaluatedItems")
+                made += _below(place, self._removed(self._old.inside(old, olds[n]), partial, _tail(new), "ITEM"))
+            elif n >= len(olds):
+                made += _below(place, self._added_item(_tail(old), self._new.inside(new, news[n])))
+            else:
+                made += _below(place, self.compare(self._old.inside(old, olds[n]), self._new.inside(new, news[n])))
+        return made
+
+    def _added_item(self, old: JsonNode, added: JsonNode) -> list[Change]:
+        if _is_open(old):
+            return [(f"ITEM{'_WITH_EMPTY_SCHEMA' if added.kind == 'empty' else ''}_ADDED_TO_OPEN_CONTENT_MODEL", ())]
+        partial = self._rest(self._old, old, "additionalItems", "unevaluatedItems")
+        if partial is None:
+            return [("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", ())]
+        found = self.compare(partial, added)
+        how = "IS_COVERED" if self._is_fine(found) else "NOT_COVERED"
+        return [*found, (f"ITEM_ADDED_{how}_BY_PARTIALLY_OPEN_CONTENT_MODEL", ())]
+
+
+def _below(path: tuple[str, ...], found: Iterable[Change]) -> list[Change]:
+    return [(rule, (*path, *rest)) for rule, rest in found]
+
+
+def _notes(old: JsonNode, new: JsonNode) -> list[Change]:
+    made: list[Change] = []
+    if (old.raw.get("$id") or old.raw.get("id")) != (new.raw.get("$id") or new.raw.get("id")):
+        made.append(("ID_CHANGED", ()))
+    made += [(rule, ()) for name, rule in _NOTES if dump(old.raw.get(name)) != dump(new.raw.get(name))]
+    return made
+
+
+def _number(raw: Mapping[str, Any], name: str) -> Decimal | None:
+    found = raw.get(name)
+    if found is True and name.startswith("exclusive"):  # draft 4: whether the other limit is exclusive
+        found = raw.get(name.removeprefix("exclusive").lower())
+    return None if found is None or isinstance(found, bool) or not isinstance(found, int | float) else Decimal(str(found))
+
+
+def _limits(old: JsonNode, new: JsonNode) -> list[Change]:
+    made: list[Change] = []
+    for name, rule in _LIMITS[old.kind]:
+        was, is_ = _number(old.raw, name), _number(new.raw, name)
+        if was is None and is_ is None:
+            continue
+        if was is None:
+            made.append((f"{rule}_ADDED", (name,)))
+        elif is_ is None:
+            made.append((f"{rule}_REMOVED", (name,)))
+        elif was != is_:
+            made.append((f"{rule}_INCREASED" if was < is_ else f"{rule}_DECREASED", (name,)))
+    return made
+
+
+def _pattern(old: JsonNode, new: JsonNode) -> list[Change]:
+    was, is_ = old.raw.get("pattern"), new.raw.get("pattern")
+    if was == is_:
+        return []
+    how = "ADDED" if was is None else "REMOVED" if is_ is None else "CHANGED"
+    return [(f"PATTERN_{how}", ("pattern",))]
+
+
+def _multiple(old: JsonNode, new: JsonNode) -> list[Change]:
+    was, is_ = _number(old.raw, "multipleOf"), _number(new.raw, "multipleOf")
+    if was == is_:
+        return []
+    if was is None:
+        how = "ADDED"
+    elif is_ is None:
+        how = "REMOVED"
+    elif was and is_ % was == 0:
+        how = "EXPANDED"
+    elif is_ and was % is_ == 0:
+        how = "REDUCED"
+    else:
+        how = "CHANGED"
+    return [(f"MULTIPLE_OF_{how}", ("multipleOf",))]
+
+
+def _wholeness(old: JsonNode, new: JsonNode) -> list[Change]:
+    if old.is_integer == new.is_integer:
+        return []
+    return [("TYPE_EXTENDED" if old.is_integer else "TYPE_NARROWED", ())]
+
+
+def _enum(old: JsonNode, new: JsonNode) -> list[Change]:
+    how = _set_change({dump(each) for each in old.raw["enum"]}, {dump(each) for each in new.raw["enum"]})
+    return [(f"ENUM_ARRAY_{how}", ("enum",))] if how else []
+
+
+def _set_change(old: set[str] | None, new: set[str] | None) -> str:
+    if old == new:
+        return ""
+    if old is None or new is None:
+        return "ADDED" if old is None else "REMOVED"
+    return "EXTENDED" if new > old else "NARROWED" if old > new else "CHANGED"
+
+
+def _criteria(old: JsonNode, new: JsonNode) -> list[Change]:
+    if old.criterion == new.criterion:
+        return []
+    old_single, new_single = len(old.parts) == 1, len(new.parts) == 1
+    is_wider = (
+        new.criterion == "anyOf"
+        or (old_single and new_single)
+        or (old_single and new.criterion == "oneOf")
+        or (new_single and old.criterion == "allOf")
+    )
+    return [("COMBINED_TYPE_EXTENDED" if is_wider else "COMBINED_TYPE_CHANGED", ())]
+
+
+def _distinct(parts: Iterable[JsonNode]) -> list[JsonNode]:
+    by_text = {(each.kind, each.criterion, each.is_integer, dump(each.raw)): each for each in parts}
+    return list(by_text.values())
+
+
+def _matching(edges: Mapping[int, Mapping[int, list[Change]]]) -> dict[int, int]:
+    """Return a largest matching of a bipartite graph, right to left (augmenting paths)."""
+    taken: dict[int, int] = {}
+
+    def augment(n: int, seen: set[int]) -> bool:
+        for m in edges.get(n, ()):
+            if m not in seen:
+                seen.add(m)
+                if m not in taken or augment(taken[m], seen):
+                    taken[m] = n
+                    return True
+        return False
+
+    for n in edges:
+        augment(n, set())
+    return taken
+
+
+def _named(node: JsonNode, keyword: str) -> dict[str, Any]:
+    found = node.raw.get(keyword)
+    return found if isinstance(found, dict) else {}
+
+
+def _names(node: JsonNode, keyword: str) -> list[str]:
+    found = node.raw.get(keyword)
+    return found if isinstance(found, list) else []
+
+
+def _required(old: JsonNode, new: JsonNode) -> list[Change]:
+    made: list[Change] = []
+    olds, news = _named(old, "properties"), _named(new, "properties")
+    was_required, is_required = set(_names(old, "required")), set(_names(new, "required"))
+    for name in olds:
+        if name not in news or (name in was_required) == (name in is_required):
+            continue
+        if name in was_required:
+            made.append(("REQUIRED_ATTRIBUTE_REMOVED", (name,)))
+        else:
+            has_default = isinstance(news[name], dict) and "default" in news[name]
+            made.append((f"REQUIRED_ATTRIBUTE{'_WITH_DEFAULT' if has_default else ''}_ADDED", (name,)))
+    return made
+
+
+def _is_open(node: JsonNode) -> bool:
+    """Whether an object or array takes whatever it does not name."""
+    array = node.kind == "array"
+    if node.raw.get("additionalItems" if array else "additionalProperties", True) is not True:
+        return False
+    if not array and _named(node, "patternProperties"):
+        return False
+    return node.raw.get("unevaluatedItems" if array else "unevaluatedProperties", True) in (True, {})
+
+
+def _matches(pattern: str, name: str) -> bool:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.search(pattern, name, options) is not None
+    except re2.error:
+        return False
+
+
+def _required_with(node: JsonNode) -> dict[str, set[str]]:
+    found = {name: set(each) for name, each in _named(node, "dependencies").items() if isinstance(each, list)}
+    return {**found, **{name: set(each) for name, each in _named(node, "dependentRequired").items()}}
+
+
+def _schemas_with(node: JsonNode) -> dict[str, Any]:
+    found = {name: each for name, each in _named(node, "dependencies").items() if isinstance(each, dict | bool)}
+    return {**found, **_named(node, "dependentSchemas")}
+
+
+def _all_items(node: JsonNode) -> Any:
+    """Return the schema of all items of an array that has none by place."""
+    found = node.raw.get("items", _ABSENT)
+    return _ABSENT if isinstance(found, list) or "prefixItems" in node.raw else found
+
+
+def _item_list(node: JsonNode) -> list[Any]:
+    return _names(node, "prefixItems") if "prefixItems" in node.raw else _names(node, "items")
+
+
+def _tail(node: JsonNode) -> JsonNode:
+    """Return an array with what it says of further items as `additionalItems`, the way of the older drafts."""
+    if "prefixItems" not in node.raw:
+        return node
+    raw = {name: value for name, value in node.raw.items() if name not in ("items", "additionalItems")}
+    if "items" in node.raw:
+        raw["additionalItems"] = node.raw["items"]
+    return JsonNode(node.kind, raw, node.resolver)
+
+
+def _uniqueness(old: JsonNode, new: JsonNode) -> list[Change]:
+    was, is_ = old.raw.get("uniqueItems") is True, new.raw.get("uniqueItems") is True
+    return [] if was == is_ else [("UNIQUE_ITEMS_REMOVED" if was else "UNIQUE_ITEMS_ADDED", ("uniqueItems",))]

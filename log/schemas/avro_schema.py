@@ -1,0 +1,273 @@
+"""Avro schemas <-> column types, as Kafka Connect's Avro data and ksqlDB have them.
+
+A column of our own schemas is a union with null whose default is null. Times and decimals are Avro's logical types; other
+logical types are what they annotate. A map is an array of records `key`, `value` marked as a map entry, as Connect writes maps
+whose keys may be null; Avro's own maps are read too. A union of several types but null is a struct with a field for each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logflume.log.errors import DecodeError, InvalidInput
+
+from .types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Column,
+    DataType,
+    Kind,
+    decimal,
+    map_of,
+    struct,
+)
+from .types import array as array_of
+
+AVRO_NAMESPACE = "io.confluent.ksql.avro_schemas"
+DEFAULT_FULL_NAME = f"{AVRO_NAMESPACE}.KsqlDataSourceSchema"
+CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+ENTRY_MARK = "connect.internal.type"
+MAP_ENTRY = "MapEntry"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_MAX_DEPTH = 64
+_PRIMITIVES: Mapping[str, DataType] = {
+    "boolean": BOOLEAN,
+    "int": INTEGER,
+    "long": BIGINT,
+    "float": DOUBLE,
+    "double": DOUBLE,
+    "string": STRING,
+    "bytes": BYTES,
+    "fixed": BYTES,
+    "enum": STRING,
+}
+_LOGICAL: Mapping[tuple[str, str], DataType] = {
+    ("int", "date"): DATE,
+    ("int", "time-millis"): TIME,
+    ("long", "timestamp-millis"): TIMESTAMP,
+}
+_CONNECT_NAMES: Mapping[str, DataType] = {
+    "org.apache.kafka.connect.data.Date": DATE,
+    "org.apache.kafka.connect.data.Time": TIME,
+    "org.apache.kafka.connect.data.Timestamp": TIMESTAMP,
+}
+_WRITTEN: Mapping[Kind, Any] = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INTEGER: "int",
+    Kind.BIGINT: "long",
+    Kind.DOUBLE: "double",
+    Kind.STRING: "string",
+    Kind.BYTES: "bytes",
+    **{
+        kind: {
+            "type": base,
+            "connect.version": 1,
+            "connect.name": f"org.apache.kafka.connect.data.{name}",
+            "logicalType": logical,
+        }
+        for kind, base, name, logical in (
+            (Kind.DATE, "int", "Date", "date"),
+            (Kind.TIME, "int", "Time", "time-millis"),
+            (Kind.TIMESTAMP, "long", "Timestamp", "timestamp-millis"),
+        )
+    },
+}
+
+
+def parse_avro(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
+    """Return a schema as JSON data in which every named type is written out where it is first used.
+
+    Raises:
+        DecodeError: not an Avro schema; the message says why.
+    """
+    import fastavro
+
+    named: dict[str, Any] = {}
+    try:
+        for _, referred in references:
+            fastavro.parse_schema(_from_text(referred), named_schemas=named)
+        schema = _from_text(text)
+        fastavro.parse_schema(schema, named_schemas=dict(named))
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ) as e:
+        raise DecodeError(f"not an Avro schema: {type(e).__name__}: {e} ({text[:80]!r})") from None
+    return schema
+
+
+def _from_text(text: str) -> Any:
+    """Read a schema; the name of a primitive may stand without quotes, as registries give it at times."""
+    text = text.strip()
+    return text if text in _PRIMITIVES else json.loads(text)
+
+
+class Named:
+    """The named types met so far, to find them again by full name.
+
+    Invariant: a name is added when its definition is entered, so a type may refer to itself.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+
+    def add(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
+        """Take in a definition; return its full name and the namespace inside of it."""
+        name = schema["name"]
+        if "." not in name:
+            outer = schema.get("namespace", namespace)
+            name = f"{outer}.{name}" if outer else name
+        self._found[name] = schema
+        return name, name.rpartition(".")[0]
+
+    def get(self, name: str, namespace: str) -> Any:
+        """Return the definition that a name stands for. Raises DecodeError."""
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        found = self._found.get(full, self._found.get(name))
+        if found is None:
+            raise DecodeError(f"the Avro schema names a type {name!r} that it does not define")
+        return found
+
+
+def column_type(schema: Any, *, named: Named | None = None, namespace: str = "", depth: int = 0) -> DataType:
+    """Return the column type of an Avro schema.
+
+    Raises:
+        DecodeError: a type that no column can hold, such as one that contains itself.
+    """
+    named = Named() if named is None else named
+    if depth > _MAX_DEPTH:
+        raise DecodeError(
+            f"the Avro schema contains itself or is nested deeper than {_MAX_DEPTH} levels; columns cannot hold that"
+        )
+
+    def inner(each: Any, inside: str = namespace) -> DataType:
+        return column_type(each, named=named, namespace=inside, depth=depth + 1)
+
+    if isinstance(schema, list):
+        branches = [each for each in schema if each != "null"]
+        if len(branches) == 1:
+            return inner(branches[0])
+        if not branches:
+            return inner("null")
+        return struct(*(Column(branch_name(each, namespace), inner(each)) for each in branches))
+    if isinstance(schema, str):
+        if schema == "null":
+            raise DecodeError("the Avro schema holds nothing but null; columns cannot hold that")
+        return _PRIMITIVES[schema] if schema in _PRIMITIVES else inner(named.get(schema, namespace))
+    kind = schema["type"]
+    if not isinstance(kind, str):
+        return inner(kind)
+    if kind in ("record", "error"):
+        _, inside = named.add(schema, namespace)
+        if not schema["fields"]:
+            raise DecodeError(f"the Avro record {schema['name']} has no fields; columns cannot hold that")
+        return struct(*(Column(field["name"], inner(field["type"], inside)) for field in schema["fields"]))
+    if kind in ("enum", "fixed"):
+        named.add(schema, namespace)
+    if kind == "array":
+        entry = schema["items"]
+        if isinstance(entry, dict) and entry.get(ENTRY_MARK, schema.get(ENTRY_MARK)) == MAP_ENTRY:
+            types = {column.name: column.type for column in inner(entry).fields}
+            return map_of(types["key"], types["value"])
+        return array_of(inner(entry))
+    if kind == "map":
+        return map_of(STRING, inner(schema["values"]))
+    return _annotated(kind, schema) or _PRIMITIVES.get(kind) or inner(named.get(kind, namespace))
+
+
+def _annotated(kind: str, schema: Mapping[str, Any]) -> DataType | None:
+    """Return the type that a logical type or a Connect name gives to what is annotated."""
+    logical = schema.get("logicalType")
+    if kind in ("bytes", "fixed") and (logical == "decimal" or schema.get("connect.name") == CONNECT_DECIMAL):
+        parameters = schema.get("connect.parameters", {})
+        scale = int(schema.get("scale", parameters.get("scale", 0)))
+        precision = int(schema.get("precision", parameters.get("connect.decimal.precision", 64)))
+        return decimal(precision, scale)
+    return _LOGICAL.get((kind, logical)) if logical else _CONNECT_NAMES.get(schema.get("connect.name", ""))
+
+
+def branch_name(schema: Any, namespace: str) -> str:
+    """Return the field that stands for a branch of a union: the simple name of its type."""
+    if isinstance(schema, str):
+        return schema.rpartition(".")[2]
+    kind = schema["type"]
+    return str(schema["name"]).rpartition(".")[2] if kind in ("record", "enum", "fixed", "error") else str(kind)
+
+
+def avro_schema(columns: Sequence[Column], *, is_wrapped: bool, full_name: str) -> Any:
+    """Return the schema that rows of these columns are written with: a record, or the one column's type.
+
+    Raises:
+        InvalidInput: names that Avro does not allow.
+    """
+    name = full_name or DEFAULT_FULL_NAME
+    _check_name(*name.split("."))
+    if not is_wrapped and len(columns) == 1:
+        return _written(columns[0].type, name, is_top=True)
+    return _record(name, columns)
+
+
+def _record(name: str, columns: Sequence[Column]) -> Any:
+    namespace, _, simple = name.rpartition(".")
+    fields = []
+    for column in columns:
+        _check_name(column.name)
+        fields.append({"name": column.name, "type": ["null", _written(column.type, f"{name}_{column.name}")], "default": None})
+    # The order of members is that of Connect's Avro data, and so is what is compared as text.
+    record: dict[str, Any] = {"type": "record", "name": simple}
+    if namespace:
+        record["namespace"] = namespace
+    return {**record, "fields": fields, "connect.name": name}
+
+
+def _check_name(*names: str) -> None:
+    for name in names:
+        if not _NAME.match(name):
+            what = "Illegal initial character" if not _NAME.match(name[:1]) else "Illegal character in"
+            raise InvalidInput(f"Schema is not compatible with Avro: {what}: {name}")
+
+
+def _written(type: DataType, name: str, *, is_top: bool = False) -> Any:
+    match type.kind:
+        case Kind.STRUCT:
+            return _record(name, type.fields)
+        case Kind.DECIMAL:
+            return {
+                "type": "bytes",
+                "scale": type.scale,
+                "precision": type.precision,
+                "connect.version": 1,
+                "connect.parameters": {"scale": str(type.scale), "connect.decimal.precision": str(type.precision)},
+                "connect.name": CONNECT_DECIMAL,
+                "logicalType": "decimal",
+            }
+        case Kind.ARRAY:
+            assert type.element is not None
+            return {"type": "array", "items": ["null", _written(type.element, name)]}
+        case Kind.MAP:
+            assert type.key is not None
+            assert type.element is not None
+            namespace, _, simple = name.rpartition(".")
+            fields = [
+                {"name": "key", "type": ["null", _written(type.key, f"{name}_key")], "default": None},
+                {"name": "value", "type": ["null", _written(type.element, f"{name}_value")], "default": None},
+            ]
+            entry = {"type": "record", "name": simple, "namespace": namespace, "fields": fields, ENTRY_MARK: MAP_ENTRY}
+            return {"type": "array", "items": entry, ENTRY_MARK: MAP_ENTRY}
+        case _:
+            return _WRITTEN[type.kind]

@@ -1,0 +1,181 @@
+"""JSON Schemas <-> column types, as Kafka Connect's JSON Schema data and ksqlDB have them.
+
+A column of our own schemas is `oneOf` null and its type, with `connect.index` as its place and `connect.type` where JSON's types
+are too few. A schema of somebody else is read by the same words where they are there, else integers are BIGINT and numbers
+DOUBLE, and an object with properties is a struct, without them a map.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logflume.log.errors import DecodeError
+
+from .types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Column,
+    DataType,
+    Kind,
+    decimal,
+    map_of,
+    struct,
+)
+from .types import array as array_of
+
+_MAX_DEPTH = 64
+_CONNECT = "org.apache.kafka.connect.data."
+_INTEGER_TYPES: Mapping[str, DataType] = {"int8": INTEGER, "int16": INTEGER, "int32": INTEGER, "int64": BIGINT}
+_TITLES: Mapping[str, DataType] = {f"{_CONNECT}Date": DATE, f"{_CONNECT}Time": TIME, f"{_CONNECT}Timestamp": TIMESTAMP}
+_WRITTEN: Mapping[Kind, Mapping[str, Any]] = {
+    Kind.BOOLEAN: {"type": "boolean"},
+    Kind.INTEGER: {"type": "integer", "connect.type": "int32"},
+    Kind.BIGINT: {"type": "integer", "connect.type": "int64"},
+    Kind.DOUBLE: {"type": "number", "connect.type": "float64"},
+    Kind.STRING: {"type": "string"},
+    Kind.BYTES: {"type": "string", "connect.type": "bytes"},
+    Kind.DATE: {"type": "integer", "title": f"{_CONNECT}Date", "connect.version": 1, "connect.type": "int32"},
+    Kind.TIME: {"type": "integer", "title": f"{_CONNECT}Time", "connect.version": 1, "connect.type": "int32"},
+    Kind.TIMESTAMP: {"type": "integer", "title": f"{_CONNECT}Timestamp", "connect.version": 1, "connect.type": "int64"},
+}
+
+
+def parse_json_schema(text: str) -> Any:
+    """Return a JSON Schema as data.
+
+    Raises:
+        DecodeError: not JSON, or neither an object nor a boolean.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"not a JSON Schema: {error} ({text[:80]!r})") from None
+    if not isinstance(found, dict | bool):
+        raise DecodeError(f"a JSON Schema is an object, found {text[:80]!r}")
+    return found
+
+
+def column_type(schema: Any, *, root: Any = None, depth: int = 0) -> DataType:
+    """Return the column type of a JSON Schema; `root` is what `#/...` refers to.
+
+    Raises:
+        DecodeError: what no column can hold: any value, unions of several types, a schema that contains itself.
+    """
+    root = schema if root is None else root
+    if depth > _MAX_DEPTH:
+        raise DecodeError(
+            f"the JSON Schema contains itself or is nested deeper than {_MAX_DEPTH} levels; columns cannot hold that"
+        )
+    if not isinstance(schema, dict):
+        raise DecodeError("the JSON Schema allows any value; columns need a type")
+
+    def inner(each: Any) -> DataType:
+        return column_type(each, root=root, depth=depth + 1)
+
+    if "$ref" in schema:
+        return inner(_referred(schema["$ref"], root))
+    for word in ("oneOf", "anyOf"):
+        if word in schema:
+            branches = [each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")]
+            if len(branches) == 1:
+                return inner(branches[0])
+            return struct(*(Column(f"connect_union_field_{i}", inner(each)) for i, each in enumerate(branches)))
+    if "allOf" in schema and len(schema["allOf"]) == 1:
+        return inner(schema["allOf"][0])
+    if "enum" in schema or "const" in schema:
+        return STRING
+    return _by_type(schema, inner)
+
+
+def _by_type(schema: Mapping[str, Any], inner: Any) -> DataType:
+    kind = schema.get("type", "object" if "properties" in schema else None)
+    if isinstance(kind, list):
+        rest = [each for each in kind if each != "null"]
+        kind = rest[0] if len(rest) == 1 else None
+    connect, title = schema.get("connect.type"), schema.get("title", "")
+    match kind:
+        case "boolean":
+            return BOOLEAN
+        case "integer":
+            return _TITLES.get(title) or _INTEGER_TYPES.get(connect or "", BIGINT)
+        case "number":
+            if title == f"{_CONNECT}Decimal":
+                parameters = schema.get("connect.parameters", {})
+                return decimal(int(parameters.get("connect.decimal.precision", 64)), int(parameters.get("scale", 0)))
+            return DOUBLE
+        case "string":
+            return BYTES if connect == "bytes" else STRING
+        case "array":
+            entry = schema.get("items", {})
+            if connect == "map":
+                properties = entry["properties"]
+                return map_of(inner(properties["key"]), inner(properties["value"]))
+            return array_of(inner(entry))
+        case "object":
+            if connect == "map" or not schema.get("properties"):
+                return map_of(STRING, inner(schema.get("additionalProperties", True)))
+            return struct(*(Column(name, inner(each)) for name, each in _in_order(schema["properties"])))
+    raise DecodeError(f"a column cannot hold what this JSON Schema describes: {json.dumps(schema)[:120]}")
+
+
+def _in_order(properties: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return properties by `connect.index`, those without one behind in the order of the text."""
+    last = len(properties)
+    return sorted(properties.items(), key=lambda item: item[1].get("connect.index", last) if isinstance(item[1], dict) else last)
+
+
+def _referred(reference: str, root: Any) -> Any:
+    if not reference.startswith("#"):
+        raise DecodeError(f"the JSON Schema refers to {reference!r}, which is not in it")
+    found = root
+    for step in filter(None, reference[1:].split("/")):
+        step = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, dict) or step not in found:
+            raise DecodeError(f"the JSON Schema refers to {reference!r}, which is not there")
+        found = found[step]
+    return found
+
+
+def json_schema(columns: Sequence[Column], *, is_wrapped: bool) -> Any:
+    """Return the schema that rows of these columns are written with."""
+    if not is_wrapped and len(columns) == 1:
+        return _nullable(_written(columns[0].type))
+    return _object(columns)
+
+
+def _object(columns: Sequence[Column]) -> dict[str, Any]:
+    properties = {column.name: {"connect.index": i, **_nullable(_written(column.type))} for i, column in enumerate(columns)}
+    return {"type": "object", "properties": properties}
+
+
+def _nullable(schema: Any) -> dict[str, Any]:
+    return {"oneOf": [{"type": "null"}, schema]}
+
+
+def _written(type: DataType) -> Any:
+    match type.kind:
+        case Kind.STRUCT:
+            return _object(type.fields)
+        case Kind.DECIMAL:
+            parameters = {"scale": str(type.scale), "connect.decimal.precision": str(type.precision)}
+            title = f"{_CONNECT}Decimal"
+            return {
+                "type": "number", "title": title, "connect.version": 1, "connect.type": "bytes", "connect.parameters": parameters,
+            }  # fmt: skip
+        case Kind.ARRAY:
+            assert type.element is not None
+            return {"type": "array", "items": _nullable(_written(type.element))}
+        case Kind.MAP:
+            assert type.element is not None
+            return {"type": "object", "connect.type": "map", "additionalProperties": _nullable(_written(type.element))}
+        case _:
+            return dict(_WRITTEN[type.kind])

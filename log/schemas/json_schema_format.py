@@ -1,0 +1,71 @@
+"""The JSON_SR serde: JSON behind the frame of a registered JSON Schema. The schema gives the types; the rest is read as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from logflume.log.errors import DecodeError
+
+from . import json_format
+from .frames import FRAME_SIZE_BYTES, frame, read_frame
+from .json_schema import column_type, json_schema, parse_json_schema
+from .registries import RegisteredSchema, registry_at
+from .serde import FormatSpec, Row
+from .types import Column, DataType
+
+
+def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
+    """Return the text of the schema that columns are written with."""
+    return json.dumps(json_schema(columns, is_wrapped=spec.is_wrapped), separators=(",", ":"))
+
+
+def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
+    """Return the type of a registered schema."""
+    return column_type(parse_json_schema(registered.text))
+
+
+def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
+    """Return the decoder; a schema id is asked for once, so that one that does not exist is noticed."""
+    registry = registry_at(spec.registry)
+    known: set[int] = set()
+    read = json_format.make_decode(spec, columns)
+
+    def decode(data: bytes | None) -> Row | None:
+        if data is None:
+            return None
+        schema_id = read_frame(data)
+        if schema_id not in known:
+            registered = registry.by_id(schema_id)
+            if registered.kind != "JSON":
+                raise DecodeError(f"schema {schema_id} is {registered.kind}, expected JSON")
+            known.add(schema_id)
+        return read(data[FRAME_SIZE_BYTES:])
+
+    return decode
+
+
+def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
+    """Return the encoder. The schema is registered, or looked up by its id, with the first row that is written."""
+    write = json_format.make_encode(spec, columns)
+    head = b""
+
+    def encode(row: Row | None) -> bytes | None:
+        nonlocal head
+        payload = write(row)
+        if payload is None:
+            return None
+        if not head:
+            head = frame(_schema_id(spec, columns))
+        return head + payload
+
+    return encode
+
+
+def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
+    registry = registry_at(spec.registry)
+    return (
+        registry.by_id(spec.schema_id).id
+        if spec.schema_id
+        else registry.register(spec.subject, "JSON", write_schema(spec, columns))
+    )

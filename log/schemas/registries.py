@@ -1,0 +1,291 @@
+"""Schema registries as serdes see them: schemas by id, the latest of a subject, and registration.
+
+A registry is named by its location, so that a format is data and travels in plans: `http(s)://host:port` is any registry with
+Confluent's REST interface, `mock://scope` one in the memory of this process, for tests. Schemas never change once they have an
+id, so what was fetched is kept (the last 10,000), and of several callers that want the same one a single request is made.
+
+A registry that does not answer is a `RegistryUnavailable`: the caller can try again, and nothing may be dropped because of it.
+A schema that does not exist is a `SchemaNotFound`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+from weakref import WeakValueDictionary
+
+from logflume.log.errors import DecodeError, InvalidInput, LogflumeError
+
+_KEPT_SCHEMAS = 10_000
+_TIMEOUT_S = 10.0
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+DEFAULT_REGISTRY = "http://127.0.0.1:8081"
+"""Where the registry of `logflume serve` listens unless told otherwise."""
+
+
+def default_registry() -> str:
+    """Return where schemas are where nobody said: $LOGFLUME_SCHEMA_REGISTRY, else `DEFAULT_REGISTRY`."""
+    return os.environ.get("LOGFLUME_SCHEMA_REGISTRY", DEFAULT_REGISTRY)
+
+
+class RegistryUnavailable(LogflumeError):
+    """A schema registry could not be reached or failed; the same call may succeed later."""
+
+    code = "SCHEMA_REGISTRY_UNAVAILABLE"
+    is_retriable = True
+
+
+class RegistryRefused(InvalidInput):
+    """A schema registry refused a request, for example an incompatible schema; the message is the registry's."""
+
+    code = "SCHEMA_REGISTRY_REFUSED"
+
+
+class SchemaNotFound(DecodeError):
+    """A schema id or subject that the registry does not know."""
+
+    code = "SCHEMA_NOT_FOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one refers to by `name`."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema with its id. `kind` is AVRO, JSON or PROTOBUF; `texts` holds what it refers to, by name, deepest first."""
+
+    id: int
+    kind: str
+    text: str
+    texts: tuple[tuple[str, str], ...] = ()
+
+
+class SchemaRegistry(Protocol):
+    """What a serde asks of a registry. Thread-safe."""
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """Return a schema. Raises SchemaNotFound, RegistryUnavailable."""
+        ...
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Return the newest schema of a subject. Raises SchemaNotFound, RegistryUnavailable."""
+        ...
+
+    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
+        """Return the id of a schema under a subject, registering it if needed. Raises RegistryRefused, RegistryUnavailable."""
+        ...
+
+
+def registry_at(location: str) -> SchemaRegistry:
+    """Return the registry at a location; the same object for the same location.
+
+    Raises:
+        InvalidInput: no location, or none that this understands.
+    """
+    scheme = urlsplit(location).scheme
+    if scheme == "mock":
+        return _MOCKS.open(location)
+    if scheme in ("http", "https"):
+        return _http_registry(location.rstrip("/"))
+    if not location:
+        raise InvalidInput("this format needs a schema registry; say where it is, for example http://127.0.0.1:8081")
+    raise InvalidInput(f"a schema registry is at http://..., https://... or mock://..., found {location!r}")
+
+
+class MemoryRegistry:
+    """A registry in memory, without compatibility checks. It has a location of its own as long as it lives."""
+
+    def __init__(self, location: str = "") -> None:
+        self.location = location or _MOCKS.place(self)
+        self._lock = threading.Lock()
+        self._schemas: dict[int, RegisteredSchema] = {}
+        self._subjects: dict[str, list[int]] = {}
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        with self._lock:
+            found = self._schemas.get(schema_id)
+        if found is None:
+            raise SchemaNotFound(f"Schema {schema_id} not found")
+        return found
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        with self._lock:
+            ids = self._subjects.get(subject)
+            if not ids:
+                raise SchemaNotFound(f"Subject '{subject}' not found.")
+            return self._schemas[ids[-1]]
+
+    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
+        texts: dict[str, str] = {}
+        for each in references:
+            found = self._version(each)
+            texts |= {**dict(found.texts), each.name: found.text}
+        return self.put(subject, RegisteredSchema(0, kind, text, tuple(texts.items())))
+
+    def _version(self, reference: Reference) -> RegisteredSchema:
+        with self._lock:
+            ids = self._subjects.get(reference.subject, ())
+            if not 0 < reference.version <= len(ids):
+                raise RegistryRefused(f"no version {reference.version} of subject {reference.subject!r} to refer to")
+            return self._schemas[ids[reference.version - 1]]
+
+    def put(self, subject: str, schema: RegisteredSchema) -> int:
+        """Take in a schema under its own id; with 0, under that of the same schema or the next one. Return the id."""
+        with self._lock:
+            content = (schema.kind, schema.text, schema.texts)
+            same = (each.id for each in self._schemas.values() if (each.kind, each.text, each.texts) == content)
+            found = schema.id or next(same, None) or max(self._schemas, default=0) + 1
+            self._schemas.setdefault(found, replace(schema, id=found))
+            ids = self._subjects.setdefault(subject, [])
+            if found not in ids:
+                ids.append(found)
+            return found
+
+
+class _Mocks:
+    """The mock registries of this process; one lives as long as somebody holds it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._open: WeakValueDictionary[str, MemoryRegistry] = WeakValueDictionary()
+
+    def open(self, location: str) -> MemoryRegistry:
+        with self._lock:
+            found = self._open.get(location)
+            if found is None:
+                found = self._open[location] = MemoryRegistry(location)
+            return found
+
+    def place(self, registry: MemoryRegistry) -> str:
+        """Give a registry a location that no other has."""
+        with self._lock:
+            self._count += 1
+            location = f"mock://unnamed-{self._count}"
+            self._open[location] = registry
+            return location
+
+
+_MOCKS = _Mocks()
+
+
+class HttpRegistry:
+    """A registry behind Confluent's REST interface."""
+
+    def __init__(self, url: str) -> None:
+        import httpx
+
+        parts = urlsplit(url)
+        auth = None if parts.username is None else (parts.username, parts.password or "")
+        netloc = parts.netloc.rpartition("@")[2]
+        self._shown = f"{parts.scheme}://{netloc}"
+        self._client = httpx.Client(
+            base_url=f"{self._shown}{parts.path}", auth=auth, timeout=_TIMEOUT_S, headers={"Accept": _MEDIA_TYPE}
+        )
+        self._flights = _SingleFlight()
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        return self._flights.get(schema_id, lambda: self._schema(self._get(f"/schemas/ids/{schema_id}"), schema_id))
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        return self._schema(answer, int(answer["id"]))
+
+    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
+        body = {"schema": text, "schemaType": kind, "references": [_reference_body(each) for each in references]}
+        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", json=body)
+        return int(answer["id"])
+
+    def _schema(self, answer: Any, schema_id: int) -> RegisteredSchema:
+        texts: dict[str, str] = {}
+        self._collect(answer.get("references") or (), texts)
+        return RegisteredSchema(schema_id, answer.get("schemaType") or "AVRO", answer["schema"], tuple(texts.items()))
+
+    def _collect(self, references: Sequence[Any], texts: dict[str, str], *, depth: int = 0) -> None:
+        """Add what schemas refer to, deepest first."""
+        if depth > 32:
+            raise SchemaNotFound("references between schemas go deeper than 32 levels")
+        for each in references:
+            name = each["name"]
+            if name in texts:
+                continue
+            path = f"/subjects/{quote(each['subject'], safe='')}/versions/{int(each['version'])}"
+            answer = self._get(path)
+            self._collect(answer.get("references") or (), texts, depth=depth + 1)
+            texts[name] = answer["schema"]
+
+    def _get(self, path: str) -> Any:
+        return self._request("GET", path)
+
+    def _request(self, method: str, path: str, *, json: Any = None) -> Any:
+        import httpx
+
+        try:
+            response = self._client.request(method, path, json=json)
+            answer = response.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise RegistryUnavailable(f"the schema registry {self._shown} does not answer: {error}") from None
+        if response.status_code < 300:
+            return answer
+        message = answer.get("message") if isinstance(answer, dict) else None
+        shown = f"schema registry {self._shown}: {message or response.text[:200]} (HTTP {response.status_code}, {path})"
+        if response.status_code == 404:
+            raise SchemaNotFound(shown)
+        if response.status_code >= 500 or response.status_code == 429:
+            raise RegistryUnavailable(shown)
+        raise RegistryRefused(shown)
+
+
+def _reference_body(reference: Reference) -> dict[str, Any]:
+    return {"name": reference.name, "subject": reference.subject, "version": reference.version}
+
+
+class _SingleFlight:
+    """A bounded cache in which several callers that miss the same entry wait for one fetch."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: OrderedDict[int, RegisteredSchema] = OrderedDict()
+        self._under_way: dict[int, threading.Lock] = {}
+
+    def get(self, schema_id: int, fetch: Callable[[], RegisteredSchema]) -> RegisteredSchema:
+        with self._lock:
+            found = self._found.get(schema_id)
+            if found is not None:
+                self._found.move_to_end(schema_id)
+                return found
+            turn = self._under_way.setdefault(schema_id, threading.Lock())
+        with turn:
+            with self._lock:
+                found = self._found.get(schema_id)
+            if found is not None:
+                return found
+            try:
+                fetched = fetch()
+            finally:
+                with self._lock:
+                    self._under_way.pop(schema_id, None)
+            with self._lock:
+                self._found[schema_id] = fetched
+                while len(self._found) > _KEPT_SCHEMAS:
+                    self._found.popitem(last=False)
+            return fetched
+
+
+@lru_cache(maxsize=64)
+def _http_registry(url: str) -> HttpRegistry:
+    return HttpRegistry(url)

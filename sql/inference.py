@@ -1,0 +1,117 @@
+"""Columns of CREATE STREAM or TABLE from a schema registry, where the statement names none.
+
+The statement is rewritten before it is planned and recorded: what the registry said when it was made is what it means from then
+on, on every engine and after every restart. before: CREATE STREAM S WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');
+after: CREATE STREAM S (ID BIGINT, NAME STRING) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');
+
+- A side without columns whose format has schemas gets those of its subject's newest schema, or of the id given. Names become
+  upper-case, unless the schema was named by its id.
+- A key is one column ROWKEY; in a format that only writes records its fields are the columns.
+- A value that is a record gives its fields; anything else, or all of it with WRAP_SINGLE_VALUE=false, is one column ROWVAL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logflume.log.schemas import Column, DataType, FormatSpec, Kind, SchemaNotFound, format_of, schema_type
+
+from . import ast
+from .binding.context import Context
+from .errors import StatementError
+from .options import KEY_SIDE, VALUE_SIDE, Options, Side, format_name, read_options, registered
+from .parser import parse_statement
+from .planner import format_names
+from .types import show_type
+
+KEY_COLUMN, VALUE_COLUMN = "ROWKEY", "ROWVAL"
+
+
+def inferred(s: ast.CreateSource, context: Context) -> ast.CreateSource:
+    """Return the statement with all of its columns; itself where it names them.
+
+    Raises:
+        StatementError: there is no such schema, or columns cannot hold it. RegistryUnavailable.
+    """
+    options = read_options(s.properties, "C")
+    key_name, value_name = format_names(options, context)
+    elements = list(s.elements)
+    has_key = any(e.constraint in ("KEY", "PRIMARY KEY") for e in elements)
+    has_value = any(e.constraint is None for e in elements)
+    _check_ids(options, has_key=has_key, has_value=has_value)
+    key = () if has_key else _columns(s, KEY_SIDE, key_name, options, context)
+    value = () if has_value else _columns(s, VALUE_SIDE, value_name or "", options, context)
+    if not key and not value:
+        return s
+    constraint = "PRIMARY KEY" if s.is_table else "KEY"
+    added = [*_elements(key, constraint), *_elements(value, None)]
+    headers = [e for e in elements if e.constraint in ("HEADERS", "HEADER")]
+    return replace(s, elements=(*added, *(e for e in elements if e not in headers), *headers))
+
+
+def _check_ids(options: Options, *, has_key: bool, has_value: bool) -> None:
+    for side, has_columns in ((KEY_SIDE, has_key), (VALUE_SIDE, has_value)):
+        name = f"{side.name}_SCHEMA_ID"
+        if name in options and has_columns:
+            raise StatementError(f"Table elements and {name} cannot both exist for create statement.", options.span(name))
+
+
+def _columns(s: ast.CreateSource, side: Side, name: str, options: Options, context: Context) -> tuple[Column, ...]:
+    """Return what the registry says of a side; nothing for a format without schemas."""
+    topic = options.get("KAFKA_TOPIC")
+    id_name = f"{side.name}_SCHEMA_ID"
+    format = format_of(format_name(name, options.span(f"{side.name}_FORMAT"))) if name else None
+    if format is None or format.schemas is None:
+        if id_name in options:
+            raise StatementError(
+                f"{id_name} is provided but format {name} doesn't support registering in Schema Registry", options.span(id_name)
+            )
+        return ()
+    if topic is None:
+        return ()
+    spec = registered(FormatSpec(name), side, topic, options, context)
+    try:
+        type = schema_type(spec)
+    except SchemaNotFound as error:
+        raise StatementError(_missing(side, topic, spec, str(error)), s.span) from None
+    if not spec.schema_id:
+        type = _upper(type)
+    if side is KEY_SIDE and format.can_unwrap:
+        return (Column(KEY_COLUMN, type),)
+    if side is VALUE_SIDE and options.get("WRAP_SINGLE_VALUE") is False:
+        return (Column(VALUE_COLUMN, type),)
+    if type.kind is Kind.STRUCT:
+        return type.fields
+    raise StatementError(
+        "The schema returned from schema registry is an anonymous type; to use it, set 'WRAP_SINGLE_VALUE=false' in the WITH "
+        "clause properties.",
+        s.span,
+    )
+
+
+def _missing(side: Side, topic: str, spec: FormatSpec, cause: str) -> str:
+    what = f"Schema Id: {spec.schema_id}" if spec.schema_id else f"Subject: {spec.subject}"
+    return (
+        f"Schema for message {side.name.lower()}s on topic '{topic}' does not exist in the Schema Registry.\n{what}\n"
+        f"Name the columns in the statement, register a schema, or name another one. ({cause})"
+    )
+
+
+def _upper(type: DataType) -> DataType:
+    """Return a type with all names of fields in upper case."""
+    return replace(
+        type,
+        key=None if type.key is None else _upper(type.key),
+        element=None if type.element is None else _upper(type.element),
+        fields=tuple(Column(field.name.upper(), _upper(field.type)) for field in type.fields),
+    )
+
+
+def _elements(columns: tuple[Column, ...], constraint: str | None) -> tuple[ast.ColumnElement, ...]:
+    """Return columns as they would have been read from a statement."""
+    if not columns:
+        return ()
+    shown = ", ".join(f"`{column.name}` {show_type(column.type)}" for column in columns)
+    statement = parse_statement(f"CREATE STREAM S ({shown}) WITH (KAFKA_TOPIC='t')")
+    assert isinstance(statement, ast.CreateSource)
+    return tuple(replace(element, constraint=constraint) for element in statement.elements)

@@ -1,0 +1,91 @@
+"""Plain callables as aggregate functions: a fold from an initial value, and a reducer of the values themselves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+from typing import Any
+
+from logflume.log import InvalidInput
+from logflume.log.schemas import ANY, Column
+
+from ..graph import Aggregator
+from .aggregate import State, first
+
+
+def fold(
+    init: Any,
+    add: Callable[..., Any],
+    *,
+    merge: Callable[[Any, Any], Any] | None = None,
+    subtract: Callable[..., Any] | None = None,
+) -> Aggregator:
+    """An arbitrary aggregate: `add(aggregate, *args)` from `init` (a value, or a callable giving a fresh one).
+
+    A result of None deletes the aggregate; the next record starts from `init` again. `merge` combines two partial aggregates,
+    `subtract(aggregate, *args)` takes out again what was added (aggregates of tables).
+    """
+    return Aggregator(
+        "aggregate", ANY, (Column("state", ANY),), (None,), Fold(init, add), first,
+        merge=None if merge is None else MergeObjects(merge), undo=None if subtract is None else Fold(init, subtract),
+        start=Start(init), skips_null=False,
+    )  # fmt: skip
+
+
+def reduction(function: Callable[..., Any], *, subtract: Callable[..., Any] | None = None) -> Aggregator:
+    """A reducer: the first value is the aggregate, then `function(aggregate, value)`; `subtract` takes a value out again."""
+    return Aggregator(
+        "reduce", ANY, (Column("state", ANY),), (None,), Reduce(function), first, merge=MergeObjects(function),
+        undo=None if subtract is None else Reduce(subtract), skips_null=False,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A state of one object that nothing has been added to."""
+
+    init: Any
+
+    def __call__(self) -> State:
+        return (self.init() if callable(self.init) else copy.copy(self.init),)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A plain `add(aggregate, *args)` over a state of one object."""
+
+    init: Any
+    add: Callable[..., Any]
+
+    def __call__(self, state: State, *args: Any) -> State:
+        current = state[0] if state[0] is not None else Start(self.init)()[0]
+        size = len(current) if isinstance(current, Sized) else 0
+        result = self.add(current, *args)
+        if result is None and isinstance(current, Sized) and len(current) != size:
+            raise InvalidInput(
+                "the function changed the aggregate in place and returned None, which would delete it: return the aggregate"
+            )
+        return (result,)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """A plain `function(aggregate, value)` over a state of one object, the first value unchanged."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, state: State, value: Any) -> State:
+        return (value,) if state[0] is None else (self.function(state[0], value),)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeObjects:
+    """A plain merge of two aggregates, None being the empty one."""
+
+    function: Callable[[Any, Any], Any]
+
+    def __call__(self, left: State, right: State) -> State:
+        if left[0] is None or right[0] is None:
+            return right if left[0] is None else left
+        return (self.function(left[0], right[0]),)

@@ -1,0 +1,413 @@
+"""Dates and times as text by patterns of Java's DateTimeFormatter, which the dialect uses. Parsing ignores case.
+
+Covered letters: G y u Y M L D d E e a H h k K m s S n A V z O X x Z, quotes, and [optional] sections.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+DAY_MS = 86_400_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+_MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+# Names that people write for zones, as Java reads them.
+_ZONE_NAMES = {
+    "PST": "America/Los_Angeles",
+    "PDT": "America/Los_Angeles",
+    "MST": "America/Denver",
+    "MDT": "America/Denver",
+    "CST": "America/Chicago",
+    "CDT": "America/Chicago",
+    "EST": "America/New_York",
+    "EDT": "America/New_York",
+    "GMT": "UTC",
+    "UTC": "UTC",
+    "Z": "UTC",
+    "CET": "Europe/Paris",
+    "CEST": "Europe/Paris",
+    "BST": "Europe/London",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+}
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|\[|\]|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternPart:
+    """A part of a pattern. kind: 'literal' (text), 'field' (letter, count), 'open' or 'close' of an optional section."""
+
+    kind: str
+    text: str = ""
+    letter: str = ""
+    count: int = 0
+
+
+@lru_cache(maxsize=256)
+def pattern_parts(pattern: str) -> tuple[PatternPart, ...]:
+    """Return the parts of a pattern. Raises ValueError: it is not one."""
+    parts: list[PatternPart] = []
+    for match in _TOKEN.finditer(pattern):
+        token = match.group()
+        if token[0] == "'" and len(token) > 1:
+            parts.append(PatternPart("literal", match.group(1).replace("''", "'") or "'"))
+        elif token in "[]":
+            parts.append(PatternPart("open" if token == "[" else "close"))
+        elif token[0].isascii() and token[0].isalpha():
+            if token[0] not in "GyuYMLDdEeaHhkKmsSnAVzOXxZ":
+                raise ValueError(f"Unknown pattern letter: {token[0]} in {pattern!r}")
+            parts.append(PatternPart("field", letter=token[0], count=len(token)))
+        elif token == "'":
+            raise ValueError(f"the pattern {pattern!r} has a quote that is never closed")
+        else:
+            parts.append(PatternPart("literal", token))
+    return tuple(parts)
+
+
+@lru_cache(maxsize=256)
+def zone_of(name: str) -> tzinfo:
+    """Return the zone of a name such as Europe/Berlin, PST, Z or +02:00. Raises ValueError."""
+    upper = name.upper()
+    if upper in _ZONE_NAMES:
+        return ZoneInfo(_ZONE_NAMES[upper])
+    match = re.fullmatch(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?", upper)
+    if match:
+        from datetime import timezone
+
+        minutes = int(match.group(2)) * 60 + int(match.group(3) or 0)
+        return timezone(timedelta(minutes=-minutes if match.group(1) == "-" else minutes))
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"Unknown time-zone ID: {name}") from None
+
+
+# ------------------------------------------------------------------------------------------------ formatting
+
+
+def _offset_text(offset: timedelta, letter: str, count: int) -> str:
+    seconds = int(offset.total_seconds())
+    if seconds == 0 and letter == "X":
+        return "Z"
+    sign = "-" if seconds < 0 else "+"
+    hours, rest = divmod(abs(seconds), 3600)
+    minutes = rest // 60
+    if letter == "O":
+        return "GMT" if seconds == 0 else f"GMT{sign}{hours}" + (f":{minutes:02}" if minutes else "")
+    if letter == "Z" and count < 4:
+        return f"{sign}{hours:02}{minutes:02}"
+    if letter in "Xx" and count == 1:
+        return f"{sign}{hours:02}" + (f"{minutes:02}" if minutes else "")
+    return f"{sign}{hours:02}{minutes:02}" if count in (2, 4) and letter in "Xx" else f"{sign}{hours:02}:{minutes:02}"
+
+
+def _number(value: int, count: int) -> str:
+    return str(value).zfill(count)
+
+
+def _year_text(year: int, count: int) -> str:
+    return f"{year % 100:02}" if count == 2 else _number(year, count)
+
+
+def _field_text(when: datetime, part: PatternPart) -> str:
+    count = part.count
+    simple: dict[str, Callable[[], str]] = {
+        "G": lambda: "AD",
+        "y": lambda: _year_text(when.year, count),
+        "u": lambda: _year_text(when.year, count),
+        "Y": lambda: _year_text(when.isocalendar().year, count),
+        "M": lambda: _month_text(when.month, count),
+        "L": lambda: _month_text(when.month, count),
+        "D": lambda: _number(when.timetuple().tm_yday, count),
+        "d": lambda: _number(when.day, count),
+        "E": lambda: _DAYS[when.weekday()] if count == 4 else _DAYS[when.weekday()][:3],
+        "e": lambda: _number(when.isoweekday() % 7 + 1, count),
+        "a": lambda: "AM" if when.hour < 12 else "PM",
+        "H": lambda: _number(when.hour, count),
+        "k": lambda: _number(when.hour or 24, count),
+        "K": lambda: _number(when.hour % 12, count),
+        "h": lambda: _number(when.hour % 12 or 12, count),
+        "m": lambda: _number(when.minute, count),
+        "s": lambda: _number(when.second, count),
+        "S": lambda: f"{when.microsecond:06}000"[:count].ljust(count, "0"),
+        "n": lambda: _number(when.microsecond * 1000, count),
+        "A": lambda: _number(_ms_of_day(when), count),
+        "V": lambda: str(when.tzinfo),
+        "z": lambda: when.tzname() or "UTC",
+    }
+    if part.letter in simple:
+        return simple[part.letter]()
+    return _offset_text(when.utcoffset() or timedelta(0), part.letter, count)
+
+
+def _month_text(month: int, count: int) -> str:
+    name = _MONTHS[month - 1]
+    return _number(month, count) if count <= 2 else name[:3] if count == 3 else name
+
+
+def _ms_of_day(when: datetime) -> int:
+    return ((when.hour * 60 + when.minute) * 60 + when.second) * 1000 + when.microsecond // 1000
+
+
+def _format(when: datetime, pattern: str) -> str:
+    return "".join(
+        p.text if p.kind == "literal" else _field_text(when, p) if p.kind == "field" else "" for p in pattern_parts(pattern)
+    )
+
+
+def format_timestamp(ms: int, pattern: str, zone: str = "UTC") -> str:
+    """Write milliseconds since the epoch."""
+    return _format((_EPOCH + timedelta(milliseconds=ms)).astimezone(zone_of(zone)), pattern)
+
+
+def format_date(days: int, pattern: str) -> str:
+    """Write days since the epoch."""
+    return _format(datetime.combine(date.fromordinal(EPOCH_DAY + days), datetime.min.time(), UTC), pattern)
+
+
+def format_time(ms: int, pattern: str) -> str:
+    """Write milliseconds of the day."""
+    return _format(_EPOCH + timedelta(milliseconds=ms), pattern)
+
+
+def format_iso_timestamp(ms: int) -> str:
+    """Write yyyy-MM-ddTHH:mm:ss.SSS."""
+    return format_timestamp(ms, "yyyy-MM-dd'T'HH:mm:ss.SSS")
+
+
+def format_time_ms(ms: int) -> str:
+    """Write the time of day as short as ISO allows: no seconds or fraction when they are zero."""
+    rest = ms % 60_000
+    pattern = "HH:mm" if rest == 0 else "HH:mm:ss" if rest % 1000 == 0 else "HH:mm:ss.SSS"
+    return format_time(ms, pattern)
+
+
+# ------------------------------------------------------------------------------------------------ parsing
+
+
+@dataclass(slots=True)
+class _Fields:
+    """What a text said; None where it said nothing."""
+
+    year: int | None = None
+    month: int | None = None
+    day: int | None = None
+    day_of_year: int | None = None
+    hour: int | None = None
+    half_hour: int | None = None
+    is_pm: bool | None = None
+    minute: int = 0
+    second: int = 0
+    micros: int = 0
+    ms_of_day: int | None = None
+    zone: tzinfo | None = None
+
+
+_DIGITS = re.compile(r"\d+")
+_OFFSET = re.compile(r"[zZ]|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?")
+_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_/+:-]*|[+-]\d{1,2}:?\d{0,2}")
+
+
+class _Reader:
+    """Reads a text by the parts of a pattern; `position` never goes beyond the text."""
+
+    def __init__(self, text: str, pattern: str) -> None:
+        self.text, self.pattern = text, pattern
+        self.position = 0
+        self.fields = _Fields()
+
+    def fail(self) -> ValueError:
+        return ValueError(f"Text '{self.text}' could not be parsed at index {self.position} with pattern '{self.pattern}'")
+
+    def read(self) -> _Fields:
+        parts = pattern_parts(self.pattern)
+        self._run(parts, 0, len(parts))
+        if self.position != len(self.text):
+            raise self.fail()
+        return self.fields
+
+    def _run(self, parts: tuple[PatternPart, ...], start: int, stop: int) -> None:
+        index = start
+        while index < stop:
+            part = parts[index]
+            if part.kind == "open":
+                close = _closing(parts, index)
+                mark = self.position
+                try:
+                    self._run(parts, index + 1, close)
+                except ValueError:
+                    self.position = mark
+                index = close
+            elif part.kind == "literal":
+                end = self.position + len(part.text)
+                if self.text[self.position : end].lower() != part.text.lower():
+                    raise self.fail()
+                self.position = end
+            elif part.kind == "field":
+                follows = parts[index + 1] if index + 1 < stop else None
+                self._field(part, is_packed=follows is not None and follows.kind == "field" and follows.letter not in "aEVzOXxZG")
+            index += 1
+
+    def _digits(self, low: int, high: int) -> str:
+        match = _DIGITS.match(self.text, self.position, self.position + high)
+        if match is None or len(match.group()) < low:
+            raise self.fail()
+        self.position = match.end()
+        return match.group()
+
+    def _name(self, names: list[str]) -> int:
+        for length in (None, 3):
+            for index, name in enumerate(names):
+                shown = name[:length]
+                if self.text[self.position : self.position + len(shown)].lower() == shown.lower():
+                    self.position += len(shown)
+                    return index
+        raise self.fail()
+
+    def _match(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.match(self.text, self.position)
+        if match is None:
+            raise self.fail()
+        self.position = match.end()
+        return match.group()
+
+    def _field(self, part: PatternPart, *, is_packed: bool) -> None:
+        fields, letter, count = self.fields, part.letter, part.count
+        widest = count if is_packed else (19 if count == 1 else count)
+        match letter:
+            case "y" | "u" | "Y":
+                text = self._digits(2 if count == 2 else count, 2 if count == 2 else (4 if is_packed else 9 if count != 4 else 4))
+                fields.year = int(text) + (2000 if count == 2 else 0)
+            case "M" | "L":
+                fields.month = (
+                    self._name(_MONTHS) + 1 if count > 2 else int(self._digits(count, max(widest, 2) if count == 1 else 2))
+                )
+            case "d":
+                fields.day = int(self._digits(count, 2))
+            case "D":
+                fields.day_of_year = int(self._digits(count, 3))
+            case "E":
+                self._name(_DAYS)
+            case "e":
+                self._digits(1, 2)
+            case "a":
+                fields.is_pm = self._name(["AM", "PM"]) == 1
+            case "G":
+                self._name(["AD", "BC"])
+            case "H" | "k":
+                fields.hour = int(self._digits(count, 2)) % 24 if letter == "k" else int(self._digits(count, 2))
+            case "h" | "K":
+                fields.half_hour = int(self._digits(count, 2)) % 12
+            case "m":
+                fields.minute = int(self._digits(count, 2))
+            case "s":
+                fields.second = int(self._digits(count, 2))
+            case "S":
+                fields.micros = int(self._digits(count, count).ljust(9, "0")[:6])
+            case "n":
+                fields.micros = int(self._digits(1, 9)) // 1000
+            case "A":
+                fields.ms_of_day = int(self._digits(1, 8))
+            case "X" | "x" | "Z" | "O":
+                fields.zone = zone_of(self._match(_OFFSET))
+            case _:
+                fields.zone = zone_of(self._match(_ZONE))
+
+
+def _closing(parts: tuple[PatternPart, ...], start: int) -> int:
+    depth = 0
+    for index in range(start, len(parts)):
+        depth += (parts[index].kind == "open") - (parts[index].kind == "close")
+        if depth == 0:
+            return index
+    raise ValueError("an optional section '[' is never closed")
+
+
+def _date_of(fields: _Fields, text: str) -> date:
+    try:
+        year = 1970 if fields.year is None else fields.year
+        if fields.day_of_year is not None:
+            return date(year, 1, 1) + timedelta(days=fields.day_of_year - 1)
+        return date(year, fields.month or 1, fields.day or 1)
+    except (ValueError, OverflowError):
+        raise ValueError(f"Text '{text}' could not be parsed: there is no such date") from None
+
+
+def _micros_of(fields: _Fields, text: str) -> int:
+    if fields.ms_of_day is not None:
+        return fields.ms_of_day * 1000
+    hour = fields.hour
+    if hour is None:
+        hour = (fields.half_hour or 0) + (12 if fields.is_pm else 0)
+    if hour > 23 or fields.minute > 59 or fields.second > 59:
+        raise ValueError(f"Text '{text}' could not be parsed: there is no such time of day")
+    return ((hour * 60 + fields.minute) * 60 + fields.second) * 1_000_000 + fields.micros
+
+
+def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int:
+    """Return milliseconds since the epoch; a zone in the text wins over `zone`. Raises ValueError."""
+    fields = _Reader(text, pattern).read()
+    day = _date_of(fields, text)
+    local = datetime(day.year, day.month, day.day, tzinfo=fields.zone or zone_of(zone)) + timedelta(
+        microseconds=_micros_of(fields, text)
+    )
+    return (local - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_date(text: str, pattern: str) -> int:
+    """Return days since the epoch. Raises ValueError, also when the text has a time of day."""
+    fields = _Reader(text, pattern).read()
+    if fields.hour is not None or fields.half_hour is not None or fields.minute or fields.second or fields.zone is not None:
+        raise ValueError(f"Date format contains time field: '{pattern}'")
+    return _date_of(fields, text).toordinal() - EPOCH_DAY
+
+
+def parse_time(text: str, pattern: str) -> int:
+    """Return milliseconds of the day. Raises ValueError, also when the text has a date."""
+    fields = _Reader(text, pattern).read()
+    if fields.year is not None or fields.month is not None or fields.day is not None or fields.day_of_year is not None:
+        raise ValueError(f"Time format contains date field: '{pattern}'")
+    return _micros_of(fields, text) // 1000
+
+
+_ISO = re.compile(
+    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?"
+    r"(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?)?"
+    r"\s*(Z|[+-]\d{2}:?\d{0,2}|[A-Za-z_/]+)?",
+    re.IGNORECASE,
+)
+
+
+def parse_iso(text: str) -> int:
+    """Return milliseconds since the epoch of an ISO date-time, whole or partial (2020, 2020-02-26T10:15Z). Raises ValueError."""
+    trimmed = text.strip()
+    match = _ISO.fullmatch(trimmed[:-1] if trimmed.endswith("T") else trimmed)
+    if match is None:
+        raise ValueError(f"Failed to parse timestamp '{text}': expected an ISO date-time such as 2020-02-26T10:15:30.000+0100")
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    try:
+        when = datetime(int(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0), int(second or 0))
+    except ValueError as e:
+        raise ValueError(f"Failed to parse timestamp '{text}': {e}") from None
+    aware = when.replace(tzinfo=zone_of(zone) if zone else UTC)
+    return (aware - _EPOCH) // timedelta(milliseconds=1) + int((fraction or "0").ljust(3, "0")[:3])

@@ -1,0 +1,139 @@
+"""One Avro topic behind a real registry, through clients, a topology, SQL and a connector; and a registry that is away."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+import logflume.streams as lf
+from logflume.cli import main
+from logflume.log import connect
+from logflume.log.interfaces import Log
+from logflume.log.records import Record
+from logflume.log.registry import RegistryServer
+from logflume.sql import SqlEngine
+from logflume.streams import col
+from tests.streams.running import read, running, until
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "user", "type": "string"},
+            {"name": "cents", "type": "int"},
+            {"name": "note", "type": ["null", "string"]},
+        ],
+    }
+)
+VALUE = SerializationContext("orders", MessageField.VALUE)
+
+
+class Order(msgspec.Struct):
+    user: str
+    cents: int
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with connect(str(tmp_path / "data")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[str]:
+    with RegistryServer(str(tmp_path / "data"), port=0) as server:
+        yield server.address
+
+
+def produce(log: Log, registry: str, count: int) -> None:
+    """Write orders as a foreign client does."""
+    write = AvroSerializer(SchemaRegistryClient({"url": registry}), ORDER)
+    log.admin().ensure_topic("orders", partitions=1)
+    producer = log.producer()
+    for i in range(count):
+        value = write({"user": f"u{i % 3}", "cents": i, "note": None if i % 2 else "né"}, VALUE)
+        producer.send("orders", value, key=f"u{i % 3}".encode())
+    producer.close()
+
+
+def decoded(registry: str, records: list[Record], topic: str) -> list[object]:
+    """Read values as a foreign client does."""
+    client = AvroDeserializer(SchemaRegistryClient({"url": registry}))
+    context = SerializationContext(topic, MessageField.VALUE)
+    return [client(bytes(record.value or b""), context) for record in records]
+
+
+@pytest.mark.parametrize("value", [Order, None], ids=["class", "columns of the registry"])
+def test_a_topology_reads_what_clients_wrote_and_they_read_it(
+    log: Log, registry: str, tmp_path: Path, value: type | None
+) -> None:
+    produce(log, registry, 30)
+    app = lf.App("big-orders", log=log, registry=registry)
+    app.stream("orders", value, format="AVRO").filter(col.cents >= 20).select(user=col.user, euros=col.cents / 100).to(
+        "big", format="AVRO"
+    )
+    with running(app, log, tmp_path / "state") as engine:
+        until(lambda: len(read(log, "big")) == 10, engine)
+    assert decoded(registry, read(log, "big"), "big")[0] == {"user": "u2", "euros": 0.2}
+
+
+def test_sql_takes_columns_from_the_registry_and_registers_its_results(log: Log, registry: str, tmp_path: Path) -> None:
+    produce(log, registry, 30)
+    with SqlEngine(log, tmp_path / "sql", registry=registry) as engine:
+        made = list(
+            engine.execute(
+                "CREATE STREAM orders (k STRING KEY) WITH (KAFKA_TOPIC='orders', VALUE_FORMAT='AVRO');"
+                "CREATE TABLE spent AS SELECT user, SUM(cents) AS cents FROM orders GROUP BY user EMIT CHANGES;"
+                "DESCRIBE orders;"
+            )
+        )
+        assert "CENTS" in str(made[2])
+        until(lambda: {r.key: r for r in read(log, "SPENT")}.keys() >= {b"u0", b"u1", b"u2"} and _total(log, registry) == 435)
+    with SqlEngine(log, tmp_path / "sql", registry="http://127.0.0.1:9") as again:  # what was inferred is kept
+        assert [c.name for c in again.catalog.sources["ORDERS"].value] == ["USER", "CENTS", "NOTE"]
+
+
+def _total(log: Log, registry: str) -> int:
+    newest = {record.key: record for record in read(log, "SPENT")}
+    return sum(row["CENTS"] for row in decoded(registry, list(newest.values()), "SPENT"))  # type: ignore[index]
+
+
+def test_while_the_registry_is_away_the_application_waits_and_drops_nothing(
+    log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    with RegistryServer(str(tmp_path / "data"), port=port):
+        produce(log, address, 12)
+    app = lf.App("copies", log=log, registry=address)
+    app.stream("orders", Order, format="AVRO").to("copies", format="JSON")
+    with running(app, log, tmp_path / "state") as engine:
+        until(lambda: f"the schema registry {address} does not answer" in caplog.text, engine)
+        assert read(log, "copies") == []
+        with RegistryServer(str(tmp_path / "data"), port=port):
+            until(lambda: len(read(log, "copies")) == 12, engine)
+
+
+def test_consume_shows_values_by_their_schema(log: Log, registry: str, capfd: pytest.CaptureFixture[str]) -> None:
+    produce(log, registry, 2)
+    log.producer().send("orders", b"\x00plain", key=b"k").result()
+    arguments = ["consume", "orders", "--json", "--registry", registry, "--data", str(log.where)]
+    assert main(arguments) == 0
+    out, err = capfd.readouterr()
+    assert [json.loads(line)["value"] for line in out.splitlines()] == [
+        {"user": "u0", "cents": 0, "note": "né"},
+        {"user": "u1", "cents": 1, "note": None},
+        "\x00plain",
+    ]
+    assert "shown as bytes" in err

@@ -1,0 +1,89 @@
+"""`logflume serve` killed one process at a time: the supervisor alone takes all with it, the broker alone comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ._command import LOGFLUME, free_port, read_until
+
+
+def start(data: Path, address: str) -> subprocess.Popen[str]:
+    argv = [*LOGFLUME, "serve", "--data", str(data), "--listen", address, "--registry", "off"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    read_until(process, "ready; Ctrl-C stops")
+    return process
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end_s, what
+        time.sleep(0.02)
+
+
+def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def produce(address: str, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 100})
+    failed: list[object] = []
+    for number in range(first, first + count):
+        producer.produce("t", b"%d" % number, partition=0, on_delivery=lambda error, _: failed.append(error) if error else None)
+    assert producer.flush(60) == 0
+    assert not failed
+
+
+def read(address: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "check", "enable.auto.commit": False, "log_level": 0})
+    partition = TopicPartition("t", 0, 0)
+    _, end = consumer.get_watermark_offsets(partition, timeout=20)
+    consumer.assign([partition])
+    found: list[int] = []
+    while len(found) < end:
+        found += [int(message.value()) for message in consumer.consume(1000, timeout=5) if message.error() is None]
+    consumer.close()
+    return found
+
+
+@pytest.mark.slow
+def test_processes_of_serve_are_killed_one_at_a_time(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    supervisor = start(tmp_path / "data", address)
+    try:
+        produce(address, 0, 500)
+        own = children(supervisor)
+        assert len(own) >= 2, "a broker and a worker"
+        broker = next(each for each in own if "logflume.log.server" in " ".join(each.cmdline()))
+        broker.kill()
+        eventually(lambda: any(each.pid not in {old.pid for old in own} for each in children(supervisor)), "no new broker")
+        produce(address, 500, 500)
+
+        own = children(supervisor)
+        os.kill(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
+        eventually(lambda: all(map(is_gone, own)), "a child outlives its supervisor")
+        assert supervisor.stdout is not None
+        supervisor.stdout.close()
+
+        supervisor = start(tmp_path / "data", address)
+        produce(address, 1000, 500)
+        assert read(address) == list(range(1500))
+        supervisor.send_signal(signal.SIGINT)
+        assert supervisor.wait(60) == 0
+    finally:
+        supervisor.kill()
+        supervisor.wait()

@@ -1,0 +1,357 @@
+"""The formats with a schema registry, against fastavro and protobuf: what they write we read, and the other way round."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logflume.log import DecodeError, InvalidInput
+from logflume.log.schemas import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Column,
+    DataType,
+    FormatSpec,
+    Kind,
+    MemoryRegistry,
+    RegisteredSchema,
+    RegistryUnavailable,
+    SchemaNotFound,
+    array,
+    decimal,
+    map_of,
+    registry_at,
+    schema_type,
+    serde,
+    struct,
+)
+
+FRAMED = ("AVRO", "JSON_SR", "PROTOBUF")
+SCALARS: dict[DataType, st.SearchStrategy[Any]] = {
+    BOOLEAN: st.booleans(),
+    INTEGER: st.integers(-(2**31), 2**31 - 1),
+    BIGINT: st.integers(-(2**63), 2**63 - 1),
+    DOUBLE: st.floats(allow_nan=False, allow_infinity=False),
+    STRING: st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    BYTES: st.binary(max_size=12),
+    decimal(9, 3): st.decimals(-999999, 999999, places=3),
+    DATE: st.integers(-200_000, 2_000_000),
+    TIME: st.integers(0, 86_399_999),
+    TIMESTAMP: st.integers(-60_000_000_000_000, 250_000_000_000_000),
+}
+
+
+def values(type: DataType) -> st.SearchStrategy[Any]:
+    """Return values of a type that are not null."""
+    match type.kind:
+        case Kind.ARRAY:
+            assert type.element is not None
+            return st.lists(values(type.element), max_size=4)
+        case Kind.MAP:
+            assert type.element is not None
+            return st.dictionaries(SCALARS[STRING], values(type.element), max_size=4)
+        case Kind.STRUCT:
+            return st.fixed_dictionaries({field.name: values(field.type) for field in type.fields})
+    return SCALARS[type]
+
+
+def types(depth: int = 2) -> st.SearchStrategy[DataType]:
+    scalars = st.sampled_from(list(SCALARS))
+    if depth == 0:
+        return scalars
+    inner = types(depth - 1)
+    structs = st.lists(inner, min_size=1, max_size=3).map(
+        lambda found: struct(*(Column(f"F{i}", t) for i, t in enumerate(found)))
+    )
+    # Protobuf has no lists of lists.
+    items = st.one_of(scalars, structs)
+    return st.one_of(scalars, structs, items.map(array), items.map(lambda t: map_of(STRING, t)))
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> tuple[tuple[Column, ...], tuple[Any, ...]]:
+    columns = tuple(Column(f"C{i}", type) for i, type in enumerate(draw(st.lists(types(), min_size=1, max_size=4))))
+    return columns, tuple(draw(values(column.type)) for column in columns)
+
+
+@given(rows())
+@settings(max_examples=60, deadline=None)
+def test_rows_come_back_as_they_were_and_the_registry_knows_their_type(case: tuple[tuple[Column, ...], tuple[Any, ...]]) -> None:
+    columns, row = case
+    registry = MemoryRegistry()
+    for name in ("AVRO", "JSON_SR"):
+        spec = FormatSpec(name, registry=registry.location, subject=f"{name}-value")
+        format = serde(spec, columns)
+        encoded = format.encode(row)
+        assert format.decode(encoded) == row
+        assert schema_type(spec) == struct(*columns)
+        assert encoded is not None
+        assert encoded[:1] == b"\x00"
+
+
+@given(rows())
+@settings(max_examples=12, deadline=None)  # each schema is compiled by protoc
+def test_protobuf_rows_come_back_as_they_were(case: tuple[tuple[Column, ...], tuple[Any, ...]]) -> None:
+    columns, row = case
+    registry = MemoryRegistry()
+    spec = FormatSpec("PROTOBUF", registry=registry.location, subject="t-value", nullables="OPTIONAL")
+    format = serde(spec, columns)
+    assert format.decode(format.encode(row)) == row
+    assert schema_type(spec) == struct(*columns)
+
+
+@given(rows())
+@settings(max_examples=60, deadline=None)
+def test_fastavro_reads_what_is_written(case: tuple[tuple[Column, ...], tuple[Any, ...]]) -> None:
+    columns, row = case
+    registry = MemoryRegistry()
+    encoded = serde(FormatSpec("AVRO", registry=registry.location, subject="t-value"), columns).encode(row)
+    assert encoded is not None
+    schema = fastavro.parse_schema(json.loads(registry.latest("t-value").text))
+    source = io.BytesIO(encoded[5:])
+    found = fastavro.schemaless_reader(source, schema, None)
+    assert source.read() == b""
+    for column, value in zip(columns, row, strict=True):
+        if column.type in (BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING, BYTES) or column.type.kind is Kind.DECIMAL:
+            assert found[column.name] == value
+
+
+FOREIGN_AVRO = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "small", "type": "int"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}},
+        {"name": "fixed_price", "type": {
+            "type": "fixed", "name": "F4", "size": 4, "logicalType": "decimal", "precision": 8, "scale": 1}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "micros", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "tags", "type": {"type": "map", "values": ["null", "string"]}, "default": {}},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
+            {"name": "sku", "type": "string"}, {"name": "of", "type": ["null", "State"], "default": None}]}}},
+        {"name": "first", "type": ["null", "Line"]},
+        {"name": "either", "type": ["null", "string", "long"]},
+    ],
+}  # fmt: skip
+
+
+def avro_bytes(schema: Any, value: Any, schema_id: int) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return b"\x00" + schema_id.to_bytes(4, "big") + out.getvalue()
+
+
+def test_a_foreign_avro_record_becomes_columns() -> None:
+    registry = MemoryRegistry()
+    schema_id = registry.register("orders-value", "AVRO", json.dumps(FOREIGN_AVRO))
+    spec = FormatSpec("AVRO", registry=registry.location, subject="orders-value")
+    type = schema_type(spec)
+    assert str(type) == (
+        "STRUCT<id BIGINT, small INTEGER, price DECIMAL(8, 2), fixed_price DECIMAL(8, 1), state STRING, at TIMESTAMP, "
+        "micros BIGINT, tags MAP<STRING, STRING>, lines ARRAY<STRUCT<sku STRING, of STRING>>, "
+        "first STRUCT<sku STRING, of STRING>, either STRUCT<string STRING, long BIGINT>>"
+    )
+    value = {
+        "id": 7, "small": 1, "price": Decimal("12.30"), "fixed_price": Decimal("-0.5"), "state": "PAID", "at": 1_700_000_000_123,
+        "micros": 5, "tags": {"a": None, "b": "x"}, "lines": [{"sku": "s", "of": "NEW"}, {"sku": "t", "of": None}], "first": None,
+        "either": 12,
+    }  # fmt: skip
+    data = avro_bytes(FOREIGN_AVRO, value, schema_id)
+    row = serde(spec, type.fields).decode(data)
+    assert row is not None
+    assert dict(zip([f.name for f in type.fields], row, strict=True)) == value | {"either": {"string": None, "long": 12}}
+    some = serde(spec, [Column("STATE", STRING), Column("ID", STRING), Column("MISSING", BIGINT)])
+    assert some.decode(data) == ("PAID", "7", None)
+
+
+def test_each_record_is_read_with_the_schema_it_was_written_with() -> None:
+    registry = MemoryRegistry()
+    old = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    new = {"type": "record", "name": "R", "fields": [{"name": "b", "type": "string"}, {"name": "A", "type": "long"}]}
+    ids = [registry.register("t-value", "AVRO", json.dumps(each)) for each in (old, new)]
+    reader = serde(FormatSpec("AVRO", registry=registry.location, subject="t-value"), [Column("A", BIGINT), Column("B", STRING)])
+    assert reader.decode(avro_bytes(old, {"a": 3}, ids[0])) == (3, None)
+    assert reader.decode(avro_bytes(new, {"b": "x", "A": 4}, ids[1])) == (4, "x")
+
+
+FOREIGN_PROTO = """syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message Other { int32 x = 1; }
+message Order {
+  enum State { NEW = 0; PAID = 4; }
+  message Line { string sku = 1; uint32 count = 2; }
+  fixed64 id = 1;
+  State state = 2;
+  map<string, Line> lines = 3;
+  map<int32, double> rates = 4;
+  oneof who { string name = 5; int64 number = 6; }
+  google.protobuf.Timestamp at = 7;
+  google.protobuf.StringValue note = 8;
+  repeated Line more = 9;
+  float ratio = 10;
+}
+"""
+
+
+def test_a_foreign_protobuf_message_becomes_columns() -> None:
+    from google.protobuf import message_factory
+
+    from logflume.log.schemas.proto_compiler import compile_proto
+    from logflume.log.schemas.proto_schema import messages_of
+
+    registry = MemoryRegistry()
+    schema_id = registry.register("orders-value", "PROTOBUF", FOREIGN_PROTO)
+    spec = FormatSpec("PROTOBUF", registry=registry.location, subject="orders-value", full_name="shop.Order")
+    type = schema_type(spec)
+    assert str(type) == (
+        "STRUCT<id BIGINT, state STRING, lines MAP<STRING, STRUCT<sku STRING, count BIGINT>>, rates MAP<INTEGER, DOUBLE>, "
+        "name STRING, number BIGINT, at TIMESTAMP, note STRING, more ARRAY<STRUCT<sku STRING, count BIGINT>>, ratio DOUBLE>"
+    )
+    file, _ = messages_of(compile_proto(FOREIGN_PROTO))
+    message: Any = message_factory.GetMessageClass(file.message_types_by_name["Order"])()
+    message.id, message.state, message.name, message.ratio = 7, 4, "ann", 1.5
+    message.lines["a"].sku = "s"
+    message.rates[3] = 0.25
+    message.at.FromMilliseconds(1_700_000_000_123)
+    message.more.add(sku="t", count=2**32 - 1)
+    data = b"\x00" + schema_id.to_bytes(4, "big") + b"\x02\x02" + message.SerializeToString()
+    columns = [c for c in type.fields if c.name != "rates"]
+    row = serde(spec, columns).decode(data)
+    assert row == (
+        7, "PAID", {"a": {"sku": "s", "count": 0}}, "ann", None, 1_700_000_000_123, None, [{"sku": "t", "count": 2**32 - 1}], 1.5,
+    )  # fmt: skip
+    written = serde(FormatSpec("PROTOBUF", registry=registry.location, schema_id=schema_id, full_name="Order"), columns).encode(
+        row
+    )
+    assert written is not None
+    assert written.startswith(data[:7])
+    message.ClearField("rates")
+    assert type_of(message).FromString(written[7:]) == message
+
+
+def type_of(message: Any) -> Any:
+    return type(message)
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ('{"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "number"}}}', "STRUCT<b BIGINT, a DOUBLE>"),
+        (
+            '{"type": "object", "properties": {"b": {"type": "string", "connect.index": 1}, "a": {"$ref": "#/$defs/x", '
+            '"connect.index": 0}}, "$defs": {"x": {"type": ["null", "boolean"]}}}',
+            "STRUCT<a BOOLEAN, b STRING>",
+        ),
+        (
+            '{"type": "array", "items": {"type": "object", "additionalProperties": {"type": "string"}}}',
+            "ARRAY<MAP<STRING, STRING>>",
+        ),
+        ('{"enum": ["a", "b"]}', "STRING"),
+        ('{"oneOf": [{"type": "null"}, {"type": "string", "connect.type": "bytes"}]}', "BYTES"),
+    ],
+)
+def test_a_json_schema_becomes_columns(schema: str, shown: str) -> None:
+    registry = MemoryRegistry()
+    registry.register("t-value", "JSON", schema)
+    assert str(schema_type(FormatSpec("JSON_SR", registry=registry.location, subject="t-value"))) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}'),
+        ("AVRO", '{"type": "array", "items": "null"}'),
+        ("AVRO", '{"type": "array", "items": {"type": "record", "name": "Empty", "fields": []}}'),
+        ("AVRO", '{"type": "nothing"}'),
+        ("AVRO", "[" * 5000),
+        ("JSON_SR", '{"$ref": "#"}'),
+        ("JSON_SR", '{"$ref": "#/nowhere"}'),
+        ("JSON_SR", "true"),
+        ("JSON_SR", "[" * 100_000),
+        ("PROTOBUF", 'syntax = "proto3"; message R { R next = 1; }'),
+        ("PROTOBUF", "message"),
+        ("PROTOBUF", 'syntax = "proto3"; import "../../etc/passwd"; message R { int32 x = 1; }'),
+    ],
+)
+def test_schemas_that_columns_cannot_hold_are_refused(name: str, schema: str) -> None:
+    registry = MemoryRegistry()
+    registry.register("t-value", {"JSON_SR": "JSON"}.get(name, name), schema)
+    with pytest.raises(InvalidInput):
+        schema_type(FormatSpec(name, registry=registry.location, subject="t-value"))
+
+
+COLUMNS = (Column("A", BIGINT), Column("B", array(STRING)), Column("C", struct(Column("D", map_of(STRING, DOUBLE)))))
+
+
+@pytest.mark.parametrize("name", [*FRAMED, "PROTOBUF_NOSR"])
+def test_broken_payloads_give_an_error_or_a_row(name: str) -> None:
+    registry = MemoryRegistry()
+    format = serde(FormatSpec(name, registry=registry.location, subject="t-value"), COLUMNS)
+    good = format.encode((5, ["x", "yy"], {"D": {"k": 1.5}}))
+    assert good is not None
+    dice = random.Random(7)
+    refused = 0
+    for _ in range(3000):
+        broken = bytearray(good)
+        for _ in range(dice.randint(1, 3)):
+            broken[dice.randrange(len(broken))] = dice.randrange(256)
+        data = bytes(broken[: dice.randint(0, len(broken))]) if dice.random() < 0.5 else bytes(broken)
+        try:
+            row = format.decode(data)
+        except DecodeError:
+            refused += 1
+        else:
+            assert row is None or len(row) == len(COLUMNS)
+    assert refused > 300
+
+
+@pytest.mark.parametrize("name", FRAMED)
+def test_what_is_not_framed_or_not_registered_says_so(name: str) -> None:
+    registry = MemoryRegistry()
+    format = serde(FormatSpec(name, registry=registry.location, subject="t-value"), COLUMNS)
+    with pytest.raises(DecodeError, match="without a schema registry"):
+        format.decode(b'{"A":1}')
+    with pytest.raises(SchemaNotFound, match="9"):
+        format.decode(b"\x00\x00\x00\x00\x09\x00\x00")
+    other = registry.put("other", RegisteredSchema(0, "JSON" if name != "JSON_SR" else "AVRO", '"string"'))
+    with pytest.raises(DecodeError, match=f"expected {'JSON' if name == 'JSON_SR' else name}"):
+        format.decode(b"\x00" + other.to_bytes(4, "big") + b"\x00\x00")
+    with pytest.raises(InvalidInput, match="needs a schema registry"):
+        serde(FormatSpec(name), COLUMNS)
+
+
+def test_a_registry_that_does_not_answer_is_no_broken_record() -> None:
+    format = serde(FormatSpec("AVRO", registry="http://127.0.0.1:9", subject="t-value"), COLUMNS)
+    with pytest.raises(RegistryUnavailable) as caught:
+        format.decode(b"\x00\x00\x00\x00\x01\x00")
+    assert caught.value.is_retriable
+    assert not isinstance(caught.value, DecodeError)
+
+
+def test_a_mock_registry_is_shared_by_its_name_while_somebody_holds_it() -> None:
+    first = registry_at("mock://shared")
+    first.register("s", "AVRO", '"string"')
+    assert registry_at("mock://shared").latest("s").text == '"string"'
+    del first
+    with pytest.raises(SchemaNotFound):
+        registry_at("mock://shared").latest("s")
