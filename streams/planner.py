@@ -124,7 +124,8 @@ def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
     elif isinstance(node, g.Aggregate):
         if any(each.kind is not g.EdgeKind.STREAM for each in inputs):
             raise InvalidInput(
-                f"{node.name!r} aggregates a table, {inputs[0].name!r}; group it by a key (group_by), or make it a stream (to_stream)"
+                f"{node.name!r} aggregates a table, {inputs[0].name!r}: group it by a key (group_by), or make it a stream first "
+                "(to_stream)"
             )
         if not node.schema.key:
             raise InvalidInput(f"{node.name!r} aggregates records without a key: group_by something first")

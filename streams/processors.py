@@ -1,7 +1,7 @@
 """Processors: classes of a user's own that take records one by one, with stores and schedules.
 
-A processor never learns of batches: it is given the records of its task in order, and what it forwards while it has a record comes
-from that record. Stores are those of the task: what is put into them is durable with the task commit.
+A processor never learns of batches: it is given the records of its task in order, and what it forwards while it has a record
+comes from that record. Stores are those of the task: what is put into them is durable with the task commit.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Store(Protocol):
         ...
 
     def items(self, start: Any = None, stop: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values with start <= key < stop, in the order of the encoded keys; the store may be changed meanwhile."""
+        """Yield keys and values with start <= key < stop, in the order of the encoded keys; the store may be changed
+        meanwhile."""
         ...
 
 

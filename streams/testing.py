@@ -188,7 +188,8 @@ class TestStore:
         self._history_ms = getattr(node, "history_ms", None)
 
     def get(self, key: Any, *, as_of: int | None = None) -> Any:
-        """Return the row of a key (a `WindowedKey` for windows), None when there is none; of a versioned table also as of a time."""
+        """Return the row of a key (a `WindowedKey` for windows), None when there is none; of a versioned table also as of a
+        time."""
         found = self.record(key, as_of=as_of)
         return None if found is None else found.value
 

@@ -291,7 +291,8 @@ def _exact_values(format: FormatSpec, columns: tuple[Field, ...]) -> Any:
 
 
 def _exact_keys(format: FormatSpec, columns: tuple[Field, ...], window: Window | None) -> Any:
-    """Return (lists of the key columns and (ends and) starts of windows, is_null, report) -> bytes of each key, None where null or failed."""
+    """Return (lists of the key columns and (ends and) starts of windows, is_null, report) -> bytes of each key, None where null
+    or failed."""
     namespace = Namespace()
     names = [f"c{i}" for i in range(len(columns))]
     namespace.is_taken = lambda name: name in names or name in _RESERVED

@@ -104,10 +104,8 @@ class App:
         rows of that long ago too: joins see the row of their record's time (a versioned table).
         """
         history_ms = None if history is None else milliseconds(history)
-        node = self._source(
-            g.EdgeKind.TABLE, topic, value, key, format, key_format, timestamp, name, store or (name or topic if history_ms else None),
-            history_ms=history_ms,
-        )  # fmt: skip
+        kept = (name or topic) if store is None and history_ms is not None else store
+        node = self._source(g.EdgeKind.TABLE, topic, value, key, format, key_format, timestamp, name, kept, history_ms=history_ms)
         return Table(self._graph, node, node.name)
 
     def global_table(

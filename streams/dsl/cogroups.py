@@ -52,7 +52,8 @@ class Cogrouped:
     def aggregate(
         self, init: Any, *, merge: Callable[[Any, Any], Any] | None = None, name: str | None = None, emit: str = "commit"
     ) -> Table:
-        """Aggregate all of them, from `init` (a value, or a callable that makes one); `merge` of two sessions is needed for those.
+        """Aggregate all of them, from `init` (a value, or a callable that makes one); `merge` of two sessions is needed for
+        those.
 
         `name`, `emit`: as in `Grouped.aggregate`.
         """

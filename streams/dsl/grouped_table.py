@@ -79,8 +79,8 @@ class GroupedTable:
         for each in bound:
             if each.aggregator.undo is None:
                 raise InvalidInput(
-                    f"{each.aggregator.name}() cannot take back the row that a change replaces, which an aggregate of a table has "
-                    "to: use one that can (count, sum, mean), or aggregate(init, add, subtract)"
+                    f"{each.aggregator.name}() cannot take back the row that a change replaces, as an aggregate of a table "
+                    "has to: use one that can (count, sum, mean), or aggregate(init, add, subtract)"
                 )
         if checked_emit(emit) is g.Emit.FINAL:
             raise InvalidInput("emit='final' needs a window, whose end makes a result final; a table's rows can always change")

@@ -229,10 +229,10 @@ class Stream:
 
         Args:
             joiner: `joiner(value, other)` or `joiner(key, value, other)`; without it the result has the columns of both.
-            on: the key of the other side for a record, when it is not the record's key (a tuple for several columns); goes through
-                a repartition topic, but for a global table.
-            within, before, after: of streams: partners have times from `before` ahead of to `after` behind the record's (ms); with
-                `within` both. With `grace` records up to that late still count.
+            on: the key of the other side for a record, when it is not the record's key (a tuple for several columns); goes
+                through a repartition topic, but for a global table.
+            within, before, after: of streams: partners have times from `before` ahead of to `after` behind the record's (ms);
+                with `within` both. With `grace` records up to that late still count.
             grace: of a versioned table: records wait that long for the table's row of their time.
             prefix: in front of the names of the other side's columns.
             name: of the join.

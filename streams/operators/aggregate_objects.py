@@ -11,7 +11,7 @@ from logflume.log.schemas import Kind
 
 from .. import graph as g
 from ..columns import Bytes, Column
-from ..compiler.arithmetic import wrap64
+from ..functions.arithmetic import wrap64
 from ..seams import Entry, StateStore
 from .closing import OpenWindows
 from .entries import Change, States, Updated

@@ -1,4 +1,4 @@
-"""Rows that an operator makes one by one, as a batch: what operators share whose results are no column by column function of a batch."""
+"""Rows that an operator makes one by one, as a batch: for operators whose results are not those of functions over columns."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND, LATEST)
 
 @dataclass(slots=True)
 class Emitted:
-    """R result rows in order. `rows`: which row of the batch at hand caused each (not looked at without one); `values` and `olds`:
-    tuples aligned with the schema's value columns, None for null."""
+    """R result rows in order. `rows`: which row of the batch at hand caused each (not looked at without one); `values` and
+    `olds`: tuples aligned with the schema's value columns, None for null."""
 
     rows: list[int] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)

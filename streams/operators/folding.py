@@ -55,7 +55,7 @@ class Folding:
             if not (aggregation.aggregator.skips_null and None in args):
                 try:
                     part = getattr(aggregation.aggregator, what)(part, *args)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001
                     report(row, error)
             made += part
         return None if self._is_bare and made[0] is None else tuple(made)
@@ -72,7 +72,7 @@ class Folding:
             assert aggregation.aggregator.merge is not None
             try:
                 part = aggregation.aggregator.merge(part, right[start:stop])
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 report(row, error)
             made += part
         return tuple(made)

@@ -1,7 +1,7 @@
-"""Foreign-key joins of tables: the left side asks the row that it names, the right side answers, and answers again when it changes.
+"""Foreign-key joins of tables: the left side asks for the row that it names, the right side answers, at each change again.
 
-Questions go through a topic by foreign key, answers through one by left key. A left row may have changed while its answer was on the
-way: an answer carries a hash of the row that asked, and one to another row is forgotten (KIP-213).
+Questions go through a topic by foreign key, answers through one by left key. A left row may have changed while its answer was on
+the way: an answer carries a hash of the row that asked, and one to another row is forgotten (KIP-213).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joins of a stream with rows that are looked up in other ways: as of the record's time, after a grace period, in a global table."""
+"""Joins of a stream with rows looked up in other ways: as of the record's time, after a grace period, in a global table."""
 
 from __future__ import annotations
 

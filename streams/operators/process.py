@@ -138,7 +138,7 @@ class ProcessWork(Work):
             pairs = tuple((h["KEY"], h["VALUE"]) for h in own) if own else ()
             try:
                 processor.process(Record(key, value, at, pairs))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 report(row, error)
         self._batch = None
         self._put_out(batch)

@@ -1,7 +1,7 @@
 """Aggregates per session: records of a key that follow each other within a gap.
 
-An entry of the store is a session, its key the record key and the session's end, its state the session's start and the aggregates'.
-What a record meets (which sessions it merges, whether it is late) depends on keys and times alone; states follow.
+An entry of the store is a session, its key the record key and the session's end, its state the session's start and the
+aggregates'. What a record meets (which sessions it merges, whether it is late) depends on keys and times alone; states follow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Aggregates per sliding window [t - size, t], both ends inclusive (KIP-450).
 
-A window ends at a record or begins right after one, so that each combination of records within `size` of each other has one. A record
-counts in all windows that it lies in, and makes up to three new ones: the one that ends at it, the one right after it (with what its
-windows held of later records), and the one right after the record before it.
+A window ends at a record or begins right after one, so that each combination of records within `size` of each other has one. A
+record counts in all windows that it lies in, and makes up to three new ones: the one that ends at it, the one right after it
+(with what its windows held of later records), and the one right after the record before it.
 """
 
 from __future__ import annotations

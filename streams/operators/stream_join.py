@@ -1,7 +1,8 @@
 """Joins of two streams: records of a key whose times are within a window of each other.
 
-Each side keeps its records by key and time. A record is paired with those of the other side that are there, so each pair meets once,
-when its later one comes. On an outer side a record without a partner waits, in the same entry, until no partner can come any more.
+Each side keeps its records by key and time. A record is paired with those of the other side that are there, so each pair meets
+once, when its later one comes. On an outer side a record without a partner waits, in the same entry, until no partner can come
+any more.
 """
 
 from __future__ import annotations

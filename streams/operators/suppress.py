@@ -1,8 +1,8 @@
 """Holds changes of a table back: the latest of each key, until its window closes or a time has passed.
 
-An entry of the store is what is held back of a key: the time by which it leaves (its window's end, the time of its first change), the
-latest row, and the row before the first change, which is the one that left last. Which entry leaves when depends on times and keys alone: a
-heap of (time, key).
+An entry of the store is what is held back of a key: the time by which it leaves (its window's end, the time of its first
+change), the latest row, and the row before the first change, which is the one that left last. Which entry leaves when depends on
+times and keys alone: a heap of (time, key).
 """
 
 from __future__ import annotations

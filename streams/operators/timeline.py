@@ -1,7 +1,8 @@
 """The times at which a store has entries, key by key, for operators that look for entries of a key about a time.
 
-A store's key is the encoded record key and 8 bytes of a time (of a window's start, a session's end, a record). The times are read from
-the store once, when they are first asked for, and kept in memory from then on: 8 bytes and a little for each entry that is alive.
+A store's key is the encoded record key and 8 bytes of a time (of a window's start, a session's end, a record). The times are
+read from the store once, when they are first asked for, and kept in memory from then on: 8 bytes and a little for each entry
+that is alive.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Versioned tables: the rows of a key over time, in one entry of the store, as far back as the table's history.
 
-State of an entry: a list of [time, row or None] in order of time. A version older than the history goes once a later one covers the
-oldest time that can be asked for.
+State of an entry: a list of [time, row or None] in order of time. A version older than the history goes once a later one covers
+the oldest time that can be asked for.
 """
 
 from __future__ import annotations

@@ -134,18 +134,18 @@ def _join(node: Json, left: Any, right: Any) -> Any:
     method = {"inner": left.join, "left": left.left_join}.get(node["type"]) or left.outer_join
     match node["op"]:
         case "stream_join":
-            return method(right, lambda key, l, r: join(key, l, r), **node["window"], name=name)  # noqa: E741
+            return method(right, lambda key, a, b: join(key, a, b), **node["window"], name=name)
         case "table_join":
-            return method(right, lambda key, l, r: join(key, l, r), store=node.get("store"), name=name)  # noqa: E741
+            return method(right, lambda key, a, b: join(key, a, b), store=node.get("store"), name=name)
         case "fk_join":
             foreign = key_function(node["fk"])
             return method(
-                right, lambda key, l, r: join(key, l, r), on=lambda k, v: foreign(k, v), store=node.get("store"), name=name
-            )  # noqa: E741
+                right, lambda key, a, b: join(key, a, b), on=lambda k, v: foreign(k, v), store=node.get("store"), name=name
+            )
         case "stream_global_join":
             to_key = key_function(node["key_fn"])
-            return method(right, lambda key, l, r: join(key, l, r), on=lambda k, v: to_key(k, v), name=name)  # noqa: E741
-    return method(right, lambda key, l, r: join(key, l, r), grace=node.get("grace"), name=name)  # noqa: E741
+            return method(right, lambda key, a, b: join(key, a, b), on=lambda k, v: to_key(k, v), name=name)
+    return method(right, lambda key, a, b: join(key, a, b), grace=node.get("grace"), name=name)
 
 
 def _until(node: Json) -> Any:

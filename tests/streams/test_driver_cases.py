@@ -1,7 +1,7 @@
 """Recorded cases of Kafka Streams (`_cases.py`): the operators give the same, one record at a time and in batches.
 
-What differs must be exactly what the oracle gives by one of its rules (`oracle.base.Rules`): each is a difference that is chosen on
-purpose, named there with its reason. Run as a program this prints the numbers per family.
+What differs must be exactly what the oracle gives by one of its rules (`oracle.base.Rules`): each is a difference that is chosen
+on purpose, named there with its reason. Run as a program this prints the numbers per family.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import functions as f
 from .aggregates import Aggregate, AggregatedTable, Fold, TableAggregate, count, reduce
-from .base import Json, Node, Port, Record, Row, Rules, StoredTable, Table, WindowedKey
+from .base import KAFKA, Json, Node, Port, Record, Row, Rules, StoredTable, Table, WindowedKey
 from .foreign_keys import ForeignKeyJoin
 from .processors import Processor, processor
 from .queues import Queue, Task
@@ -43,7 +43,7 @@ class Grouped:
 class Topology:
     """All nodes of a case. `outputs` by topic, in order of production; `stores` by name."""
 
-    def __init__(self, case: Json, rules: Rules = Rules()) -> None:
+    def __init__(self, case: Json, rules: Rules = KAFKA) -> None:
         self.case, self.rules = case, rules
         self.task = Task()
         self.interval_ms = 0 if rules.holds_nothing_back else case.get("config", {}).get("emit_interval_ms", 0)
