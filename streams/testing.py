@@ -344,6 +344,11 @@ class TopologyTestDriver:
             self._readers.setdefault(topic, []).append((task, node))
         self._topics |= {node: output.topic for node, output in part.outputs.items()}
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the input topics."""
+        return tuple(n.topic for n in self._nodes.values() if isinstance(n, g.Source))
+
     def input(self, topic: str) -> TestInput:
         """Return an input topic."""
         sources = {n.topic: n for n in self._nodes.values() if isinstance(n, g.Source)}

@@ -55,28 +55,23 @@ class OpenEntries:
 
     def __init__(self, store: StateStore, wait_ms: int) -> None:
         self._store, self._wait_ms = store, wait_ms
-        self._by_time: dict[int, dict[bytes, Entry]] | None = None
-        self._closed_at = store.stream_time_ms - wait_ms
+        self._by_time: dict[int, dict[bytes, Entry]] = {}
 
-    def _opened(self) -> dict[int, dict[bytes, Entry]]:
-        if self._by_time is None:
-            self._by_time = {}
-            for key, entry in self._store.range(b"", None):
-                time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
-                if time >= self._closed_at:
-                    self._by_time.setdefault(time, {})[key] = entry
-        return self._by_time
+    def start(self) -> None:
+        """Begin: the store is restored. What had closed by its last commit has left."""
+        closed_at = self._store.stream_time_ms - self._wait_ms
+        for key, entry in self._store.range(b"", None):
+            time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
+            if time >= closed_at:
+                self._by_time.setdefault(time, {})[key] = entry
 
     def note(self, key: bytes) -> None:
         """Note that an entry has changed; it is in memory."""
-        opened = self._opened()
         entry = self._store.resident.get(key)
         if entry is not None:
-            opened.setdefault(WINDOW_START.unpack_from(key, len(key) - 8)[0], {})[key] = entry
+            self._by_time.setdefault(WINDOW_START.unpack_from(key, len(key) - 8)[0], {})[key] = entry
 
     def take_closed(self, stream_time_ms: int) -> list[tuple[bytes, Entry]]:
         """Return the entries that have closed by now; they are not open any more. In order of time."""
-        opened, closed_at = self._opened(), stream_time_ms - self._wait_ms
-        found = [item for time in sorted(t for t in opened if t < closed_at) for item in opened.pop(time).items()]
-        self._closed_at = closed_at
-        return found
+        opened, closed_at = self._by_time, stream_time_ms - self._wait_ms
+        return [item for time in sorted(t for t in opened if t < closed_at) for item in opened.pop(time).items()]

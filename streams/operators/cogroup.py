@@ -45,6 +45,11 @@ class CogroupWork(Work):
             if node.emit is g.Emit.FINAL:
                 self._open = OpenEntries(self._store, node.window.size_ms + node.window.grace_ms - 1)
 
+    def start(self) -> None:
+        self._clocks.start()
+        if self._open is not None:
+            self._open.start()
+
     def process(self, batch: Batch, source: str) -> None:
         batch = keyed_rows(self._task, self._node.name, batch)
         if self._window is None and batch.nulls is not None:

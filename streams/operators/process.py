@@ -93,7 +93,10 @@ class ProcessWork(Work):
         """Call `call(time_ms)` each time that this much time has passed."""
         if every_ms <= 0:
             raise InvalidInput(f"schedule() needs an interval of 1 ms or more, found {every_ms}")
-        found = _Schedule(every_ms, call, 0 if time is Time.STREAM else self.wall_clock_ms + every_ms)
+        now_ms = self.stream_time_ms if time is Time.STREAM else self.wall_clock_ms
+        is_new = time is Time.STREAM and now_ms < 0
+        aligned_ms = (now_ms // every_ms + 1) * every_ms if time is Time.STREAM else now_ms + every_ms
+        found = _Schedule(every_ms, call, 0 if is_new else aligned_ms)
         self._schedules.append((time, found))
         return found
 
@@ -155,6 +158,10 @@ class ProcessWork(Work):
 
     def advance(self, now_ms: int) -> None:
         self._run(Time.WALL_CLOCK, now_ms)
+
+    def commit(self) -> None:
+        for store in self._stores.values():
+            store.note_time(self.stream_time_ms)
 
     def _run(self, time: Time, now_ms: int) -> None:
         for kind, schedule in list(self._schedules):
@@ -225,6 +232,10 @@ class ProcessorStore:
         self._store.load([encoded])
         time = -1 if self._task is None else self._task.stream_time_ms
         put_entry(self._store, encoded, None if value is None else (value,), max(0, time))
+
+    def note_time(self, stream_time_ms: int) -> None:
+        """Keep the task's stream time with the entries: schedules go on by it after a restart."""
+        self._store.stream_time_ms = max(self._store.stream_time_ms, stream_time_ms)
 
     def delete(self, key: Any) -> Any:
         """Delete a key and return the value it had."""

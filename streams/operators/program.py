@@ -126,6 +126,7 @@ class BoundProgram:
     def _start(self) -> None:
         if not self._has_started:
             self._has_started = True
+            self.stream_time_ms = max((store.stream_time_ms for store in self._stores.values()), default=-1)
             for work in self.works.values():
                 work.start()
 

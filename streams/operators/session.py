@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import graph as g
 from ..columns import Batch
-from ..seams import State
+from ..seams import State, StateStore
 from ..windows import WINDOW_START, key_of_bounds
 from .closing import OpenEntries
 from .emission import Emission, Emitted
@@ -39,6 +39,12 @@ class SessionWork(Work):
         self._emission = Emission(node, wiring, keeps_keys=self._is_update)
         self._clocks = Clocks(node.inputs, self._store)
         self._open = OpenEntries(self._store, self._wait_ms) if node.emit is g.Emit.FINAL else None
+
+    def start(self) -> None:
+        self._clocks.start()
+        self._sessions.start()
+        if self._open is not None:
+            self._open.start()
 
     def process(self, batch: Batch, source: str) -> None:
         batch = keyed_rows(self._task, self._node.name, batch)
@@ -141,9 +147,13 @@ FAR = (1 << 63) - 1
 class Clocks:
     """The stream time of each input of an operator. After a restart all begin with that of the store."""
 
-    def __init__(self, inputs: Sequence[str], store: Any) -> None:
-        self._times = dict.fromkeys(inputs, store.stream_time_ms)
+    def __init__(self, inputs: Sequence[str], store: StateStore) -> None:
+        self._times = dict.fromkeys(inputs, -1)
         self._store = store
+
+    def start(self) -> None:
+        """Begin: the store is restored."""
+        self._times = dict.fromkeys(self._times, self._store.stream_time_ms)
 
     def observe(self, source: str, time: int) -> int:
         """Note a record's time; return the input's stream time."""

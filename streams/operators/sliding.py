@@ -53,6 +53,12 @@ class SlidingWork(Work):
         self._clocks = Clocks(node.inputs, self._store)
         self._open = OpenEntries(self._store, size + grace) if is_final else None
 
+    def start(self) -> None:
+        self._clocks.start()
+        self._windows.start()
+        if self._open is not None:
+            self._open.start()
+
     def process(self, batch: Batch, source: str) -> None:
         batch = keyed_rows(self._task, self._node.name, batch)
         batch = self._valued(batch)

@@ -88,8 +88,15 @@ class StreamJoinWork(Work):
         self._right = _Side(RIGHT, node.before_ms, is_outer, right.value, Timeline(self._stores[1], keep_ms))
         self._joiner = Joiner(node, evaluations(node.columns), left, right)
         self._emission = Emission(node, wiring, keeps_keys=node.join is g.JoinKind.INNER)
+        self._stream_time = -1
+        self._waiting: list[tuple[int, int, bytes]] = []
+        """(time, side, key) of the records that wait."""
+
+    def start(self) -> None:
         self._stream_time = max(store.stream_time_ms for store in self._stores)
-        self._waiting: list[tuple[int, int, bytes]] | None = None
+        for side in (self._left, self._right):
+            side.records.start()
+        self._find_waiting()
 
     def process(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None, "a change of key is followed by a repartition"
@@ -105,6 +112,8 @@ class StreamJoinWork(Work):
         for row, (key, value, time) in enumerate(zip(keys, values, times, strict=True)):
             for side in mine:
                 self._take(joined, batch, side, row, key, value, time)
+        for side in (self._left, self._right):  # not before: what waits must still be found
+            side.records.store.stream_time_ms = max(side.records.store.stream_time_ms, side.records.newest)
         self._forward(joined, batch)
 
     def _take(
@@ -127,7 +136,7 @@ class StreamJoinWork(Work):
             joined.add(row, key, time, side, value, None)
         else:
             self._store(side, key, time, value, is_waiting=True)
-            heappush(self._heap(), (time, side.which, key))
+            heappush(self._waiting, (time, side.which, key))
 
     def _other(self, side: _Side) -> _Side:
         return self._right if side is self._left else self._left
@@ -153,24 +162,18 @@ class StreamJoinWork(Work):
             waiting = [*waiting, list(value)]
         else:
             rows = [*rows, list(value)]
-            store = side.records.store
-            store.stream_time_ms = max(store.stream_time_ms, time)
         side.records.put(key, time, (rows, waiting), time)
 
-    def _heap(self) -> list[tuple[int, int, bytes]]:
-        """Return (time, side, key) of the records that wait."""
-        if self._waiting is None:
-            self._waiting = []
-            for side in (self._left, self._right):
-                for key, entry in side.records.store.range(b"", None) if side.is_outer else ():
-                    if entry.state is not None and entry.state[1]:
-                        self._waiting.append((WINDOW_START.unpack_from(key, len(key) - 8)[0], side.which, key[:-8]))
-            heapify(self._waiting)
-        return self._waiting
+    def _find_waiting(self) -> None:
+        for side in (self._left, self._right):
+            for key, entry in side.records.store.range(b"", None) if side.is_outer else ():
+                if entry.state is not None and entry.state[1]:
+                    self._waiting.append((WINDOW_START.unpack_from(key, len(key) - 8)[0], side.which, key[:-8]))
+        heapify(self._waiting)
 
     def _flush(self, joined: _Joined, row: int) -> None:
         """Let records out that no partner can come for any more, in order of (time, right before left, key)."""
-        heap, blocked = self._heap(), []
+        heap, blocked = self._waiting, []
         while heap and heap[0][0] < self._stream_time - min(self._left.ahead_ms, self._right.ahead_ms) - self._node.grace_ms:
             time, which, key = heappop(heap)
             side = self._left if which == LEFT else self._right

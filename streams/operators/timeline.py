@@ -25,27 +25,24 @@ class Timeline:
 
     def __init__(self, store: StateStore, keep_ms: int) -> None:
         self.store, self.keep_ms = store, keep_ms
-        self._times: dict[bytes, list[int]] | None = None
+        self._times: dict[bytes, list[int]] = {}
         self._swept = NEVER
         self.newest = NEVER
 
-    def _by_key(self) -> dict[bytes, list[int]]:
-        if self._times is None:
-            self._times = {}
-            for key, _ in self.store.range(b"", None):
-                time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
-                insort(self._times.setdefault(key[:-8], []), time)
-                self.newest = max(self.newest, time)
-        return self._times
+    def start(self) -> None:
+        """Read the times: the store is restored, and no record has moved its time yet."""
+        for key, _ in self.store.range(b"", None):
+            time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
+            insort(self._times.setdefault(key[:-8], []), time)
+            self.newest = max(self.newest, time)
 
     def oldest_seen(self) -> int:
         """Return the smallest time whose entries are seen."""
-        self._by_key()
         return self.newest - self.keep_ms + 1
 
     def times(self, key: bytes, low: int, high: int) -> list[int]:
         """Return the times of a key with low <= time <= high that are seen, in order."""
-        found = self._by_key().get(key)
+        found = self._times.get(key)
         if not found:
             return []
         return found[bisect_left(found, max(low, self.oldest_seen())) : bisect_right(found, high)]
@@ -63,7 +60,7 @@ class Timeline:
 
     def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
         """Set the state of a key at a time; None deletes it."""
-        times = self._by_key().setdefault(key, [])
+        times = self._times.setdefault(key, [])
         self.newest = max(self.newest, time)
         place = bisect_left(times, time)
         is_there = place < len(times) and times[place] == time
@@ -81,5 +78,5 @@ class Timeline:
         if oldest <= 0 or oldest - self._swept < max(self.keep_ms // 2, 60_000):
             return
         self._swept = oldest
-        kept = {key: times[bisect_left(times, oldest) :] for key, times in self._by_key().items()}
+        kept = {key: times[bisect_left(times, oldest) :] for key, times in self._times.items()}
         self._times = {key: times for key, times in kept.items() if times}
