@@ -82,3 +82,9 @@ __all__ = [
     "window_end",
     "window_start",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from .dsl.missing import missing
+
+    raise missing("logflume.streams", name, __all__)

@@ -8,12 +8,12 @@ and is listed under `deleting` until its partitions are gone: what a crash inter
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from crc32c import crc32c
 
 from logflume.log.errors import StorageError
@@ -27,7 +27,7 @@ PRODUCER_ID_BLOCK = 1000
 """Producer ids are handed out in blocks, so that only every thousandth costs a write."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Topic:
     """A topic: 16 bytes of id, number of partitions, its own configs (those that differ from the broker's)."""
 
@@ -65,16 +65,23 @@ class ClusterState:
         if content is not None:
             self._load(content)
 
-    def add_topic(self, topic: Topic) -> None:
-        assert topic.name not in self.topics
-        self._save(topics=[*self.topics.values(), topic])
-        self.topics[topic.name] = self.by_id[topic.topic_id] = topic
+    def add_topics(self, topics: Sequence[Topic]) -> None:
+        assert not any(topic.name in self.topics for topic in topics)
+        self._save(topics=[*self.topics.values(), *topics])
+        for topic in topics:
+            self.topics[topic.name] = self.by_id[topic.topic_id] = topic
 
-    def set_partition_count(self, topic: Topic, count: int) -> None:
-        assert count > topic.partition_count
-        changed = Topic(topic.name, topic.topic_id, count, topic.configs)
-        self._save(topics=[changed if each is topic else each for each in self.topics.values()])
-        topic.partition_count = count
+    def set_partition_counts(self, counts: Mapping[str, int]) -> None:
+        """Set the new, larger number of partitions of topics, by name."""
+        assert all(count > self.topics[name].partition_count for name, count in counts.items())
+        self._save(
+            topics=[
+                Topic(each.name, each.topic_id, counts.get(each.name, each.partition_count), each.configs)
+                for each in self.topics.values()
+            ]
+        )
+        for name, count in counts.items():
+            self.topics[name].partition_count = count
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         changed = Topic(topic.name, topic.topic_id, topic.partition_count, dict(configs))
@@ -107,14 +114,19 @@ class ClusterState:
         self._save(group_configs=changed)
         self.group_configs = changed
 
-    def begin_delete(self, topic: Topic) -> None:
-        """Take the topic away; its partitions are to be deleted, then `finish_delete` called."""
-        self._save(topics=[each for each in self.topics.values() if each is not topic], deleting=[*self.deleting, topic])
-        del self.topics[topic.name], self.by_id[topic.topic_id]
-        self.deleting.append(topic)
+    def begin_delete(self, topics: Sequence[Topic]) -> None:
+        """Take topics away; their partitions are to be deleted, then `finish_delete` called."""
+        gone = {topic.topic_id for topic in topics}
+        self._save(
+            topics=[each for each in self.topics.values() if each.topic_id not in gone], deleting=[*self.deleting, *topics]
+        )
+        for topic in topics:
+            del self.topics[topic.name], self.by_id[topic.topic_id]
+        self.deleting += topics
 
-    def finish_delete(self, topic: Topic) -> None:
-        left = [each for each in self.deleting if each is not topic]
+    def finish_delete(self, topics: Sequence[Topic]) -> None:
+        gone = {topic.topic_id for topic in topics}
+        left = [each for each in self.deleting if each.topic_id not in gone]
         self._save(deleting=left)
         self.deleting = left
 
@@ -148,11 +160,13 @@ class ClusterState:
             "topics": [_to_json(topic) for topic in state["topics"]],
             "deleting": [_to_json(topic) for topic in state["deleting"]],
         }
-        write_atomically(self._disk, self._path, json.dumps({CHECKSUM: _checksum(content), **content}, indent=1).encode())
+        write_atomically(
+            self._disk, self._path, orjson.dumps({CHECKSUM: _checksum(content), **content}, option=orjson.OPT_INDENT_2)
+        )
 
     def _load(self, content: bytes) -> None:
         try:
-            state = json.loads(content)
+            state = orjson.loads(content)
             version = state["version"]
             if version > FORMAT_VERSION:
                 raise StorageError(
@@ -176,7 +190,7 @@ class ClusterState:
 
 def _checksum(content: Mapping[str, Any]) -> str:
     """Return the CRC-32C of the content in one fixed form, as hex."""
-    return f"{crc32c(json.dumps(content, sort_keys=True).encode()):08x}"
+    return f"{crc32c(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)):08x}"
 
 
 def _to_json(topic: Topic) -> dict[str, Any]:

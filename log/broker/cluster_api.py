@@ -12,9 +12,13 @@ from .access import Operation, Resource
 from .core import Core
 from .features import SUPPORTED, Features
 from .seams import RequestContext
+from .slices import Steps
 
 PRODUCE = 0
 TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
+
+PARTITIONS_AT_A_TIME = 500
+"""Partitions that are measured in one slice of the loop's time."""
 
 
 def api_versions(handled: Iterable[int], features: Features) -> Any:
@@ -46,15 +50,19 @@ def init_idempotent_producer(core: Core) -> Any:
     return response
 
 
-def describe_log_dirs(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_log_dirs(core: Core, context: RequestContext, request: Any) -> Steps:
     """Tell the size of partitions (KIP-113, KIP-827)."""
     response = messages.DescribeLogDirsResponse()
     result = response.DescribeLogDirsResult(log_dir=core.data_dir.path)
     response.results.append(result)
     asked = None if request.topics is None else {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    total_bytes = 0
-    for topic in core.cluster.topics.values():
+    total_bytes, left = 0, PARTITIONS_AT_A_TIME
+    for topic in list(core.cluster.topics.values()):
         answer = response.DescribeLogDirsTopic(name=topic.name)
+        left -= topic.partition_count
+        if left <= 0:
+            left = PARTITIONS_AT_A_TIME
+            yield None
         for index in range(topic.partition_count):
             partition = core.partition(topic.name, index)
             if partition is None or (asked is not None and (topic.name, index) not in asked):

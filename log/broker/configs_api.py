@@ -25,16 +25,22 @@ from .configs import ConfigSource, ConfigValue, check_changeable
 from .core import Core, check_topic_name
 from .internal_topics import require_may_change
 from .seams import RequestContext
+from .slices import Steps
 from .telemetry.subscriptions import metrics_spec
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+MAX_DESCRIBED = 100_000
+"""Settings in one answer."""
 
 
-def describe_configs(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_configs(core: Core, context: RequestContext, request: Any) -> Steps:
     """List settings with value, source, type and what they were looked up in."""
     response = messages.DescribeConfigsResponse()
-    for asked in request.resources:
+    left = MAX_DESCRIBED
+    for number, asked in enumerate(request.resources):
+        if number or asked.resource_type == BROKER:  # a slice each: a broker has hundreds of settings
+            yield None
         answer = response.DescribeConfigsResult(
             resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
         )
@@ -46,8 +52,18 @@ def describe_configs(core: Core, context: RequestContext, request: Any) -> Any:
             _fail(answer, error)
             continue
         wanted = asked.configuration_keys
+        left -= len(found)
+        if left < 0:
+            _fail(answer, _too_much())
+            continue
         answer.configs = [_describe(response, value, request) for value in found if wanted is None or value.spec.name in wanted]
     return response
+
+
+def _too_much() -> KafkaError:
+    return KafkaError(
+        ErrorCode.POLICY_VIOLATION, f"one answer has at most {MAX_DESCRIBED} settings; ask for fewer resources at a time"
+    )
 
 
 def _values(core: Core, asked: Any) -> list[ConfigValue]:
@@ -97,21 +113,21 @@ def _describe(response: Any, value: ConfigValue, request: Any) -> Any:
     )
 
 
-def alter_configs(core: Core, context: RequestContext, request: Any) -> Any:
+def alter_configs(core: Core, context: RequestContext, request: Any) -> Steps:
     """Replace all settings of a resource (the older call: what is not named goes back to its default)."""
     response = messages.AlterConfigsResponse()
 
     def replace(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
         return {config.name: _given(config) for config in asked.configs}
 
-    _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, replace)
+    yield from _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, replace)
     return response
 
 
-def incremental_alter_configs(core: Core, context: RequestContext, request: Any) -> Any:
+def incremental_alter_configs(core: Core, context: RequestContext, request: Any) -> Steps:
     """Set, delete, append to or subtract from single settings (KIP-339)."""
     response = messages.IncrementalAlterConfigsResponse()
-    _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, _changed)
+    yield from _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, _changed)
     return response
 
 
@@ -132,9 +148,11 @@ def _alter_all(
     answer_class: Any,
     answers: list[Any],
     change: Callable[..., dict[str, str]],
-) -> None:
+) -> Steps:
     seen = set()
-    for asked in request.resources:
+    for number, asked in enumerate(request.resources):
+        if number:  # a slice each: each is a write of cluster.json
+            yield None
         answer = answer_class(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
         answers.append(answer)
         try:

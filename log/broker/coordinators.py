@@ -44,7 +44,7 @@ class Coordinators:
             new_id=lambda: str(uuid.uuid4()),
         )
         self.groups.load()
-        core.topic_listeners.append(lambda topic: self.groups.on_topics_deleted([topic]))
+        core.topic_listeners.append(self.groups.on_topics_deleted)
         self._partitions.marker_listeners.append(self._on_marker)
         self.transactions = TransactionCoordinator(
             _transaction_config(core),
@@ -186,4 +186,5 @@ def _transaction_config(core: Core) -> TransactionConfig:
         max_timeout_ms=numbers("transaction.max.timeout.ms"),
         id_expiration_ms=numbers("transactional.id.expiration.ms"),
         expiry_check_interval_ms=numbers("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        max_ids=numbers("logflume.max.transactional.ids"),
     )

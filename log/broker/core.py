@@ -10,8 +10,9 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol, TypeVar
 
 from logflume.log.errors import LogflumeError, StorageError
@@ -136,8 +137,11 @@ class Core:
         self.features = Features(self.cluster)
         self.quotas = make_quotas(config, self.cluster, clock)
         self.partitions: dict[tuple[str, int], Partition] = {}
-        self.topic_listeners: list[Callable[[str], None]] = []
-        """Called with the name of a topic that was deleted."""
+        self.topic_listeners: list[Callable[[Collection[str]], None]] = []
+        """Called with the names of topics that were deleted."""
+        self.busy_topics: set[str] = set()
+        """Names of topics that are being created, extended or deleted (`topic_changes.py`)."""
+        self._coming_partitions = 0
         self.troubles = Troubles()
         for topic in list(self.cluster.deleting):
             try:
@@ -185,20 +189,49 @@ class Core:
         Raises KafkaError as `check_new_topic`, StorageError.
         """
         self.check_new_topic(name, partition_count, configs or {})
-        for left in [topic for topic in self.cluster.deleting if topic.name == name]:
-            self._delete_logs(left)
-        topic = Topic(name, self._random_bytes(16), partition_count, dict(configs or {}))
-        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.add_topic(topic))
-        self._take_in(topic, 0, logs)
+        self.finish_deletions({name})
+        topic = self.new_topic(name, partition_count, configs or {})
+        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.add_topics([topic]))
+        self.take_in(topic, 0, logs)
         return topic
 
-    def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
-        """Raise KafkaError if a topic like this cannot be created."""
+    def new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
+        """Return a topic that was checked and is still to be made."""
+        return Topic(name, self._random_bytes(16), partition_count, dict(configs))
+
+    @contextlib.contextmanager
+    def changing(self, topics: Sequence[Topic], more_partitions: int) -> Iterator[None]:
+        """Keep others from changing these topics, and count the partitions that they are about to have."""
+        names = {topic.name for topic in topics}
+        assert not names & self.busy_topics, "checked by whoever begins a change"
+        self.busy_topics |= names
+        self._coming_partitions += more_partitions
+        try:
+            yield
+        finally:
+            self.busy_topics -= names
+            self._coming_partitions -= more_partitions
+
+    def check_not_busy(self, name: str) -> None:
+        """Raise KafkaError REQUEST_TIMED_OUT, which clients retry, while the topic is being created, extended or deleted."""
+        if name in self.busy_topics:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is being created, extended or deleted by another request; try again"
+            )
+
+    def finish_deletions(self, names: Collection[str]) -> None:
+        """Delete what an interrupted deletion of topics of these names left. Raises StorageError."""
+        for left in [topic for topic in self.cluster.deleting if topic.name in names]:
+            self._delete_logs(left)
+
+    def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str], *, others: int = 0) -> None:
+        """Raise KafkaError if a topic like this cannot be created, beside so many partitions of others."""
         check_topic_name(name)
         if name in self.cluster.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        self.check_not_busy(name)
         self._check_count(partition_count)
-        self._check_total(partition_count)
+        self._check_total(partition_count + others)
         self.check_topic_configs(configs)
 
     def check_topic_configs(self, configs: Mapping[str, str]) -> None:
@@ -206,21 +239,16 @@ class Core:
         for key, value in configs.items():
             self.config.lookup_topic(key, configs).spec.check(value)
 
-    def add_partitions(self, topic: Topic, total: int) -> None:
-        """Give a topic more partitions, durably. Raises KafkaError, StorageError."""
-        self.check_more_partitions(topic, total)
-        first = topic.partition_count
-        logs = self._make_logs(topic, range(first, total), lambda: self.cluster.set_partition_count(topic, total))
-        self._take_in(topic, first, logs)
-
-    def check_more_partitions(self, topic: Topic, total: int) -> None:
+    def check_more_partitions(self, topic: Topic, total: int, *, others: int = 0) -> None:
+        """Raise KafkaError if a topic cannot have so many, beside so many new ones of others."""
+        self.check_not_busy(topic.name)
         if total <= topic.partition_count:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {topic.partition_count} partition(s); {total} would not be an increase.",
             )
         self._check_count(total)
-        self._check_total(total - topic.partition_count)
+        self._check_total(total - topic.partition_count + others)
 
     def check_request_size(self, topics: int) -> None:
         """Raise KafkaError POLICY_VIOLATION if a request names more topics than one may."""
@@ -275,12 +303,10 @@ class Core:
         """Replace a group's own configs, which were checked, durably; they apply at once. Raises StorageError."""
         self.cluster.set_group_configs(group_id, configs)
 
-    def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic and its data. Long polls on it are woken. Raises StorageError."""
-        self.cluster.begin_delete(topic)
-        self._delete_logs(topic)
+    def tell_deleted(self, names: Collection[str]) -> None:
+        """Tell those who keep something about topics that these are gone."""
         for listener in self.topic_listeners:
-            listener(topic.name)
+            listener(names)
 
     def flush(self, partition: Partition, callback: FlushCallback) -> None:
         """Call back when everything appended so far is durable (None) or cannot be (the error); wakes the long polls."""
@@ -315,7 +341,7 @@ class Core:
 
     def close(self) -> None:
         """Checkpoint and close every log, so that the next start scans nothing."""
-        self._for_logs(_close, [partition.log for partition in self.partitions.values()])
+        self.for_logs(_close, [partition.log for partition in self.partitions.values()])
         self.partitions.clear()
 
     def _check_count(self, count: int) -> None:
@@ -328,14 +354,15 @@ class Core:
 
     def _check_total(self, more: int) -> None:
         most = self.config.number("logflume.max.partitions")
-        if len(self.partitions) + more > most:
+        there = len(self.partitions) + self._coming_partitions
+        if there + more > most:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{len(self.partitions)} partitions and {more} more would be over logflume.max.partitions, {most}; "
+                f"{there} partitions and {more} more would be over logflume.max.partitions, {most}; "
                 "delete topics, choose fewer partitions or raise the setting",
             )
 
-    def _opener(self, topic: Topic, *, is_new: bool) -> Callable[[int], PartitionLog]:
+    def opener(self, topic: Topic, *, is_new: bool) -> Callable[[int], PartitionLog]:
         """Return what opens a partition of a topic, in any thread."""
         config, now_ms, topic_id = self.config.log_config(topic.configs), self.clock.wall_ms(), topic.topic_id.hex()
 
@@ -347,7 +374,7 @@ class Core:
     def _make_logs(self, topic: Topic, indexes: range, record: Callable[[], None]) -> list[PartitionLog]:
         """Make new logs, then have them recorded; if either fails nothing of it stays. Raises StorageError."""
         try:
-            logs = self._for_logs(self._opener(topic, is_new=True), indexes)
+            logs = self.for_logs(self.opener(topic, is_new=True), indexes)
             record()
         except StorageError:
             for index in indexes:
@@ -358,7 +385,7 @@ class Core:
 
     def _open_all(self, topic: Topic) -> None:
         """Open all partitions of a topic; one that cannot be is offline. Raises StorageError for an internal topic."""
-        open_one = self._opener(topic, is_new=False)
+        open_one = self.opener(topic, is_new=False)
 
         def try_one(index: int) -> PartitionLog | StorageError:
             try:
@@ -366,15 +393,15 @@ class Core:
             except StorageError as error:
                 return error
 
-        for index, log in enumerate(self._for_logs(try_one, range(topic.partition_count))):
+        for index, log in enumerate(self.for_logs(try_one, range(topic.partition_count))):
             if not isinstance(log, StorageError):
-                self._take_in(topic, index, [log])
+                self.take_in(topic, index, [log])
             elif topic.is_internal:
                 raise log
             else:
                 self._note_trouble((topic.name, index), log)
 
-    def _take_in(self, topic: Topic, first: int, logs: Sequence[PartitionLog]) -> None:
+    def take_in(self, topic: Topic, first: int, logs: Sequence[PartitionLog]) -> None:
         """Begin to serve logs of a topic's partitions from `first` on."""
         compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
         for index, log in enumerate(logs, start=first):
@@ -407,7 +434,7 @@ class Core:
     def reopener(self, key: tuple[str, int]) -> Callable[[], PartitionLog]:
         """Return what opens a partition in trouble again, for any thread; a failed log is closed first. Raises StorageError."""
         topic, failed = self.cluster.topics[key[0]], self.partitions.get(key)
-        open_one = self._opener(topic, is_new=False)
+        open_one = self.opener(topic, is_new=False)
 
         def reopen() -> PartitionLog:
             if failed is not None:
@@ -427,7 +454,7 @@ class Core:
         if topic is None or not is_there:
             outcome.abandon()
             return
-        self._take_in(topic, key[1], [outcome])
+        self.take_in(topic, key[1], [outcome])
         self._apply_configs(topic)
         _log.warning("%s-%d can be used again", *key)
         self.partitions[key].wake()
@@ -440,35 +467,32 @@ class Core:
             if partition is not None:
                 partition.log.config, partition.compression_type = config, compression_type
 
-    def _delete_logs(self, topic: Topic) -> None:
-        """Delete the logs of a topic that is listed as deleted, open or not. Raises StorageError."""
+    def take_out(self, topic: Topic) -> list[Callable[[], None]]:
+        """Serve the partitions of a deleted topic no more; return what deletes their logs, open or not, in any thread."""
         topic_id = topic.topic_id.hex()
-        opened = {}
+        deletions: list[Callable[[], None]] = []
         for index in range(topic.partition_count):
             partition = self.partitions.get((topic.name, index))
             if partition is not None and partition.log.topic_id == topic_id:
-                opened[index] = self.partitions.pop((topic.name, index))
+                del self.partitions[topic.name, index]
+                partition.wake()
+                deletions.append(partial(self.data_dir.delete_partition, partition.log))
+            else:
+                deletions.append(partial(self.data_dir.delete_directory, topic.name, index, topic_id=topic_id))
             if topic.name not in self.cluster.topics:
                 self.troubles.forget((topic.name, index))
+        return deletions
 
-        def delete_one(index: int) -> None:
-            if index in opened:
-                self.data_dir.delete_partition(opened[index].log)
-            else:
-                self.data_dir.delete_directory(topic.name, index, topic_id=topic_id)
+    def _delete_logs(self, topic: Topic) -> None:
+        """Delete the logs of a topic that is listed as deleted. Raises StorageError."""
+        self.for_logs(lambda delete: delete(), self.take_out(topic))
+        self.cluster.finish_delete([topic])
 
-        try:
-            self._for_logs(delete_one, range(topic.partition_count))
-        finally:
-            for partition in opened.values():
-                partition.wake()
-        self.cluster.finish_delete(topic)
-
-    def _for_logs(self, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    def for_logs(self, function: Callable[[_T], _R], items: Sequence[_T], *, threads: int = DISK_THREADS) -> list[_R]:
         """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""
         if len(items) < PARALLEL_FROM or self._disk_threads == 1:
             return [function(item) for item in items]
-        with ThreadPoolExecutor(self._disk_threads) as pool:
+        with ThreadPoolExecutor(min(threads, self._disk_threads)) as pool:
             return list(pool.map(function, items))
 
 

@@ -32,8 +32,16 @@ from .fetch import FetchHandler
 from .groups import TxnAdmission
 from .produce import ProduceHandler
 from .seams import CLOSE_CONNECTION, Handler, RequestContext
+from .splitting import SPLITS, in_slices
 
 API_VERSIONS = 18
+MAX_ELEMENTS, MAX_WHOLE_ELEMENTS = 100_000, 10_000
+"""Elements in the arrays of a request that is handled in slices, and that may be of any other: those are handled in one go."""
+GENERATORS = (
+    "Metadata", "CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs",
+    "DescribeLogDirs", "WriteTxnMarkers",
+)  # fmt: skip
+"""APIs whose handlers are generators of slices."""
 _log = logging.getLogger("logflume.broker")
 
 
@@ -117,6 +125,7 @@ class Handlers:
         by_name |= {name: partial(function, core) for name, function in plain.items()}
         self._init_transactional = (coordinators or {}).get("InitProducerId")
         by_name |= {name: handler for name, handler in (coordinators or {}).items() if name != "InitProducerId"}
+        by_name |= {name: in_slices(by_name[name], split) for name, split in SPLITS.items() if name in by_name}
         names = tables.api_names()
         self._by_key: dict[int, Handler] = {names[name]: handler for name, handler in by_name.items()}
         self._handled = frozenset(
@@ -124,8 +133,15 @@ class Handlers:
             for key in self._by_key
             for version in range(tables.api(key).versions.first, tables.api(key).versions.last + 1)
         )
+        self._sliced = frozenset(names[name] for name in (*SPLITS, *GENERATORS))
         self._cluster_rights = cluster_gate.rights_by_key()
         self._apply_features()
+
+    def max_elements(self, api_key: int) -> int:
+        """Return how many elements the arrays of a request may have: enough to name every partition twice, more if in slices."""
+        if api_key in self._sliced:
+            return MAX_ELEMENTS
+        return min(MAX_ELEMENTS, max(MAX_WHOLE_ELEMENTS, 2 * self.core.config.number("logflume.max.partitions")))
 
     def is_handled(self, api_key: int, version: int) -> bool:
         return (api_key, version) in self._handled

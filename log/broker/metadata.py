@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 from logflume.log.errors import LogflumeError
@@ -12,15 +13,18 @@ from .access import CLUSTER_NAME, Operation, Resource
 from .cluster import Topic
 from .core import LEADER_EPOCH, Core, check_topic_name
 from .internal_topics import change_refusal
-from .quotas import MutationQuota
-from .seams import RequestContext
+from .seams import Reply, RequestContext
+from .slices import Steps
+from .topic_changes import create_all
 
 NOT_ASKED = -(2**31)
 BROKER_ENDPOINTS = 1
+PARTITIONS_AT_A_TIME = 500
+"""Partitions, and topics, that are described in one slice of the loop's time."""
 NULL_NAME_FROM_VERSION = 12
 
 
-def metadata(core: Core, context: RequestContext, request: Any) -> Any:
+def metadata(core: Core, context: RequestContext, request: Any) -> Steps:
     """Describe topics, all of them for null; creates missing ones if the client and the broker allow it."""
     response = messages.MetadataResponse(cluster_id=core.cluster_id, controller_id=core.node_id)
     host, port = address(core, context)
@@ -28,25 +32,30 @@ def metadata(core: Core, context: RequestContext, request: Any) -> Any:
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _cluster_operations(context)
     is_asked = request.include_topic_authorized_operations
+    asked: Iterable[Any]
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        for topic in core.cluster.topics.values():
-            if context.may(Operation.DESCRIBE, Resource.TOPIC, topic.name):
-                response.topics.append(_describe(core, response, topic, _topic_operations(context, topic.name, is_asked)))
-        return response
-    is_small = len(request.topics) <= core.config.number("logflume.request.max.topics")
-    may_create = is_small and request.allow_auto_topic_creation and core.config.is_on("auto.create.topics.enable")
-    quota = core.quotas.mutations(context, is_strict=False)
-    for asked in request.topics:
+        topics = list(core.cluster.topics.values())
+        asked = (topic for topic in topics if context.may(Operation.DESCRIBE, Resource.TOPIC, topic.name))
+        failed: dict[str, LogflumeError] = {}
+    else:
+        asked = {(each.name, each.topic_id): each for each in request.topics}.values()
+        failed = yield from _create_missing(core, context, request, response)
+    left = PARTITIONS_AT_A_TIME
+    for each in asked:
         try:
-            topic = _find_or_create(core, context, asked, quota, may_create=may_create)
+            topic = each if isinstance(each, Topic) else _find(core, context, each, failed)
         except LogflumeError as error:
-            name = asked.name or "" if context.api_version < NULL_NAME_FROM_VERSION else asked.name
-            answer = response.MetadataResponseTopic(name=name, topic_id=asked.topic_id)
+            name = each.name or "" if context.api_version < NULL_NAME_FROM_VERSION else each.name
+            answer = response.MetadataResponseTopic(name=name, topic_id=each.topic_id)
             answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-            response.topics.append(answer)
-            continue
-        response.topics.append(_describe(core, response, topic, _topic_operations(context, topic.name, is_asked)))
-    response.throttle_time_ms = 0 if quota is None else quota.wait_ms
+            left -= 1
+        else:
+            answer = _describe(core, response, topic, _topic_operations(context, topic.name, is_asked))
+            left -= 1 + topic.partition_count
+        response.topics.append(answer)
+        if left <= 0:
+            left = PARTITIONS_AT_A_TIME
+            yield None
     return response
 
 
@@ -71,7 +80,7 @@ def rack(core: Core) -> str | None:
     return core.config.text("broker.rack") or None
 
 
-def _find_or_create(core: Core, context: RequestContext, asked: Any, quota: MutationQuota | None, *, may_create: bool) -> Topic:
+def _find(core: Core, context: RequestContext, asked: Any, failed: Mapping[str, LogflumeError]) -> Topic:
     """Return the topic; whether it exists is told only to those who may describe it. Raises LogflumeError."""
     if asked.topic_id != ZERO_UUID:
         topic = core.cluster.by_id.get(asked.topic_id)
@@ -79,22 +88,46 @@ def _find_or_create(core: Core, context: RequestContext, asked: Any, quota: Muta
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         context.require(Operation.DESCRIBE, Resource.TOPIC, topic.name)
         return topic
-    if asked.name is not None:
-        context.require(Operation.DESCRIBE, Resource.TOPIC, asked.name)
-    topic = core.cluster.topics.get(asked.name)
-    if topic is not None:
-        return topic
     if asked.name is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic without a name and without an id")
-    check_topic_name(asked.name)
-    if not may_create or change_refusal(context, asked.name):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=asked.name)
-    if not context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
-        context.require(Operation.CREATE, Resource.TOPIC, asked.name)
-    partition_count = core.config.number("num.partitions")
-    if quota is not None:
-        quota.take(partition_count)
-    return core.create_topic(asked.name, partition_count)
+    context.require(Operation.DESCRIBE, Resource.TOPIC, asked.name)
+    topic = core.cluster.topics.get(asked.name)
+    if topic is None:
+        check_topic_name(asked.name)
+        raise failed.get(asked.name) or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=asked.name)
+    return topic
+
+
+def _create_missing(
+    core: Core, context: RequestContext, request: Any, response: Any
+) -> Generator[Reply | None, None, dict[str, LogflumeError]]:
+    """Create the topics that are asked for by name and missing, if client and broker allow it; return why some could not be."""
+    missing = {each.name for each in request.topics if each.topic_id == ZERO_UUID and each.name is not None}
+    missing -= core.cluster.topics.keys()
+    is_small = len(request.topics) <= core.config.number("logflume.request.max.topics")
+    quota = core.quotas.mutations(context, is_strict=False)
+    failed: dict[str, LogflumeError] = {}
+    wanted: list[Topic] = []
+    if missing and is_small and request.allow_auto_topic_creation and core.config.is_on("auto.create.topics.enable"):
+        partition_count = core.config.number("num.partitions")
+        for number, name in enumerate(sorted(missing), start=1):
+            if number % PARTITIONS_AT_A_TIME == 0:
+                yield None
+            if change_refusal(context, name):
+                continue
+            try:
+                context.require(Operation.DESCRIBE, Resource.TOPIC, name)
+                if not context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+                    context.require(Operation.CREATE, Resource.TOPIC, name)
+                core.check_new_topic(name, partition_count, {}, others=partition_count * len(wanted))
+                if quota is not None:
+                    quota.take(partition_count)
+                wanted.append(core.new_topic(name, partition_count, {}))
+            except LogflumeError as error:
+                failed[name] = error
+        failed |= yield from create_all(core, wanted)
+    response.throttle_time_ms = 0 if quota is None else quota.wait_ms
+    return failed
 
 
 def _describe(core: Core, response: Any, topic: Topic, operations: int) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from logflume.log.errors import LogflumeError
+from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 from logflume.log.protocol.classes import ZERO_UUID
 
@@ -16,42 +17,79 @@ from .core import Core
 from .internal_topics import require_may_change
 from .quotas import MutationQuota
 from .seams import RequestContext
+from .slices import Steps
+from .topic_changes import create_all, delete_all, extend_all
 
 BROKER_DEFAULT = UNKNOWN = -1
+CHECKS_AT_A_TIME, ANSWERS_AT_A_TIME = 100, 20
+"""Topics in one slice of the loop's time."""
 STRICT_CREATE_VERSION, STRICT_DELETE_VERSION, STRICT_GROW_VERSION = 6, 5, 3
 """From these versions on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
-def create_topics(core: Core, context: RequestContext, request: Any) -> Any:
+def create_topics(core: Core, context: RequestContext, request: Any) -> Steps:
     """Create topics, or with `validate_only` say whether that would work."""
     response = messages.CreateTopicsResponse()
     quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_CREATE_VERSION)
     may_create_all = context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
     times = Counter(topic.name for topic in request.topics)
     problem = _too_many(core, len(times))
-    for name, count in times.items():
-        answer = response.CreatableTopicResult(name=name, error_message=None)
+    wanted: dict[str, tuple[Any, Topic]] = {}
+    partitions = 0
+    for number, asked in enumerate({topic.name: topic for topic in request.topics}.values(), start=1):
+        answer = response.CreatableTopicResult(name=asked.name, error_message=None)
         response.topics.append(answer)
-        asked = next(topic for topic in request.topics if topic.name == name)
         try:
             if problem:
                 raise problem
-            if count > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in one request")
+            if times[asked.name] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named {times[asked.name]} times in one request"
+                )
             if not may_create_all:
-                context.require(Operation.CREATE, Resource.TOPIC, name)
-            require_may_change(context, name)
-            configs = _create(core, asked, answer, quota, is_dry=request.validate_only)
+                context.require(Operation.CREATE, Resource.TOPIC, asked.name)
+            require_may_change(context, asked.name)
+            topic = _checked(core, asked, partitions)
+            if quota is not None:
+                quota.take(topic.partition_count)
+            wanted[asked.name] = answer, topic
+            partitions += topic.partition_count
         except LogflumeError as error:
             _fail(answer, error)
-            continue
-        if context.may(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
-            answer.configs = _described(core, response, configs)
-        else:
-            answer.num_partitions = answer.replication_factor = UNKNOWN
-            answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if number % CHECKS_AT_A_TIME == 0:
+            yield None
+    if not request.validate_only:
+        yield from _make(core, wanted)
+    for number, (answer, topic) in enumerate(wanted.values(), start=1):
+        _tell(core, context, response, answer, topic, is_made=not request.validate_only)
+        if number % ANSWERS_AT_A_TIME == 0:
+            yield None
     _tell_quota(quota, response)
     return response
+
+
+def _make(core: Core, wanted: dict[str, tuple[Any, Topic]]) -> Steps:
+    """Make the topics; those that could not be are answered so and left out."""
+    for name, (answer, topic) in list(wanted.items()):
+        try:  # again, for somebody else may have been faster
+            core.check_new_topic(name, topic.partition_count, {})
+        except LogflumeError as error:
+            _fail(answer, error)
+            del wanted[name]
+    errors = yield from create_all(core, [topic for _, topic in wanted.values()])
+    for name, problem in errors.items():
+        _fail(wanted.pop(name)[0], problem)
+
+
+def _tell(core: Core, context: RequestContext, response: Any, answer: Any, topic: Topic, *, is_made: bool) -> None:
+    if is_made:
+        answer.topic_id = topic.topic_id
+    answer.num_partitions, answer.replication_factor = topic.partition_count, 1
+    if context.may(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name):
+        answer.configs = _described(core, response, topic.configs)
+    else:
+        answer.num_partitions = answer.replication_factor = UNKNOWN
+        answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _described(core: Core, response: Any, configs: dict[str, str]) -> list[Any]:
@@ -62,8 +100,8 @@ def _described(core: Core, response: Any, configs: dict[str, str]) -> list[Any]:
     ]
 
 
-def _create(core: Core, asked: Any, answer: Any, quota: MutationQuota | None, *, is_dry: bool) -> dict[str, str]:
-    """Create one topic unless it is dry; return its configs. Raises LogflumeError."""
+def _checked(core: Core, asked: Any, others: int) -> Topic:
+    """Return the topic that is asked for, beside so many partitions of others. Raises LogflumeError."""
     partition_count = _partition_count(core, asked)
     if not asked.assignments and asked.replication_factor not in (BROKER_DEFAULT, 1):
         raise KafkaError(
@@ -71,13 +109,8 @@ def _create(core: Core, asked: Any, answer: Any, quota: MutationQuota | None, *,
             f"replication factor {asked.replication_factor}: this cluster has 1 broker; use 1",
         )
     configs = {config.name: _config_value(config) for config in asked.configs}
-    core.check_new_topic(asked.name, partition_count, configs)
-    if quota is not None:
-        quota.take(partition_count)
-    if not is_dry:
-        answer.topic_id = core.create_topic(asked.name, partition_count, configs).topic_id
-    answer.num_partitions, answer.replication_factor = partition_count, 1
-    return configs
+    core.check_new_topic(asked.name, partition_count, configs, others=others)
+    return core.new_topic(asked.name, partition_count, configs)
 
 
 def _config_value(config: Any) -> str:
@@ -108,13 +141,14 @@ def _check_brokers(core: Core, broker_ids: list[int]) -> None:
         )
 
 
-def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
+def delete_topics(core: Core, context: RequestContext, request: Any) -> Steps:
     """Delete topics by name or (version 6) by id."""
     response = messages.DeleteTopicsResponse()
     quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_DELETE_VERSION)
     asked = [(each.name, each.topic_id) for each in request.topics] or [(name, ZERO_UUID) for name in request.topic_names]
     problem = _too_many(core, len(asked))
-    for name, topic_id in asked:
+    wanted: dict[bytes, tuple[Any, Topic]] = {}
+    for number, (name, topic_id) in enumerate(asked, start=1):
         answer = response.DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(answer)
         try:
@@ -124,15 +158,37 @@ def delete_topics(core: Core, context: RequestContext, request: Any) -> Any:
             if not core.config.is_on("delete.topic.enable"):
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
             require_may_change(context, topic.name)
+            if topic.topic_id in wanted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} is named before in this request")
             if quota is not None:
                 quota.take(topic.partition_count)
-            core.delete_topic(topic)
+            wanted[topic.topic_id] = answer, topic
         except LogflumeError as error:
             _fail(answer, error)
-            continue
-        answer.name, answer.topic_id = topic.name, topic.topic_id
+        if number % CHECKS_AT_A_TIME == 0:
+            yield None
+    yield from _unmake(core, wanted)
     _tell_quota(quota, response)
     return response
+
+
+def _unmake(core: Core, wanted: dict[bytes, tuple[Any, Topic]]) -> Steps:
+    for topic_id, (answer, topic) in list(wanted.items()):
+        try:  # again, for somebody else may have been faster
+            _existing(core, None, topic_id)
+            core.check_not_busy(topic.name)
+        except LogflumeError as error:
+            _fail(answer, error)
+            del wanted[topic_id]
+    try:
+        errors: Mapping[str, LogflumeError] = yield from delete_all(core, [topic for _, topic in wanted.values()])
+    except StorageError as error:
+        errors = {topic.name: error for _, topic in wanted.values()}
+    for answer, topic in wanted.values():
+        if topic.name in errors:
+            _fail(answer, errors[topic.name])
+        else:
+            answer.name, answer.topic_id = topic.name, topic.topic_id
 
 
 def _deletable(core: Core, context: RequestContext, name: str | None, topic_id: bytes, answer: Any) -> Topic:
@@ -160,12 +216,14 @@ def _existing(core: Core, name: str | None, topic_id: bytes) -> Topic:
     return topic
 
 
-def create_partitions(core: Core, context: RequestContext, request: Any) -> Any:
+def create_partitions(core: Core, context: RequestContext, request: Any) -> Steps:
     """Give topics more partitions, or with `validate_only` say whether that would work (KIP-195)."""
     response = messages.CreatePartitionsResponse()
     quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_GROW_VERSION)
     problem = _too_many(core, len(request.topics))
-    for asked in request.topics:
+    wanted: dict[str, tuple[Any, int]] = {}
+    more = 0
+    for number, asked in enumerate(request.topics, start=1):
         answer = response.CreatePartitionsTopicResult(name=asked.name)
         response.results.append(answer)
         try:
@@ -174,16 +232,34 @@ def create_partitions(core: Core, context: RequestContext, request: Any) -> Any:
             context.require(Operation.ALTER, Resource.TOPIC, asked.name)
             topic = _existing(core, asked.name, ZERO_UUID)
             require_may_change(context, topic.name)
-            core.check_more_partitions(topic, asked.count)
+            if asked.name in wanted:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
+            core.check_more_partitions(topic, asked.count, others=more)
             _check_new_assignments(core, topic, asked)
             if quota is not None:
                 quota.take(asked.count - topic.partition_count)
-            if not request.validate_only:
-                core.add_partitions(topic, asked.count)
+            wanted[asked.name] = answer, asked.count
+            more += asked.count - topic.partition_count
         except LogflumeError as error:
             _fail(answer, error)
+        if number % CHECKS_AT_A_TIME == 0:
+            yield None
+    if not request.validate_only:
+        yield from _extend(core, wanted)
     _tell_quota(quota, response)
     return response
+
+
+def _extend(core: Core, wanted: dict[str, tuple[Any, int]]) -> Steps:
+    for name, (answer, count) in list(wanted.items()):
+        try:  # again, for somebody else may have been faster
+            core.check_more_partitions(_existing(core, name, ZERO_UUID), count)
+        except LogflumeError as error:
+            _fail(answer, error)
+            del wanted[name]
+    errors = yield from extend_all(core, {name: count for name, (_, count) in wanted.items()})
+    for name, problem in errors.items():
+        _fail(wanted[name][0], problem)
 
 
 def _tell_quota(quota: MutationQuota | None, response: Any) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from logflume.log.batch import encode_batch
 from logflume.log.batch.header import NO_PRODUCER_ID, seal
-from logflume.log.errors import LogflumeError
+from logflume.log.errors import InvalidInput, LogflumeError
 from logflume.log.interfaces import RecordMetadata
 
 if TYPE_CHECKING:
@@ -249,6 +249,33 @@ class PendingBatch:
         return encode_batch(
             self.keys, self.values, self.timestamps_ms, headers=self.headers, codec=codec, is_transactional=is_transactional
         )
+
+
+def as_bytes(value: object, what: str) -> bytes | None:
+    """Return bytes or None, a copy of another buffer. Raises TypeError for all else: later it would concern other records too."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    hint = f"; send {what}.encode()" if isinstance(value, str) else ""
+    raise TypeError(f"expected bytes or None as {what}, found {type(value).__name__}{hint}")
+
+
+def check_headers(headers: Sequence[tuple[str, bytes | None]]) -> None:
+    """Raise TypeError unless these are pairs of a name and bytes or None."""
+    for header in headers:
+        if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str):
+            raise TypeError(f"expected headers as (name, bytes or None) pairs, found {header!r}")
+        if header[1] is not None and not isinstance(header[1], bytes):
+            raise TypeError(f"expected bytes or None as value of header {header[0]!r}, found {type(header[1]).__name__}")
+
+
+def check_time(timestamp_ms: object) -> None:
+    """Raise TypeError or InvalidInput unless this is a time in milliseconds that a record can hold."""
+    if not isinstance(timestamp_ms, int):
+        raise TypeError(f"expected whole milliseconds as timestamp_ms, found {type(timestamp_ms).__name__}")
+    if not -(2**63) <= timestamp_ms < 2**63:
+        raise InvalidInput(f"expected a timestamp_ms of 64 bits, found {timestamp_ms}")
 
 
 def headers_size_bytes(headers: Sequence[tuple[str, bytes | None]]) -> int:

@@ -21,7 +21,7 @@ from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, RecordMeta
 from logflume.log.records import TopicPartition
 
 from .accumulator import Accumulator
-from .batches import Delivery
+from .batches import Delivery, as_bytes, check_headers, check_time
 from .cluster import Cluster
 from .errors import ClientClosed, ProducerFenced, RecordsRefused, TransactionMustAbort
 from .identity import Identity
@@ -129,11 +129,18 @@ class Producer:
         Partition: given, else murmur2 of the key, else sticky. `timestamp_ms` None: now.
 
         Raises:
-            UnknownName: no such topic or partition.
+            TypeError: the value, key, time or a header is not of its type; text is encoded by the caller.
+            InvalidInput: a time that no record can hold. UnknownName: no such topic or partition.
             ClientClosed, ProducerFenced, TransactionMustAbort: the producer takes no records now.
         """
         if not self._is_taking_records:
             self._check_may_send()
+        if (type(value) is not bytes and value is not None) or (type(key) is not bytes and key is not None):
+            value, key = as_bytes(value, "value"), as_bytes(key, "key")
+        if headers:
+            check_headers(headers)
+        if timestamp_ms is not None:
+            check_time(timestamp_ms)
         info = self._cluster.topics.get(topic)
         count = len(info.partitions) if info is not None else self._find_partition_count(topic)
         if partition is None:

@@ -9,6 +9,7 @@ behind it gets new sequences under a new producer id, once no batch with an old 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,7 @@ _OF_RECORDS = (
 )
 """Refusals that are about single records: the batch is split until each of those stands alone."""
 _NOT_APPENDED = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+_log = logging.getLogger("logflume.client")
 
 
 class Sender:
@@ -142,6 +144,8 @@ class Sender:
             self.reset_sequences()
         except LogflumeError as error:
             self.give_up_waiting(error)
+        except Exception as error:  # the boundary, as in `_send`  # noqa: BLE001
+            self.give_up_waiting(_unforeseen(error))
         finally:
             self._preparing = None
         self.drain()
@@ -213,10 +217,11 @@ class Sender:
     async def _send(self, node: int, batches: list[tuple[PartitionQueue, PendingBatch]]) -> None:
         try:
             response = await self._channel.request(self._request(batches), node=node, timeout_s=REQUEST_TIMEOUT_S)
+            self._answered(batches, response)
         except LogflumeError as error:
             self._failed(batches, error)
-        else:
-            self._answered(batches, response)
+        except Exception as error:  # the boundary: whoever waits for these records must hear of it  # noqa: BLE001
+            self._failed(batches, _unforeseen(error))
         finally:
             self._in_flight[node] -= 1
         self.drain()
@@ -386,6 +391,8 @@ class Sender:
             self._fail_topic(topic, error)
         except LogflumeError:
             await asyncio.sleep(backoff_s(5))
+        except Exception as error:  # the boundary, as in `_send`  # noqa: BLE001
+            self._fail_topic(topic, _unforeseen(error))
         finally:
             self._missing_topics.pop(topic, None)
         self.drain()
@@ -411,6 +418,8 @@ class Sender:
             await self._identity.add_partitions(wanted)
         except LogflumeError as error:
             self.give_up_waiting(error)
+        except Exception as error:  # the boundary, as in `_send`  # noqa: BLE001
+            self.give_up_waiting(_unforeseen(error))
         finally:
             self._preparing = None
         self.drain()
@@ -419,6 +428,12 @@ class Sender:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _unforeseen(error: Exception) -> LogflumeError:
+    """Return what callers are told of a fault that nobody thought of; the log has where it is."""
+    _log.error("a producer failed to send: %r", error, exc_info=error)
+    return LogflumeError(f"the record was not sent, by a fault of the client: {type(error).__name__}: {error}")
 
 
 def _refusal(batch: PendingBatch, error: KafkaError, answer: Any) -> RecordsRefused:

@@ -13,9 +13,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import msgspec
 
 from logflume.log.errors import LogflumeError
@@ -25,6 +24,9 @@ from .handlers import Raw, make_router
 from .routing import Handler, Request
 from .schemas import InvalidSchema
 from .service import NotWriter, Service
+
+if TYPE_CHECKING:
+    import httpx
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 FORWARDED = b"x-forward"
@@ -40,6 +42,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+class _Unreachable(Exception):
+    """The writer could not be connected to: nothing was sent, so it can be tried again."""
+
+
 class RegistryApp:
     """Answers requests for a service. `answered` counts them by (method, status)."""
 
@@ -48,11 +54,12 @@ class RegistryApp:
         self.forwarded = 0
         self._service = service
         self._router = make_router()
-        self._client = httpx.AsyncClient(timeout=httpx.Timeout(FORWARD_TIMEOUT_S, connect=3.0), trust_env=False)
+        self._client: httpx.AsyncClient | None = None
         self._started_s = time.monotonic()
 
     async def close(self) -> None:
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
@@ -112,7 +119,7 @@ class RegistryApp:
                     return self._told(await handler(self._service, request), request.method)
                 if address is not None and not request.is_forwarded:
                     return await self._forward(address, request, headers)
-            except (NotWriter, httpx.ConnectError):
+            except (NotWriter, _Unreachable):
                 self._service.forget_writer()
             is_pointless = request.is_forwarded and not self._service.is_becoming_writer
             if is_pointless or time.monotonic() > deadline_s:
@@ -126,10 +133,14 @@ class RegistryApp:
         passed = {"content-type": headers.get(b"content-type", MEDIA_TYPE.encode()).decode("latin-1"), "x-forward": "true"}
         if b"authorization" in headers:
             passed["authorization"] = headers[b"authorization"].decode("latin-1")
+        import httpx  # costs a fifth of the start, and most registries never forward
+
+        if self._client is None:
+            self._client = httpx.AsyncClient(timeout=httpx.Timeout(FORWARD_TIMEOUT_S, connect=3.0), trust_env=False)
         try:
             answer = await self._client.request(request.method, address + request.target, content=request.body, headers=passed)
-        except httpx.ConnectError:
-            raise  # nothing was sent: it can be tried again
+        except httpx.ConnectError as error:
+            raise _Unreachable(str(error)) from error
         except httpx.HTTPError as error:
             self._service.forget_writer()
             raise RegistryError(Fault.FORWARDING, f"the writer {address} did not answer: {error!r}; try again") from error

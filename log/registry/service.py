@@ -8,6 +8,7 @@ disk and applied here.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -88,7 +89,13 @@ class Service:
         """Read the topic to its end, then take part in the election."""
         end = await asyncio.to_thread(self._end_offset)
         self._reader.start()
-        await self.wait_for(end)
+        gc.disable()  # what is read now stays: looking through it again and again would take longer than reading
+        try:
+            await self.wait_for(end)
+            self.state.subject_names(deleted=False)
+            gc.freeze()
+        finally:
+            gc.enable()
         self._election.start()
 
     async def close(self) -> None:

@@ -224,14 +224,20 @@ class State:
                 self.contexts.pop(key.context, None)
 
     def _put(self, subject: str, version: int, value: SchemaValue) -> None:
-        context = self._by_context.setdefault(context_of(subject), _Context())
+        name = context_of(subject)
+        context = self._by_context.get(name)
+        if context is None:
+            context = self._by_context[name] = _Context()
         holders = context.ids.get(value.id)
         if holders:
-            name, n = next(iter(holders))
-            if self.versions[name][n].schema != value.schema:
+            holder, n = next(iter(holders))
+            if self.versions[holder][n].schema != value.schema:
                 self.conflicts += 1
                 return
-        old = self.versions.get(subject, {}).get(version)
+        versions = self.versions.get(subject)
+        if versions is None:
+            versions = self.versions[subject] = {}
+        old = versions.get(version)
         if old is not None:
             self._unlink(old)
         if value.subject != subject or value.version != version:
@@ -246,10 +252,14 @@ class State:
                 value.rule_set,
                 value.deleted,
             )
-        self.versions.setdefault(subject, {})[version] = value
-        context.ids.setdefault(value.id, {})[(subject, version)] = None
+        versions[version] = value
+        if holders:
+            holders[subject, version] = None
+        else:
+            context.ids[value.id] = {(subject, version): None}
         context.digests[digest_of(value.schema, references_of(value), value.metadata, value.rule_set)] = value.id
-        context.max_id = max(context.max_id, value.id)
+        if value.id > context.max_id:
+            context.max_id = value.id
         for each in references_of(value):
             self._referrers.setdefault((qualify(each.subject, subject), each.version), {})[(subject, version)] = None
         self.schemas += old is None

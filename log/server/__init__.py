@@ -5,7 +5,7 @@ with start_embedded("./data") as broker:
 """
 
 from .addresses import Address, parse_address
-from .config_files import configured_data_dir, gather_configs, read_config_file
+from .config_files import configured_data_dir, gather_configs, read_config_file, refuse_contradictions
 from .embedded import EmbeddedBroker, start_embedded
 from .listeners import client_address
 from .logs import JsonFormatter, LogFormat
@@ -22,6 +22,7 @@ __all__ = [
     "gather_configs",
     "parse_address",
     "read_config_file",
+    "refuse_contradictions",
     "start_embedded",
     "unix_socket_path",
 ]

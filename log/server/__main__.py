@@ -15,11 +15,13 @@ from logflume.log.children import end_with_parent
 from logflume.log.errors import LogflumeError
 
 from .addresses import Address, parse_address
-from .config_files import configured_data_dir, gather_configs
+from .config_files import configured_data_dir, gather_configs, refuse_contradictions
 from .logs import configure_logs
 from .shell import BrokerShell
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
+SWITCH_INTERVAL_S = 0.001
+"""The loop has the interpreter's lock back from other threads so soon; Python's own 5 ms add up in every request."""
 
 
 async def serve(
@@ -43,6 +45,7 @@ async def serve(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and serve; returns the exit code."""
     end_with_parent(signal.SIGTERM)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     parser = argparse.ArgumentParser(
         prog="python -m logflume.log.server",
         description="A logflume broker, which speaks the Kafka protocol. "
@@ -61,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     raise_file_limit()
     try:
         configs = gather_configs(options.config_file, options.config, os.environ)
+        refuse_contradictions(configs, listen=options.listen, advertise=options.advertise, data=options.data)
         listen = options.listen or ([] if configs.get("listeners") else [DEFAULT_LISTEN])
         asyncio.run(
             serve(

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from logflume.log.errors import InvalidInput
 
+from .addresses import parse_address
+from .listeners import named_addresses
+
 MAX_FILE_BYTES = 1 << 20
 ENVIRONMENT_PREFIX = "LOGFLUME_CONFIG_"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -91,6 +94,35 @@ def configured_data_dir(configs: Mapping[str, str]) -> str:
     if len(directories) != 1:
         raise InvalidInput(f"expected one data directory, found {len(directories)}; give --data DIR")
     return directories[0].strip()
+
+
+def refuse_contradictions(
+    configs: Mapping[str, str],
+    *,
+    listen: Sequence[str] = (),
+    advertise: str | None = None,
+    data: str | None = None,
+    http: str | None = None,
+) -> None:
+    """Raise InvalidInput when an option of the command line and a setting say different things: neither wins in silence.
+
+    `listen`, `advertise`, `data`, `http`: what the options of these names were given.
+    """
+    if listen and configs.get("listeners"):
+        said = {part.strip() for part in configs["listeners"].split(",") if part.strip()}
+        if said not in ({*listen}, {*named_addresses([parse_address(each) for each in listen]).split(",")}):
+            raise _contradiction("--listen", ",".join(listen), "listeners", configs["listeners"])
+    if advertise and configs.get("advertised.listeners"):
+        raise _contradiction("--advertise", advertise, "advertised.listeners", configs["advertised.listeners"])
+    for option, given, names in (("--data", data, ("log.dirs", "log.dir")), ("--http", http, ("logflume.http.listener",))):
+        for name in names:
+            value = configs.get(name)
+            if given and value and value != given and os.path.realpath(value) != os.path.realpath(given):
+                raise _contradiction(option, given, name, value)
+
+
+def _contradiction(option: str, given: str, name: str, value: str) -> InvalidInput:
+    return InvalidInput(f"{option} {given} and {name}={value} say different things; give one of them")
 
 
 def _flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:

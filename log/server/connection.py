@@ -37,9 +37,7 @@ RECEIVES_PER_TURN = 4
 MAX_IN_FLIGHT = 128
 """Requests of one connection that may wait for their responses; no more is read until some are answered."""
 QUICK_ELEMENTS = 10_000
-"""Requests with so many elements in their arrays are decoded at once, larger ones off the loop's thread."""
-MAX_ELEMENTS = 100_000
-"""Requests with more elements are refused: there are no more than `logflume.max.partitions` to speak of."""
+"""Requests with so many elements in their arrays are decoded at once, larger ones, up to a bound, off the loop's thread."""
 TURN_S = 0.001
 """For so long requests of one connection are handled in a turn of the loop; then it is the others' turn."""
 MAX_PENDING_BYTES = 8 * 1024 * 1024
@@ -338,7 +336,8 @@ class Connection:
             outcome.is_long = True
             self._await(slot, outcome, header, began_s)
 
-        decode = partial(codec.decode_request, header.api_key, header.api_version, memoryview(body), max_elements=MAX_ELEMENTS)
+        most = self._handlers.max_elements(header.api_key)
+        decode = partial(codec.decode_request, header.api_key, header.api_version, memoryview(body), max_elements=most)
         self._handlers.core.offload(decode).then(handle)
 
     def _handle_metered(self, context: RequestContext, request: Any, size_bytes: int) -> Any:

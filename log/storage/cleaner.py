@@ -18,7 +18,7 @@ import msgspec
 from logflume.log.children import Lifeline
 from logflume.log.errors import StorageError
 
-from .compact import LENGTH, Order, Reply
+from .compact_orders import LENGTH, Order, Reply
 from .compaction import CompactionResult
 from .partition import PartitionLog
 

@@ -92,4 +92,5 @@ def _check_ahead(segment: Segment, anchor: int, position: int, epochs: LeaderEpo
     if not segment.unchecked:
         return segment.size_bytes
     end = min(position + _CHECK_AHEAD_BYTES, segment.size_bytes)
-    return check_range(segment, anchor, end, epochs=epochs, must_pass=min(position, segment.size_bytes - 1))
+    must_pass = min(position, segment.size_bytes - 1)
+    return check_range(segment, anchor, end, epochs=epochs, must_pass=must_pass, budget=CheckBudget())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from logflume.log.errors import CorruptLog, StorageError
 
 from .checking import checked_batches
-from .compact import Budget
+from .compact_orders import Budget
 from .epochs import LeaderEpochs
 from .partition import PartitionLog
 from .segment import Segment

@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "log": Command("log", "Dump and verify the files of a log"),
     "sql": Command("sql", "SQL shell; -e and -f run statements; `sql test` runs case files"),
     "connect": Command("connect", "Run, check and list connectors"),
+    "schema": Command("schema", "Register, list, show, check, compare and delete schemas of a registry"),
     "registry": Command("registry", "Run a schema registry alone, beside any Kafka cluster"),
     "run": Command("run", "Run a Python file that defines a topology"),
     "backfill": Command("backfill", "Compute a query's history on Spark and hand it to the live query"),

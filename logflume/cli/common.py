@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from logflume.log import InvalidInput, LogflumeError, default_where
 if TYPE_CHECKING:
     from logflume.log import Log
 
+DEFAULT_BROKER = ("127.0.0.1", 9092)
 Data = Annotated[
     str | None, typer.Option("--data", metavar="DIR", help="Data directory: opened here, or joined if it is in use.")
 ]
@@ -89,22 +91,51 @@ def missing_extra(module: str) -> str | None:
     return by_module.get(module.split(".")[0])
 
 
-def where(data: str | None, bootstrap: str | None) -> str:
-    """Return what `logflume.log.connect` is given: the option, else the environment, else ./data."""
+def place(data: str | None, bootstrap: str | None) -> str:
+    """Return where the log is: the option, else the environment, else ./data; whether there is one or not."""
     if data and bootstrap:
         raise InvalidInput("give either --data or --bootstrap, not both")
+    return bootstrap or (os.path.abspath(data) if data else default_where())
+
+
+def where(data: str | None, bootstrap: str | None, *, may_create: bool = False) -> str:
+    """Return `place`, which is what `logflume.log.connect` is given; says where that is, unless an option did.
+
+    Only a command that writes (`may_create`) begins a new log, and only in a directory that somebody named.
+
+    Raises:
+        InvalidInput: there is no log in the directory.
+    """
+    found = place(data, bootstrap)
     if bootstrap:
-        return bootstrap
-    if data:
-        return os.path.abspath(data)
-    return default_where()
+        return found
+    if not data:
+        print(f"log: {found}", file=sys.stderr)
+    if not os.path.isabs(found) or os.path.exists(os.path.join(found, "meta.properties")):
+        return found
+    if may_create and (data or os.environ.get("LOGFLUME_DATA")):
+        return found
+    begin = "" if may_create else "; `logflume serve` or `logflume topic create NAME --data DIR` begins one"
+    if may_create:
+        begin = f"; name the directory to begin one there: --data {os.path.relpath(found)}"
+    raise InvalidInput(f"there is no log in {found}{_broker_hint()}{begin}")
 
 
-def open_log(data: str | None, bootstrap: str | None) -> Log:
-    """Open or join the log that the options name."""
+def _broker_hint() -> str:
+    """Return what to try if a broker listens where they do without being told."""
+    try:
+        socket.create_connection(DEFAULT_BROKER, timeout=0.5).close()
+    except OSError:
+        return ""
+    address = "{}:{}".format(*DEFAULT_BROKER)
+    return f"; a broker listens on {address}: --bootstrap {address}"
+
+
+def open_log(data: str | None, bootstrap: str | None, *, may_create: bool = False) -> Log:
+    """Open or join the log that the options name. Raises as `where`."""
     from logflume.log import connect
 
-    return connect(where(data, bootstrap))
+    return connect(where(data, bootstrap, may_create=may_create))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:

@@ -45,7 +45,7 @@ def run(
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: stop.set())
     show = show_json if as_json else show_lines
-    with open_log(data, bootstrap) as log:
+    with open_log(data, bootstrap, may_create=True) as log:
         run_connectors(log, files, overrides=overrides, is_once=once, report=show, should_stop=stop.is_set)
 
 

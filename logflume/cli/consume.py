@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, text_of
-from logflume.log import InvalidInput, TopicPartition
+from logflume.log import InvalidInput, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from logflume.log import Log, Record
@@ -51,18 +51,26 @@ def consume(
     show = text_of if registry is None else registered_reader(registry)
     with open_log(data, bootstrap) as log:
         count = 0
-        for record in read(log, topic, from_, partition, group, follow, not uncommitted):
+        for record in read(log, topic, from_, partition, group, follow, not uncommitted, limit):
             print(json_line(record, show) if as_json else text_line(record, show), flush=follow)
             count += 1
-            if limit is not None and count >= limit:
-                break
     print(f"{count} record{'' if count == 1 else 's'}", file=sys.stderr)
 
 
 def read(
-    log: Log, topic: str, start: str, only: list[int] | None, group: str | None, follow: bool, committed: bool
+    log: Log,
+    topic: str,
+    start: str,
+    only: list[int] | None,
+    group: str | None,
+    follow: bool,
+    committed: bool,
+    limit: int | None,
 ) -> Iterator[Record]:
-    """Yield records: up to the end offsets of this moment, or for ever with `follow`."""
+    """Yield records: up to the end offsets of this moment, or for ever with `follow`, at most `limit`.
+
+    As a group it commits what was taken, that is the records after which the next one was asked for, however it ends.
+    """
     admin = log.admin()
     count = admin.describe_topics([topic])[topic].partitions
     partitions = [TopicPartition(topic, p) for p in (only if only else range(count))]
@@ -81,15 +89,23 @@ def read(
             consumer.seek(tp, offset)
         print(f"reading {topic} from {start}", file=sys.stderr)
     idle_since = time.monotonic()
+    taken: dict[TopicPartition, OffsetAndMetadata] = {}
+    left = sys.maxsize if limit is None else limit
     try:
         while True:
             chunks = consumer.poll(timeout_s=0.5)
             for chunk in chunks:
                 for record in chunk.records():
-                    if follow or group or record.offset < ends[TopicPartition(topic, record.partition)]:
+                    tp = TopicPartition(topic, record.partition)
+                    if follow or group or record.offset < ends[tp]:
                         yield record
+                        taken[tp] = OffsetAndMetadata(record.offset + 1)
+                        left -= 1
+                        if not left:
+                            return
             if group and chunks:
                 consumer.commit()
+                taken = {}
             if chunks:
                 idle_since = time.monotonic()
             if follow:
@@ -100,7 +116,11 @@ def read(
             if all(consumer.position(tp) >= ends.get(tp, 0) for tp in held):
                 return
     finally:
-        consumer.close()
+        try:
+            if group and taken:
+                consumer.commit(taken)
+        finally:
+            consumer.close()
 
 
 def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, int], start: str) -> dict[TopicPartition, int]:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows, where
-from logflume.log import LogflumeError
+from logflume.cli.common import Bootstrap, Data, Json, make_app, place, print_rows
+from logflume.log import LogflumeError, connect
 from logflume.log.inspect import verify_path
 
 app = make_app("", has_default=True)
@@ -139,13 +139,13 @@ def fsync_times_ms(directory: Path) -> list[float]:
 
 def log(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
     """Whether the log opens and answers."""
-    address = where(data, bootstrap)
-    if os.path.isabs(address) and not Path(address).exists():
-        yield Finding("log", "ok", f"no data directory {address} yet", "it is made at the first start")
+    address = place(data, bootstrap)
+    if os.path.isabs(address) and not (Path(address) / "meta.properties").exists():
+        yield Finding("log", "ok", f"no log in {address} yet", "it is made at the first start")
         return
     started = time.perf_counter()
     try:
-        with open_log(data, bootstrap) as opened:
+        with connect(address) as opened:
             topics = opened.admin().list_topics()
         took_ms = (time.perf_counter() - started) * 1000
         yield Finding("log", "ok", f"{address}: {len(topics)} topics, answered in {took_ms:.0f} ms")
@@ -155,7 +155,7 @@ def log(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
 
 def files(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
     """Whether the files of a data directory are good: all of a small one, else as many bytes as take a few seconds."""
-    address = where(data, bootstrap)
+    address = place(data, bootstrap)
     if not os.path.isabs(address) or not Path(address).is_dir():
         return
     checked = left_out = read_bytes = 0

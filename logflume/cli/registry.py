@@ -47,7 +47,9 @@ def serve(
     end_with_parent(signal.SIGTERM)
     host, port = parse_listen(listen, option="--listen")
     _log_to_stderr(log_format)
-    server = RegistryServer(where(data, bootstrap), host=host, port=port, advertise=advertise, topic=topic, group_id=group)
+    server = RegistryServer(
+        where(data, bootstrap, may_create=True), host=host, port=port, advertise=advertise, topic=topic, group_id=group
+    )
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: server.stop())
     server.start()

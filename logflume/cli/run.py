@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, make_app, where
+from logflume.cli.common import Bootstrap, Data, make_app, place
 from logflume.log import InvalidInput
 
 app = make_app("")
@@ -31,7 +31,7 @@ def run(
     """
     if not file.is_file():
         raise InvalidInput(f"no file {file}; expected a Python file such as examples/delays.py")
-    address = where(data, bootstrap)
+    address = place(data, bootstrap)
     os.environ["LOGFLUME_BOOTSTRAP" if bootstrap else "LOGFLUME_DATA"] = address
     if state_dir is not None:
         os.environ["LOGFLUME_STATE_DIR"] = str(state_dir)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,15 @@ from logflume.cli.registry import DEFAULT_LISTEN as DEFAULT_REGISTRY
 from logflume.cli.registry import parse_listen
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.server import JsonFormatter, LogFormat, client_address, configured_data_dir, gather_configs, unix_socket_path
+from logflume.log.server import (
+    JsonFormatter,
+    LogFormat,
+    client_address,
+    configured_data_dir,
+    gather_configs,
+    refuse_contradictions,
+    unix_socket_path,
+)
 
 app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
@@ -63,6 +72,7 @@ def serve(
     Example: logflume serve --data ./data --listen 127.0.0.1:9092
     """
     configs = gather_configs(str(config_file) if config_file else None, config or [], os.environ)
+    refuse_contradictions(configs, listen=[listen] if listen else [], data=str(data) if data else None, http=http)
     if data is None:
         data = Path(configured_data_dir(configs) if {"log.dirs", "log.dir"} & configs.keys() else "data")
     own_listen = [] if listen is None and configs.get("listeners") else ["--listen", listen or DEFAULT_LISTEN]
@@ -86,7 +96,10 @@ def serve(
         options += ["--config-file", str(config_file)]
     broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])
     supervisor.add(broker)
-    wait_ready(broker, host, port)
+    wait_ready(broker, host, port, lambda: supervisor.is_stopping)
+    if supervisor.is_stopping:
+        supervisor.run()
+        return
     print(f"broker    {host}:{port}   (any Kafka client)")
     print(f"data      {data.resolve()}")
     print(f"metrics   http://{http or configs['logflume.http.listener']}/metrics   (/healthz, /readyz)")
@@ -100,11 +113,14 @@ def serve(
         supervisor.add(Child(f"engine-{number}", argv))
     if workers:
         print(f"sql       logflume sql --bootstrap {host}:{port}")
+    registry_child = None
     if registry_address is not None:
-        start_registry(supervisor, registry_address, own_way, log_format)
+        registry_child = start_registry(supervisor, registry_address, own_way, log_format)
     for path in connector or []:
         supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", own_way]))
         print(f"connector {path}")
+    if registry_child is not None and registry_address is not None:
+        wait_ready(registry_child, *parse_listen(registry_address, option="--registry"), lambda: supervisor.is_stopping)
     print("ready; Ctrl-C stops", flush=True)
     supervisor.run()
 
@@ -127,11 +143,13 @@ def registry_listen(text: str) -> str | None:
     return f"{host}:{port or free_port()}"
 
 
-def start_registry(supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat) -> None:
-    """Start the registry in a process of its own."""
+def start_registry(supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat) -> Child:
+    """Start the registry in a process of its own; it takes requests soon after."""
     argv = [sys.executable, "-m", "logflume", "registry", "serve", "--bootstrap", own_way, "--listen", address]
-    supervisor.add(Child("registry", [*argv, "--log-format", log_format], stdout=subprocess.DEVNULL))
+    child = Child("registry", [*argv, "--log-format", log_format], stdout=subprocess.DEVNULL)
+    supervisor.add(child)
     print(f"registry  http://{address}   (schemas: Avro, JSON, Protobuf)")
+    return child
 
 
 def host_and_port(listen: str) -> tuple[str, int]:
@@ -179,19 +197,21 @@ def free_port() -> int:
         return port
 
 
-def wait_ready(broker: Child, host: str, port: int) -> None:
-    """Return when the broker accepts connections; raises with its last words when it ends first."""
+def wait_ready(child: Child, host: str, port: int, is_stopping: Callable[[], bool]) -> None:
+    """Return when a child accepts connections, or when it is to stop; raises with its last words when it ends first."""
     deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline:
-        assert broker.process is not None
-        if broker.process.poll() is not None:
-            broker.process.wait()
+    while time.monotonic() < deadline and not is_stopping():
+        assert child.process is not None
+        if child.process.poll() is not None:
+            child.process.wait()
             time.sleep(0.1)
-            last = broker.last_lines[-1] if broker.last_lines else f"exit code {broker.process.returncode}"
-            raise LogflumeError(f"the broker did not start: {last}")
+            last = child.last_lines[-1] if child.last_lines else f"exit code {child.process.returncode}"
+            raise LogflumeError(f"the {child.name} did not start: {last}")
         try:
             socket.create_connection((host, port), timeout=1).close()
             return
         except OSError:
             time.sleep(0.02)
-    raise LogflumeError(f"the broker did not accept connections on {host}:{port} within {READY_TIMEOUT_S:g} s")
+    if is_stopping():
+        return
+    raise LogflumeError(f"the {child.name} did not accept connections on {host}:{port} within {READY_TIMEOUT_S:g} s")

@@ -33,7 +33,7 @@ def sql(
         return
     if execute is not None and file is not None:
         raise InvalidInput("give either -e SQL or -f FILE, not both")
-    address = where(data, bootstrap)
+    address = where(data, bootstrap, may_create=True)
     if execute is None and file is None:
         from logflume.sql.shell import run_shell
 

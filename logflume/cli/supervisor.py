@@ -1,8 +1,9 @@
 """Keeps child processes running (architecture, D14): starts them, restarts what dies with a growing pause and shows the cause.
 
 A child that ends before `stop` is started again. The supervisor's own end takes the children with it: they are stopped in
-reverse order of their start, first by SIGTERM, then, after `stop_timeout_s`, by SIGKILL; a supervisor that is killed leaves no
-orphans either, for each child holds its lifeline (`log/children.py`).
+reverse order of their start, first by SIGTERM, then, after `stop_timeout_s` or when `stop` is called a second time, by SIGKILL; a
+supervisor that is killed leaves no orphans either: each child holds its lifeline (`log/children.py`). A terminal's Ctrl-C
+reaches the supervisor alone, because the children are not in its process group: so the broker ends last, after those who need it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ MAX_PAUSE_S = 30.0
 QUIET_S = 60.0
 """A child that ran this long starts again with the first pause."""
 KEPT_LINES = 20
+_POLL_S = 0.02
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class Supervisor:
         self._say = say
         self._stop_timeout_s = stop_timeout_s
         self._children: list[Child] = []
-        self._stopping = threading.Event()
+        self._stops = 0  # not an Event: its lock may be held by the very thread that a signal handler interrupts
         self._lifeline = Lifeline()
 
     def add(self, child: Child) -> None:
@@ -58,14 +60,19 @@ class Supervisor:
         self._start(child)
 
     def stop(self) -> None:
-        """Ask `run` to stop everything and return."""
-        self._stopping.set()
+        """Ask `run` to stop everything and return; the second time, to kill what has not ended yet."""
+        self._stops += 1
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stops > 0
 
     def run(self, *, poll_s: float = 0.2) -> None:
         """Watch the children until `stop`; restarts what dies."""
         try:
-            while not self._stopping.wait(poll_s):
-                for child in self._children:
+            while not self.is_stopping:
+                time.sleep(poll_s)
+                for child in [] if self.is_stopping else self._children:
                     self._watch(child, time.monotonic())
         finally:
             self._stop_all()
@@ -88,8 +95,10 @@ class Supervisor:
             child.argv,
             env=self._lifeline.environment(child.env if child.env is not None else os.environ),
             pass_fds=self._lifeline.fds,
+            stdin=subprocess.DEVNULL,
             stdout=child.stdout,
             stderr=subprocess.PIPE,
+            process_group=0,
         )
         threading.Thread(target=self._relay, args=(child, child.process), name=f"stderr-{child.name}", daemon=True).start()
 
@@ -124,10 +133,12 @@ class Supervisor:
             if process is None or process.poll() is not None:
                 continue
             process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(self._stop_timeout_s)
-            except subprocess.TimeoutExpired:
-                self._say("", f"{child.name} did not stop within {self._stop_timeout_s:g} s; killing it")
+            deadline_s = time.monotonic() + self._stop_timeout_s
+            while process.poll() is None and time.monotonic() < deadline_s and self._stops < 2:
+                time.sleep(_POLL_S)
+            if process.poll() is None:
+                why = "is killed at once" if self._stops > 1 else f"did not stop within {self._stop_timeout_s:g} s; killing it"
+                self._say("", f"{child.name} {why}")
                 process.kill()
                 process.wait()
         self._lifeline.close()

@@ -40,7 +40,7 @@ def create(
 ) -> None:
     """Create a topic."""
     configs = parse_configs(config or [])
-    with open_log(data, bootstrap) as log:
+    with open_log(data, bootstrap, may_create=True) as log:
         log.admin().create_topic(name, partitions=partitions, replication_factor=replication_factor, configs=configs)
     print(f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}")
 

@@ -13,6 +13,7 @@ from logflume.log.schemas import default_registry
 from .. import graph as g
 from .binding import Scope, bind
 from .fields import Value
+from .missing import missing
 from .naming import Graph
 from .schemas import key_columns, key_format, registered_value, value_format, value_schema
 from .stream import Stream
@@ -59,6 +60,9 @@ class App:
         self.name, self.log, self.options = name, default_where() if log is None else log, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name, default_registry() if registry is None else registry)
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("an application", name, dir(type(self)))
 
     def stream(
         self,

@@ -14,6 +14,7 @@ from logflume.log import InvalidInput, UnknownName
 
 from ..expr import BinaryOp, Meta, UnaryOp
 from ..functions.scalar import Scalar
+from .missing import missing
 
 
 class Value:
@@ -222,6 +223,13 @@ class Item(Value):
 
     def __repr__(self) -> str:
         return f"{self.operand!r}[{self.key!r}]"
+
+    def __call__(self, *args: Any) -> Any:
+        """A field is not called: its name was meant to be a function's."""
+        from .functions import scalars
+
+        name = str(self.key.value) if isinstance(self.key, Constant) else repr(self.key)
+        raise missing(f"`{self.operand!r}`", name, {*object.__dir__(self), *scalars()})
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

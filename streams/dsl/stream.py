@@ -14,6 +14,7 @@ from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Litera
 from .binding import Scope, bind
 from .callables import Items, Pair, Pairs, expect_arguments, returned_type
 from .fields import Field, Value
+from .missing import missing
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, key_columns, key_format, value_format
 
@@ -64,6 +65,9 @@ class Stream:
     graph: Graph
     node: g.Node
     base: str
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("a stream", name, dir(type(self)))
 
     @property
     def schema(self) -> g.Schema:
@@ -326,6 +330,9 @@ class Stream:
 
     def merge(self, *others: Stream) -> Stream:
         """Interleave with other streams of the same columns; each keeps its own order."""
+        for other in others:
+            if not isinstance(other, Stream):
+                raise InvalidInput(f"merge() takes streams, found {other!r:.100}")
         name = self.graph.free("-".join([self.base, *(other.base for other in others), "merge"]))
         inputs = (self.node.name, *(other.node.name for other in others))
         return self.then(g.Merge(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=inputs))

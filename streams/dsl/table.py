@@ -15,6 +15,7 @@ from . import aggregates as a
 from .binding import Scope, bind
 from .callables import returned_type
 from .fields import Value
+from .missing import missing
 from .naming import Graph, duration, slug
 from .schemas import PRIMITIVES
 from .stream import Function, On, Stream, bind_columns, call, condition, foreach_node, object_class, sink
@@ -48,6 +49,9 @@ class Grouped:
     stream: Stream
     base: str
     over: g.Window | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("a grouped stream", name, dir(type(self)))
 
     def window(self, window: g.Window) -> Grouped:
         """Aggregate per window: `window(lf.tumbling(hours=1, grace=lf.minutes(10)))`, or per `lf.session(minutes=30)`."""
@@ -191,6 +195,9 @@ class Table:
     graph: Graph
     node: g.Node
     base: str
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("a table", name, dir(type(self)))
 
     @property
     def schema(self) -> g.Schema:

@@ -39,21 +39,21 @@ def days(value: float) -> int:
 
 
 def tumbling(
-    size: int = 0,
+    size: int | timedelta = 0,
     *,
     days: float = 0,
     hours: float = 0,
     minutes: float = 0,
     seconds: float = 0,
-    grace: int = 0,
-    retention: int = 0,
+    grace: int | timedelta = 0,
+    retention: int | timedelta = 0,
 ) -> TimeWindow:
     """Windows of one size that follow each other, aligned to the epoch.
 
-    `size`, `grace` and `retention` are durations in ms (`lf.minutes(10)`). A record counts as long as its window's end is after
-    stream time - grace; `retention` keeps results readable for longer.
+    `size`, `grace` and `retention` are durations: ms (`lf.minutes(10)`) or a `timedelta`. A record counts as long as its window's
+    end is after stream time - grace; `retention` keeps results readable for longer.
 
-    >>> tumbling(hours=1, grace=600_000)
+    >>> tumbling(timedelta(hours=1), grace=600_000)
     TimeWindow(size_ms=3600000, advance_ms=3600000, grace_ms=600000, retention_ms=0)
     """
     length = _length(size, days, hours, minutes, seconds)
@@ -61,15 +61,15 @@ def tumbling(
 
 
 def hopping(
-    size: int = 0,
+    size: int | timedelta = 0,
     *,
-    advance: int,
+    advance: int | timedelta,
     days: float = 0,
     hours: float = 0,
     minutes: float = 0,
     seconds: float = 0,
-    grace: int = 0,
-    retention: int = 0,
+    grace: int | timedelta = 0,
+    retention: int | timedelta = 0,
 ) -> TimeWindow:
     """Windows of one size that start every `advance` ms, so that a record counts in several.
 
@@ -84,14 +84,14 @@ def hopping(
 
 
 def session(
-    gap: int = 0,
+    gap: int | timedelta = 0,
     *,
     days: float = 0,
     hours: float = 0,
     minutes: float = 0,
     seconds: float = 0,
-    grace: int = 0,
-    retention: int = 0,
+    grace: int | timedelta = 0,
+    retention: int | timedelta = 0,
 ) -> SessionWindow:
     """Windows of activity: records of a key that follow each other within a gap are in one, from the first to the last.
 
@@ -103,14 +103,14 @@ def session(
 
 
 def sliding(
-    size: int = 0,
+    size: int | timedelta = 0,
     *,
     days: float = 0,
     hours: float = 0,
     minutes: float = 0,
     seconds: float = 0,
-    grace: int = 0,
-    retention: int = 0,
+    grace: int | timedelta = 0,
+    retention: int | timedelta = 0,
 ) -> SlidingWindow:
     """Windows around the records themselves: two records of a key share one iff they are at most `size` apart.
 
@@ -130,7 +130,9 @@ def unlimited(start: int = 0) -> UnlimitedWindow:
     return UnlimitedWindow(_whole(start, 1))
 
 
-def _length(size: int, days: float, hours: float, minutes: float, seconds: float, *, what: str = "tumbling(hours=1)") -> int:
+def _length(
+    size: int | timedelta, days: float, hours: float, minutes: float, seconds: float, *, what: str = "tumbling(hours=1)"
+) -> int:
     length = (
         _whole(size, 1) + _whole(days, 86_400_000) + _whole(hours, 3_600_000) + _whole(minutes, 60_000) + _whole(seconds, 1_000)
     )
@@ -139,9 +141,11 @@ def _length(size: int, days: float, hours: float, minutes: float, seconds: float
     return length
 
 
-def _whole(value: float, unit_ms: int) -> int:
+def _whole(value: float | timedelta, unit_ms: int) -> int:
     if isinstance(value, timedelta):
-        value = value / timedelta(milliseconds=1)
+        value, unit_ms = value / timedelta(milliseconds=1), 1
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(f"a duration is a number of milliseconds (lf.minutes(10)) or a timedelta, found {value!r}")
     total = value * unit_ms
     if total < 0 or total != int(total):
         raise InvalidInput(f"a duration is a whole, non-negative number of milliseconds, found {total}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 import uuid
@@ -19,7 +20,7 @@ from .opening import Surroundings
 from .options import EngineOptions
 from .problems import StreamsError
 from .queries import StoreReaders, StoreView
-from .session import Session, is_fatal
+from .session import Session, is_fatal, is_replaced
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
 from .task import Task
 from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
@@ -73,7 +74,7 @@ class Engine:
         topics = prepare_topics(self.plan, admin)
         if self.options.dead_letter_topic is not None:
             ensure_topic(admin, self.options.dead_letter_topic, 1, DEAD_LETTER_CONFIGS)
-        self._directory = StateDirectory(self.options.state_dir, self.plan.application, new_id=uuid.uuid4())
+        self._directory = StateDirectory(self.options.state_dir, self.plan.application, host=socket.gethostname())
         around = Surroundings(self.plan, self.options, self._directory, topics, admin, self._wall_s)
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
         self._thread.start()
@@ -135,6 +136,8 @@ class Engine:
                 self._abandon(session)
                 if is_fatal(error):
                     raise
+                if is_replaced(error):
+                    self._change_identity(around, error)
                 if self._commit_times.commits > commits:
                     pause_s = _PAUSE_MIN_S
                 _log.warning("%s: %s; joining again in %.1f s", self.plan.application, error, pause_s)
@@ -146,6 +149,20 @@ class Engine:
                 raise
             else:
                 return
+
+    def _change_identity(self, around: Surroundings, error: LogflumeError) -> None:
+        """Another process has taken the instance id: one that was given stops here, else this one takes another."""
+        if self.options.instance_id is not None:
+            raise StreamsError(
+                f"instance_id {self.options.instance_id!r} of {self.plan.application!r} was taken by another process, which runs "
+                "instead of this one now; give each instance its own"
+            ) from error
+        before = around.directory.instance_id
+        around.directory.renew(uuid.uuid4())
+        _log.warning(
+            "%s: another process runs as instance %s too; this one goes on as %s",
+            self.plan.application, before, around.directory.instance_id,
+        )  # fmt: skip
 
     def _new_session(self, around: Surroundings, closer: Closer) -> Session:
         self._session = Session(

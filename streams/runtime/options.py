@@ -49,6 +49,8 @@ class EngineOptions:
         dead_letter_topic: where records that cannot be processed are kept, None: only in the log.
         transaction_timeout_ms: how long an instance that died in the middle of a transaction can hold up readers and successors.
         purge_interval_ms: how often what was processed is deleted from repartition topics.
+        instance_id: the name of this instance, which must be its own: a restart is then the same member of the group wherever it
+            runs. None: one that follows from the host's name and the state directory's path.
         leaves_group: on a graceful stop, hand the partitions to other instances at once.
         failpoint: called with a name at each step of a task commit (before-flush, after-flush, after-produce, after-send-offsets
             or after-log-flush, after-log-commit, before-store-batch, after-store-batch); tests kill the process in it.

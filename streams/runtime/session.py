@@ -416,6 +416,12 @@ def is_fatal(error: LogflumeError) -> bool:
     return not (error.is_retriable or error.code in _MEMBERSHIP_LOST)
 
 
+def is_replaced(error: LogflumeError) -> bool:
+    """Return whether another process has joined the group under this instance id."""
+    cause = error.__cause__ if isinstance(error, TransactionMustAbort) else error
+    return isinstance(cause, LogflumeError) and cause.code == "FENCED_INSTANCE_ID"
+
+
 _HOPELESS = frozenset({"INVALID_TOPIC_EXCEPTION", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "UNSUPPORTED_COMPRESSION_TYPE"})
 """Causes of a lost transaction that the next one would meet too."""
 _MEMBERSHIP_LOST = frozenset(

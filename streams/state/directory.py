@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
 
@@ -34,8 +34,8 @@ class Identity(msgspec.Struct, frozen=True):
 class StateDirectory:
     """Holds the lock from construction to `close`."""
 
-    def __init__(self, root: Path, application: str, *, new_id: UUID) -> None:
-        """Create or open; `new_id` becomes the instance id if there is none yet.
+    def __init__(self, root: Path, application: str, *, host: str) -> None:
+        """Create or open. The id of a new one follows from its path and `host`, so that a lost directory comes back as the same.
 
         Raises:
             DataDirLocked: all numbers are taken by running instances.
@@ -54,7 +54,7 @@ class StateDirectory:
                 f"{_MAX_INSTANCES} instances of {application!r} run in {root}; choose another state_dir for this one"
             )
         try:
-            self.identity = self._identity(application, new_id)
+            self.identity = self._identity(application, host)
         except BaseException:
             os.close(self._lock)
             raise
@@ -82,16 +82,26 @@ class StateDirectory:
             os.close(self._lock)
             self._lock = -1
 
-    def _identity(self, application: str, new_id: UUID) -> Identity:
+    def renew(self, new_id: UUID) -> None:
+        """Take another instance id: a copy of this directory, or one of the same path and host name, has it too."""
+        self.identity = Identity(DIRECTORY_FORMAT, self.identity.application, new_id.hex[:12])
+        if os.fstat(self._lock).st_ino == (self.path / "lock").stat().st_ino:
+            self._write(self.identity)
+
+    def _write(self, identity: Identity) -> None:
+        partial = self.path / "instance.json.partial"
+        with partial.open("wb") as out:
+            out.write(msgspec.json.encode(identity))
+            out.flush()
+            os.fsync(out.fileno())
+        partial.rename(self.path / "instance.json")
+
+    def _identity(self, application: str, host: str) -> Identity:
         file = self.path / "instance.json"
         if not file.exists():
-            identity = Identity(DIRECTORY_FORMAT, application, new_id.hex[:12])
-            partial = self.path / "instance.json.partial"
-            with partial.open("wb") as out:
-                out.write(msgspec.json.encode(identity))
-                out.flush()
-                os.fsync(out.fileno())
-            partial.rename(file)
+            place = uuid5(NAMESPACE_URL, f"file://{host}{self.path.resolve()}")
+            identity = Identity(DIRECTORY_FORMAT, application, place.hex[:12])
+            self._write(identity)
             return identity
         try:
             found = msgspec.json.decode(file.read_bytes(), type=Identity)

@@ -38,5 +38,6 @@ def test_an_application_goes_on_where_its_backfill_ended(tmp_path: Path) -> None
 
 def test_a_file_that_runs_no_application_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("import logflume\n")
+    run("topic", "create", "t", "--data", str(tmp_path / "data"))
     done = run("backfill", str(tmp_path / "empty.py"), "--data", str(tmp_path / "data"), code=1)
     assert "runs 0 applications; expected one app.run()" in done.stderr

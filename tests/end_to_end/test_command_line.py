@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ._command import free_port, read_until, run, serving
+from ._command import LOGFLUME, free_port, read_until, run, serving
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +109,66 @@ def test_a_directory_is_opened_here_and_joined_by_a_second_process(tmp_path: Pat
         assert run("consume", "t", "--data", data).stdout == "0:0\t\t1\n"
     finally:
         holder.communicate()
+
+
+def test_reading_never_begins_a_log_and_a_command_says_which_one_it_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOGFLUME_DATA", raising=False)
+    monkeypatch.delenv("LOGFLUME_BOOTSTRAP", raising=False)
+    for command in (["topic", "list"], ["sql", "-e", "SHOW TOPICS;"]):
+        failed = run(*command, code=1)
+        assert f"there is no log in {tmp_path / 'data'}" in failed.stderr, command
+        assert "Traceback" not in failed.stderr
+    assert f"there is no log in {tmp_path / 'other'}" in run("consume", "t", "--data", "other", code=1).stderr
+    assert "name the directory to begin one there: --data data" in run("topic", "create", "t", code=1).stderr
+    assert list(tmp_path.iterdir()) == []
+    run("topic", "create", "t", "--data", "data")
+    listed = run("topic", "list")
+    assert f"log: {tmp_path / 'data'}" in listed.stderr
+    assert listed.stdout.splitlines()[1:] == ["t\t1\t0"]
+
+
+def test_a_group_commits_what_was_printed(server: str) -> None:
+    run("topic", "create", "some", "--bootstrap", server)
+    run("produce", "some", "--bootstrap", server, stdin="1\n2\n3\n4\n5\n")
+    read = ("consume", "some", "--group", "few", "--bootstrap", server)
+    assert run(*read, "-n", "2").stdout.splitlines() == ["0:0\t\t1", "0:1\t\t2"]
+    described = json.loads(run("group", "describe", "few", "--json", "--bootstrap", server).stdout)
+    assert [(o["committed"], o["lag"]) for o in described["offsets"]] == [(2, 3)]
+    assert run(*read, "-n", "1").stdout.splitlines() == ["0:2\t\t3"]
+    assert run(*read).stdout.splitlines() == ["0:3\t\t4", "0:4\t\t5"]
+
+
+def test_serve_refuses_contradictory_settings(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    options = ("--data", str(tmp_path / "d"), "--listen", address, "--config", f"listeners=SASL_SSL://{address}")
+    failed = run("serve", *options, code=1)
+    assert f"--listen {address} and listeners=SASL_SSL://{address} say different things" in failed.stderr
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_ctrl_c_at_a_terminal_stops_in_order_and_a_second_one_at_once(tmp_path: Path, is_stuck: bool) -> None:
+    argv = [*LOGFLUME, "serve", "--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{free_port()}", "--registry", "off"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    try:
+        read_until(process, "ready; Ctrl-C stops")
+        children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        if is_stuck:
+            os.kill(children[1], signal.SIGSTOP)
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal does: to every process of the group
+        if is_stuck:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1)
+            os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=18)
+        assert process.returncode == 0
+        assert "did not stop" not in said
+        assert ("is killed at once" in said) == is_stuck
+        assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_serve_restarts_a_broker_that_was_killed(tmp_path: Path) -> None:

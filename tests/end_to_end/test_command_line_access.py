@@ -139,6 +139,7 @@ def test_queries_run_whatever_acls_say_and_clients_without_rights_do_not_see_the
 
 
 def test_without_an_authorizer_acl_says_how_to_get_one(tmp_path: Path) -> None:
+    run("topic", "create", "t", "--data", str(tmp_path))
     _, err = run("acl", "list", "--data", str(tmp_path), code=1)
     assert "SECURITY_DISABLED" in err
     assert "authorizer.class.name" in err

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
 from logflume.log.broker import transactions
 from logflume.log.broker.seams import Reply, RequestContext
 from logflume.log.broker.simulated import SimulatedJournal, SimulatedTime
+from logflume.log.broker.slices import Slices
 from logflume.log.broker.transactions import TransactionConfig, TransactionCoordinator
 from logflume.log.protocol import codec, messages, tables
 from logflume.log.protocol.errors import ErrorCode
@@ -95,6 +97,8 @@ class TxnBroker:
         wire = b"".join(codec.encode(request, version, bytearray()))
         decoded = codec.decode_request(table.key, version, memoryview(wire))
         answer = self.handlers[api](RequestContext(table.key, version, 1, "c", "127.0.0.1", 1), decoded)
+        if isinstance(answer, Generator):
+            answer = Slices().run(answer)
 
         def through_wire(response: Any) -> Any:
             data = b"".join(codec.encode(response, version, bytearray()))

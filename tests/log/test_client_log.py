@@ -15,6 +15,7 @@ from logflume.log import (
     ClientClosed,
     InvalidInput,
     KafkaError,
+    LogflumeError,
     OffsetAndMetadata,
     OffsetOutOfRange,
     TopicPartition,
@@ -51,6 +52,51 @@ def test_records_go_through_whole(log: Log, topic: str) -> None:
         (1, 0, b"", None, ()),
         (2, 99, None, b"", ()),
     ]
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        ({"value": "text"}, r"expected bytes or None as value, found str; send value\.encode\(\)"),
+        ({"value": 7}, "expected bytes or None as value, found int"),
+        ({"value": b"v", "key": "text"}, r"expected bytes or None as key, found str; send key\.encode\(\)"),
+        ({"value": b"v", "timestamp_ms": "now"}, "expected whole milliseconds as timestamp_ms, found str"),
+        ({"value": b"v", "timestamp_ms": 1.5}, "expected whole milliseconds as timestamp_ms, found float"),
+        ({"value": b"v", "timestamp_ms": 2**63}, "expected a timestamp_ms of 64 bits"),
+        ({"value": b"v", "headers": [("h", "text")]}, "expected bytes or None as value of header 'h', found str"),
+        ({"value": b"v", "headers": [(b"h", b"v")]}, r"expected headers as \(name, bytes or None\) pairs"),
+        ({"value": b"v", "headers": ["h"]}, r"expected headers as \(name, bytes or None\) pairs"),
+    ],
+)
+def test_a_record_of_wrong_types_is_refused_at_once_and_the_others_arrive(
+    log: Log, topic: str, record: dict[str, object], error: str
+) -> None:
+    log.admin().create_topic(topic)
+    producer = log.producer()
+    before = producer.send(topic, b"before")
+    with pytest.raises((TypeError, InvalidInput), match=error):
+        producer.send(topic, **record)  # type: ignore[arg-type]
+    after = producer.send(topic, bytearray(b"after"), key=memoryview(b"k"))  # type: ignore[arg-type]
+    producer.flush(timeout_s=WAIT_S)
+    assert (before.result(0).offset, after.result(0).offset) == (0, 1)
+
+
+def test_a_fault_of_the_sender_reaches_whoever_waits(log: Log, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.admin().create_topic(topic)
+    producer = log.producer()
+    assert producer.send(topic, b"good").result(WAIT_S).offset == 0
+
+    def broken(*_: object) -> bytes:
+        raise ZeroDivisionError("a fault")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("logflume.log.client.batches.PendingBatch.wire_bytes", broken)
+        lost = producer.send(topic, b"lost")
+        with pytest.raises(LogflumeError, match="ZeroDivisionError: a fault"):
+            producer.flush(timeout_s=WAIT_S)
+        with pytest.raises(LogflumeError, match="ZeroDivisionError: a fault"):
+            lost.result(0)
+    assert producer.send(topic, b"good again").result(WAIT_S).offset == 1
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

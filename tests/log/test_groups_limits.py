@@ -181,3 +181,23 @@ def test_a_member_of_one_group_is_nobody_in_another() -> None:
         WHERE: ErrorCode.ILLEGAL_GENERATION
     }
     assert broker.leave((member_id, None), group="h") == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_groups_that_nobody_came_back_to_make_room_and_others_do_not() -> None:
+    broker = Broker(config=GroupConfig(max_groups=3))
+    member_id, _ = stable_classic(broker, group="real")
+    for number in range(50):
+        assert broker.join(group=f"empty-{number}").error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert broker.groups.kind_of("real") == "Classic"
+    assert broker.groups.kind_of("empty-0") is None
+    assert stable_classic(broker, group="new")[0]
+    assert stable_classic(broker, group="newer")[0]
+    assert broker.join(group="one-too-many").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert broker.leave((member_id, None), group="real") == [OK]
+
+
+def test_an_id_of_kilobytes_is_refused() -> None:
+    broker = Broker()
+    assert broker.join(group="g" * 1024).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert broker.join(group="g" * 1025).error_code == ErrorCode.INVALID_GROUP_ID
+    assert broker.commit({WHERE: 5}, group="g" * 1025) == {WHERE: ErrorCode.INVALID_GROUP_ID}

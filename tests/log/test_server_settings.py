@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from logflume.log.broker.configs import BrokerConfig
 from logflume.log.errors import InvalidInput
 from logflume.log.protocol import messages
 from logflume.log.server import Address, gather_configs, read_config_file
-from logflume.log.server.config_files import parse_properties
+from logflume.log.server.config_files import parse_properties, refuse_contradictions
 from logflume.log.server.listeners import ListenerPlan, plan_listeners
 
 from ._server_process import ServerProcess
@@ -191,3 +192,32 @@ def test_a_static_setting_counts(tmp_path: Path) -> None:
         answer = wire.call(messages.MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 12)
         assert answer.topics[0].error_code == 3
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "configs", "said"),
+    [
+        (
+            {"listen": ["127.0.0.1:29095"]},
+            {"listeners": "SASL_SSL://127.0.0.1:29095"},
+            "--listen 127.0.0.1:29095 and listeners=SASL",
+        ),
+        ({"listen": ["127.0.0.1:1"]}, {"listeners": "PLAINTEXT://127.0.0.1:1,PLAINTEXT2://127.0.0.1:2"}, "give one of them"),
+        ({"advertise": "a:1"}, {"advertised.listeners": "PLAINTEXT://b:1"}, "--advertise a:1 and advertised.listeners"),
+        ({"data": "/a"}, {"log.dirs": "/b"}, "--data /a and log.dirs=/b"),
+        ({"data": "/a"}, {"log.dir": "/b"}, "--data /a and log.dir=/b"),
+        ({"http": "127.0.0.1:1"}, {"logflume.http.listener": "127.0.0.1:2"}, "--http 127.0.0.1:1 and logflume.http.listener"),
+    ],
+)
+def test_an_option_and_a_setting_that_contradict_each_other_are_refused(
+    options: dict[str, Any], configs: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        refuse_contradictions(configs, **options)
+
+
+def test_an_option_and_a_setting_that_agree_are_taken() -> None:
+    refuse_contradictions({"listeners": "PLAINTEXT://127.0.0.1:1"}, listen=["127.0.0.1:1"])
+    refuse_contradictions({"listeners": "127.0.0.1:1, 127.0.0.1:2"}, listen=["127.0.0.1:1", "127.0.0.1:2"])
+    refuse_contradictions({"log.dirs": "/a/b"}, data="/a/./b")
+    refuse_contradictions({"num.partitions": "4"}, listen=["127.0.0.1:1"], data="/a", http="127.0.0.1:2", advertise="a:1")

@@ -336,7 +336,7 @@ def test_a_deleted_topic_is_forgotten_and_one_of_its_name_begins_anew(broker: Sh
     member.take(T0)
     old = member.broker.topic_id("t")
     waiting = member.fetch(max_wait_ms=60_000)
-    broker.core.delete_topic(broker.core.cluster.topics["t"])
+    broker.inner.call(messages.DeleteTopicsRequest(topic_names=["t"]), 1)
     assert broker.share.partitions.of_group("g") == []
     broker.time.advance(60_000)
     assert waiting.is_done

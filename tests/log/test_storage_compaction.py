@@ -17,7 +17,7 @@ from logflume.log import StorageError
 from logflume.log.batch import Codec, RecordData, decode_records, encode_batch, iter_batches, visible_batches
 from logflume.log.storage import Cleaned, Cleaner, LogConfig, OsDisk, PartitionLog, run_compaction
 from logflume.log.storage.checkpoint import FILE_NAME
-from logflume.log.storage.compact import Budget
+from logflume.log.storage.compact_orders import Budget
 from logflume.log.storage.testing import PowerCut, SimulatedDisk
 
 DIRECTORY = "/data/t-0"

@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import json
 import tempfile
-import uuid
 from pathlib import Path
 
 import pytest
@@ -278,23 +277,23 @@ def test_a_damaged_database_is_an_error_that_says_what_to_do(tmp_path: Path) -> 
 
 
 def test_a_state_directory_keeps_its_identity_and_its_lock(tmp_path: Path) -> None:
-    first = StateDirectory(tmp_path, "app", new_id=uuid.uuid4())
-    beside = StateDirectory(tmp_path, "app", new_id=uuid.uuid4())
+    first = StateDirectory(tmp_path, "app", host="h")
+    beside = StateDirectory(tmp_path, "app", host="h")
     assert beside.instance_id != first.instance_id
     assert beside.path != first.path
     beside.close()
     first.close()
-    second = StateDirectory(tmp_path, "app", new_id=uuid.uuid4())
+    second = StateDirectory(tmp_path, "app", host="h")
     assert second.instance_id == first.instance_id
     second.close()
     (tmp_path / "app" / "0" / "instance.json").write_text('{"format": 9, "application": "app", "instance_id": "x"}')
     with pytest.raises(InvalidInput, match="format 9"):
-        StateDirectory(tmp_path, "app", new_id=uuid.uuid4())
+        StateDirectory(tmp_path, "app", host="h")
     (tmp_path / "app" / "0" / "instance.json").write_text('{"format": 1, "application": "b", "instance_id": "x"}')
     with pytest.raises(InvalidInput, match="belongs to application 'b'"):
-        StateDirectory(tmp_path, "app", new_id=uuid.uuid4())
+        StateDirectory(tmp_path, "app", host="h")
     with pytest.raises(InvalidInput, match="application name"):
-        StateDirectory(tmp_path, "../app", new_id=uuid.uuid4())
+        StateDirectory(tmp_path, "../app", host="h")
 
 
 def test_a_store_without_disk_is_a_dict(tmp_path: Path) -> None:

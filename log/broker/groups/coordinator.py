@@ -47,6 +47,9 @@ from .streams.groups import restore as restore_streams
 
 AnyGroup = ClassicGroup | ConsumerGroup | StreamsGroup
 
+MAX_ID_CHARS = 1024
+"""Group ids may be so long; the protocol's 32,767 would cost gigabytes."""
+
 
 class GroupCoordinator:
     """All groups of one broker. Every method runs on the broker's thread; replies are set there too."""
@@ -67,6 +70,8 @@ class GroupCoordinator:
         self.config, self._clock, self._journal = config, clock, journal
         self._topics, self.settings = topics, settings
         self._groups: dict[str, AnyGroup] = {}
+        self._announced: dict[str, ClassicGroup] = {}
+        """Groups that had no member when they were made, oldest first; some may have one by now, or be gone."""
         self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id, self._downgrade)
         self._classic_members = ClassicMembers(config, self._consumers, topics, new_id, self._downgrade_in_place)
         self._streams = StreamsGroups(config, settings, clock, timers, journal, topics, internal)
@@ -264,7 +269,7 @@ class GroupCoordinator:
 
     def join(self, group_id: str, request: JoinRequest) -> Reply:
         """Join a group, making it when a new member names it; the reply is a JoinResult."""
-        if not group_id:
+        if not 0 < len(group_id) <= MAX_ID_CHARS:
             return _now(JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id))
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup) and group.members:
@@ -279,12 +284,14 @@ class GroupCoordinator:
         if group is None:
             if request.member_id:
                 return _now(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-            if len(self._groups) >= self.config.max_groups:
+            if not self._has_room():
                 return _now(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             group = self._membership.new_group(group_id)
         reply = self._membership.join(group, request)
         if group.members or group.pending:
             self._groups[group_id] = group
+            if not group.members:
+                self._note_announced(group)
         return reply
 
     def sync(self, group_id: str, request: SyncRequest) -> Reply:
@@ -371,7 +378,9 @@ class GroupCoordinator:
         if group is None:
             if committer.generation >= 0:
                 return _now(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
-            if len(self._groups) >= self.config.max_groups:
+            if len(group_id) > MAX_ID_CHARS:
+                return _now(dict.fromkeys(offsets, ErrorCode.INVALID_GROUP_ID))
+            if not self._has_room():
                 return _now(dict.fromkeys(offsets, ErrorCode.GROUP_MAX_SIZE_REACHED))
             group = self._membership.new_group(group_id)
             group.state_since_ms = self._clock.wall_ms()
@@ -460,6 +469,27 @@ class GroupCoordinator:
             del self._groups[group_id]
         return True
 
+    def _note_announced(self, group: ClassicGroup) -> None:
+        if len(self._announced) > self.config.max_groups:
+            self._announced = {
+                name: each for name, each in self._announced.items() if self._groups.get(name) is each and not each.members
+            }
+        self._announced[group.group_id] = group
+
+    def _has_room(self) -> bool:
+        """Whether there may be one more group; the oldest that was only announced goes for it.
+
+        Who joins first gets a member id, and nothing is known of the group until it joins again with that.
+        """
+        while len(self._groups) >= self.config.max_groups and self._announced:
+            group = self._announced.pop(next(iter(self._announced)))
+            if self._groups.get(group.group_id) is group and not group.members:
+                for deadline in group.pending.values():
+                    deadline.cancel()
+                group.pending.clear()
+                self._forget_if_nothing(group)
+        return len(self._groups) < self.config.max_groups
+
     def _check_alive(self, group_id: str) -> None:
         """Raise Refused COORDINATOR_NOT_AVAILABLE while a group is being deleted: a moment later there may be a new one."""
         group = self._groups.get(group_id)
@@ -468,7 +498,11 @@ class GroupCoordinator:
 
     def _check_room(self, group_id: str) -> None:
         """Raise Refused GROUP_MAX_SIZE_REACHED if there may be no new group."""
-        if group_id not in self._groups and len(self._groups) >= self.config.max_groups:
+        if group_id not in self._groups and len(group_id) > MAX_ID_CHARS:
+            raise Refused(
+                ErrorCode.INVALID_GROUP_ID, f"A group id of {len(group_id)} characters: expected at most {MAX_ID_CHARS}."
+            )
+        if group_id not in self._groups and not self._has_room():
             raise Refused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"There are {self.config.max_groups} groups (logflume.max.groups); delete those that are not used.",

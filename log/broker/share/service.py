@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ..core import Core
 from ..groups.ports import Topics
@@ -57,7 +57,7 @@ class ShareService:
         self.fetch = ShareFetchHandler(core, self.groups, self.partitions, settings, config)
         self.partitions.load()
         self.groups.restore(replayed.values)
-        self._forget_deleted_topics("")
+        self._forget_deleted_topics(())
         core.topic_listeners.append(self._forget_deleted_topics)
 
     def handlers(self, of_groups: Mapping[str, Handler]) -> dict[str, Handler]:
@@ -80,7 +80,7 @@ class ShareService:
         self.groups.close()
         self.partitions.close()
 
-    def _forget_deleted_topics(self, _: str) -> None:
+    def _forget_deleted_topics(self, _: Collection[str]) -> None:
         """Forget what there is of topics that are gone; also those that a crash kept from being forgotten."""
         gone = frozenset(topic_id for topic_id in self.partitions.topic_ids() if self._topics.name_of(topic_id) is None)
         if gone:

@@ -9,10 +9,13 @@ from ...protocol.errors import ErrorCode
 from ..access import Operation, Resource
 from ..patterns import PatternError, compile_pattern
 from ..seams import Clock, Reply, RequestContext, TxnPartitions
+from ..slices import Steps
 from .coordinator import TransactionCoordinator
 from .metadata import Txn, TxnState
 
 NO_FILTER = -1
+MARKERS_AT_A_TIME, ANSWERS_AT_A_TIME = 20, 2000
+"""In one slice of the loop's time."""
 
 
 class TransactionAdminHandlers:
@@ -91,58 +94,46 @@ class TransactionAdminHandlers:
             topics=[response.TopicData(topic=topic, partitions=indexes) for topic, indexes in by_topic.items()],
         )
 
-    def write_txn_markers(self, context: RequestContext, request: Any) -> Reply:
+    def write_txn_markers(self, context: RequestContext, request: Any) -> Steps:
         """Write markers as asked: how an administrator aborts a transaction that its coordinator no longer knows."""
-        response = messages.WriteTxnMarkersResponse
-        reply = Reply()
-        errors: dict[tuple[int, str, int], int] = {}
-        wanted = [
-            (index, topic.name, partition)
-            for index, marker in enumerate(request.markers)
-            for topic in marker.topics
-            for partition in topic.partition_indexes
-        ]
+        response = messages.WriteTxnMarkersResponse()
+        written: dict[tuple[int, str, int], Reply] = {}
+        left = MARKERS_AT_A_TIME
+        for index, marker in enumerate(request.markers):
+            for topic in marker.topics:
+                for partition in dict.fromkeys(topic.partition_indexes):
+                    if (index, topic.name, partition) not in written:
+                        written[index, topic.name, partition] = self._write(marker, topic.name, partition)
+                    left -= 1
+                    if left <= 0:
+                        left = MARKERS_AT_A_TIME
+                        yield None
+        for reply in written.values():
+            if not reply.is_done:
+                yield reply
+        for index, marker in enumerate(request.markers):
+            result = response.WritableTxnMarkerResult(producer_id=marker.producer_id)
+            response.markers.append(result)
+            for topic in marker.topics:
+                answer = response.WritableTxnMarkerTopicResult(name=topic.name)
+                result.topics.append(answer)
+                for partition in topic.partition_indexes:
+                    error = written[index, topic.name, partition].value
+                    answer.partitions.append(
+                        response.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=error)
+                    )
+                    left -= 1
+                    if left <= 0:
+                        left = ANSWERS_AT_A_TIME
+                        yield None
+        return response
 
-        def respond() -> None:
-            reply.set(
-                response(
-                    markers=[
-                        response.WritableTxnMarkerResult(
-                            producer_id=marker.producer_id,
-                            topics=[
-                                response.WritableTxnMarkerTopicResult(
-                                    name=topic.name,
-                                    partitions=[
-                                        response.WritableTxnMarkerPartitionResult(
-                                            partition_index=partition, error_code=errors[index, topic.name, partition]
-                                        )
-                                        for partition in topic.partition_indexes
-                                    ],
-                                )
-                                for topic in marker.topics
-                            ],
-                        )
-                        for index, marker in enumerate(request.markers)
-                    ]
-                )
-            )
-
-        def on_written(where: tuple[int, str, int], error: int) -> None:
-            errors[where] = error
-            if len(errors) == len(set(wanted)):
-                respond()
-
-        if not wanted:
-            respond()
-        for where in dict.fromkeys(wanted):
-            marker = request.markers[where[0]]
-            written = self._partitions.write_marker(
-                where[1],
-                where[2],
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                is_commit=marker.transaction_result,
-            )
-            written.then(lambda error, where=where: on_written(where, error))  # type: ignore[misc]
-        return reply
+    def _write(self, marker: Any, topic: str, partition: int) -> Reply:
+        return self._partitions.write_marker(
+            topic,
+            partition,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            is_commit=marker.transaction_result,
+        )

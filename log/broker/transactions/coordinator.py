@@ -24,6 +24,8 @@ from .markers import MarkerWriter
 from .metadata import LAST_USABLE_EPOCH, NO_EPOCH, NO_ID, TopicPartition, Txn, TxnState
 
 RETRY_TIMEOUT_AFTER_MS = 50
+MAX_ID_CHARS = 1024
+"""Transactional ids may be so long; the protocol's 32,767 would cost gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,14 @@ class TransactionCoordinator:
         An open transaction is aborted first: CONCURRENT_TRANSACTIONS until that is done. With a producer id and epoch
         (KIP-360) the caller says who it was, and is fenced if somebody else came after it.
         """
-        if not transactional_id:
+        if not 0 < len(transactional_id) <= MAX_ID_CHARS:
             return _grant(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config.max_timeout_ms:
             return _grant(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         slot = self._slots.get(transactional_id)
         if slot is None:
+            if len(self._slots) >= self._config.max_ids:
+                return _grant(ErrorCode.POLICY_VIOLATION)
             txn = Txn(transactional_id, self._new_producer_id(), 0, timeout_ms, self._clock.wall_ms())
             slot = self._slots[transactional_id] = self._new_slot(txn)
             slot.is_known = False

@@ -1,7 +1,7 @@
 """Whether whatever one JSON Schema accepts is accepted by another, as far as rules can tell (the rules: `json_rules.py`).
 
 Schemas may be recursive. A pair that is under way is taken for compatible; if that turns out wrong the whole is compared again
-with what was found, until nothing new is. The number of comparisons is bounded: schemas can be written whose comparison would
+with what was found, until nothing new is. The number of steps is bounded: schemas can be written whose comparison would
 never end.
 """
 
@@ -19,7 +19,7 @@ from ..schemas.json_text import dump
 from .difference import Difference
 from .json_rules import COMPATIBLE, COMPATIBLE_IF_LENIENT, DESCRIPTIONS
 
-MAX_COMPARISONS = 50_000
+MAX_STEPS = 200_000
 Change = tuple[str, tuple[str, ...]]
 """A rule and the path, relative to the pair that was compared."""
 _ABSENT: Any = object()
@@ -56,13 +56,26 @@ def changes(reader: JsonSchema, writer: JsonSchema, *, policy: str = "STRICT") -
     """Return all differences from `writer` to `reader`, also those that do no harm."""
     compatible = COMPATIBLE_IF_LENIENT if policy == "LENIENT" else COMPATIBLE
     known: dict[tuple[int, int], list[Change]] = {}
+    budget = _Budget(MAX_STEPS)
     while True:
-        comparison = _Comparison(reader, writer, compatible, known)
+        comparison = _Comparison(reader, writer, compatible, known, budget)
         found = comparison.compare(writer.root, reader.root)
         broken = comparison.broken()
         if not comparison.assumed or broken.keys() == known.keys():
             return found
         known = broken
+
+
+class _Budget:
+    """How much a comparison may still do, over all its passes: pairs looked at, and differences passed on."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def take(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise InvalidSchema(f"two JSON Schemas are compared in at most {MAX_STEPS} steps; these need more")
 
 
 class _Comparison:
@@ -74,6 +87,7 @@ class _Comparison:
         writer: JsonSchema,
         compatible: frozenset[str],
         known: Mapping[tuple[int, int], list[Change]],
+        budget: _Budget,
     ) -> None:
         self.assumed = False
         self._old, self._new = writer.builder, reader.builder
@@ -82,7 +96,7 @@ class _Comparison:
         self._done: dict[tuple[int, int], list[Change]] = {}
         self._under_way: set[tuple[int, int]] = set()
         self._kept: list[JsonNode] = []
-        self._left = MAX_COMPARISONS
+        self._budget = budget
 
     def broken(self) -> dict[tuple[int, int], list[Change]]:
         """Return the pairs that are not compatible."""
@@ -93,15 +107,15 @@ class _Comparison:
             return [] if old is new else [("SCHEMA_ADDED" if old is None else "SCHEMA_REMOVED", ())]
         pair = (id(old), id(new))
         if pair in self._done:
+            self._budget.take(1 + len(self._done[pair]))
             return self._done[pair]
         if pair in self._under_way:
             self.assumed = True
             return self._known.get(pair, [])
-        self._left -= 1
-        if self._left < 0:
-            raise InvalidSchema(f"two JSON Schemas are compared in at most {MAX_COMPARISONS} steps; these need more")
+        self._budget.take(1)
         self._under_way.add(pair)
         found = list(dict.fromkeys(self._compare(old, new)))
+        self._budget.take(len(found))
         self._under_way.discard(pair)
         self._kept += [old, new]  # a pair is known by its nodes' addresses, so they must not be given to others
         self._done[pair] = found

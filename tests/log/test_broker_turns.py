@@ -1,0 +1,276 @@
+"""No request has the loop for long: for every API, a request as large as one may be is handled in short turns.
+
+Work is counted, not timed: calls of functions, Python's and C's, between one turn of the loop and the next. 20 ms are about
+200,000 of them. What is done on the other thread does not count.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log.broker import cluster
+from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.coordinators import Coordinators
+from logflume.log.broker.core import Core
+from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.seams import Reply, RequestContext, do_at_once
+from logflume.log.broker.simulated import SimulatedTime
+from logflume.log.protocol import ErrorCode, codec, messages, tables
+from logflume.log.storage import DataDir, OsDisk
+from logflume.log.storage.disk import write_atomically
+
+from ._simulated_broker import SyncFlusher
+from ._wire import create_topic_request
+
+MOST_WORK = 200_000
+ELEMENTS = 10_000
+"""More are decoded, and handled, in slices just the same."""
+
+
+class Turns:
+    """A loop that is turned by hand, and counts the work of each turn."""
+
+    def __init__(self) -> None:
+        self._due: deque[Callable[[], None]] = deque()
+        self.longest = self.turns = self._work = 0
+
+    def next_turn(self, callback: Callable[[], None]) -> None:
+        self._due.append(callback)
+
+    def offload(self, work: Callable[[], Any]) -> Reply:
+        before, reply = self._work, do_at_once(work)
+        self._work = before
+        return reply
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """Do this as one turn."""
+        self._work = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            self._work += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            return work()
+        finally:
+            sys.setprofile(None)
+            self.turns += 1
+            self.longest = max(self.longest, self._work)
+
+    def run_due(self) -> None:
+        while self._due:
+            self.run(self._due.popleft())
+
+
+class TurnedBroker:
+    """A broker with all its coordinators on a loop that is turned by hand."""
+
+    def __init__(self, path: Path) -> None:
+        self.turns, disk, time = Turns(), OsDisk(), SimulatedTime()
+        self._data_dir = DataDir.open(str(path), disk=disk)
+        self.core = Core(
+            self._data_dir,
+            disk=disk,
+            config=BrokerConfig(),
+            clock=time,
+            timers=time,
+            flusher=SyncFlusher(),
+            addresses={},
+            offload=self.turns.offload,
+            next_turn=self.turns.next_turn,
+        )
+        self.time = time
+        self.coordinators = Coordinators(self.core)
+        self.handlers = Handlers(
+            self.core,
+            coordinators=self.coordinators.handlers(),
+            admission=self.coordinators.transactions,
+            long_polls=[self.coordinators.share.fetch],
+        )
+
+    def call(self, message: Any, version: int) -> Any:
+        wire = b"".join(codec.encode(message, version, bytearray()))
+        request = codec.decode_request(message.api_key, version, memoryview(wire))
+        context = RequestContext(message.api_key, version, 1, "c", "127.0.0.1", 1)
+        outcome = self.turns.run(lambda: self.handlers.handle(context, request))
+        self.turns.run_due()
+        if isinstance(outcome, Reply):
+            self.time.advance(400_000)
+            self.turns.run_due()
+            assert outcome.is_done
+            outcome = outcome.value
+        return outcome
+
+    def close(self) -> None:
+        self.coordinators.close()
+        self.core.close()
+        self._data_dir.close()
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TurnedBroker]:
+    broker = TurnedBroker(tmp_path_factory.mktemp("turns"))
+    assert broker.call(create_topic_request("kept", 300), 7).topics[0].error_code == 0
+    yield broker
+    broker.close()
+
+
+def filled(name: str, table: tables.Message, version: int, *, elements: int) -> Any:
+    """A request with so many elements in its arrays: all of the outer ones, or many in one outer one."""
+    numbers = iter(range(10**9))
+
+    def value(field: tables.Field, share: int) -> Any:
+        if field.is_array:
+            count = max(1, share if field.type_name not in table.structs or not arrays_in(field.type_name) else share // 100)
+            return [one(field, share // count) for _ in range(count)]
+        return one(field, share)
+
+    def one(field: tables.Field, share: int) -> Any:
+        kind = field.type_name
+        if kind in table.structs:
+            return struct(kind, share)
+        if kind == "string":
+            return "t" if "topic" in field.name or field.name == "name" else f"n{next(numbers)}"
+        if kind in ("bytes", "records"):
+            return b""
+        if kind == "uuid":
+            return bytes(16)
+        if kind == "bool":
+            return False
+        if kind == "float64":
+            return 1.0
+        return 4 if field.name == "resource_type" else next(numbers) % 100
+
+    def arrays_in(kind: str) -> bool:
+        return any(each.is_array for each in table.structs[kind].fields)
+
+    def struct(kind: str, share: int) -> Any:
+        made = getattr(messages.message_class(name), kind)()
+        fill(made, table.structs[kind], share)
+        return made
+
+    def fill(made: Any, of: tables.Struct, share: int) -> None:
+        arrays = [each for each in of.fields if each.is_array and version in each.versions]
+        for field in of.fields:
+            if version in field.versions:
+                setattr(made, field.name, value(field, share // max(1, len(arrays))))
+
+    request = messages.message_class(name)()
+    fill(request, table.top, elements)
+    return request
+
+
+def all_handled() -> list[Any]:
+    return [pytest.param(key, id=name) for name, key in tables.api_names().items()]
+
+
+@pytest.mark.parametrize("key", all_handled())
+def test_a_request_as_large_as_may_be_is_handled_in_short_turns(known: TurnedBroker, key: int) -> None:
+    table = tables.api(key).request
+    version = table.versions.last
+    if not known.handlers.is_handled(key, version):
+        return
+    if "t" not in known.core.cluster.topics:
+        known.call(create_topic_request("t", 20), 7)
+    request = filled(table.name, table, version, elements=ELEMENTS)
+    known.turns.longest = 0
+    known.call(request, version)
+    assert known.turns.longest <= MOST_WORK, f"{table.name}: {known.turns.longest} calls in one turn"
+
+
+def topics_request(names: list[str]) -> Any:
+    request = messages.CreateTopicsRequest
+    return request(topics=[request.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names])
+
+
+def test_many_topics_are_made_and_deleted_in_short_turns_and_few_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = TurnedBroker(tmp_path)
+    written: list[str] = []
+
+    def noted(disk: Any, path: str, content: bytes) -> None:
+        written.append(path)
+        write_atomically(disk, path, content)
+
+    monkeypatch.setattr(cluster, "write_atomically", noted)
+    names = [f"topic-{number}" for number in range(400)]
+    assert {topic.error_code for topic in broker.call(topics_request(names), 7).topics} == {0}
+    assert len(written) == 1
+    assert all(broker.core.partition(name, 0) is not None for name in names)
+    request = messages.CreatePartitionsRequest
+    more = request(topics=[request.CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names[:100]])
+    assert {topic.error_code for topic in broker.call(more, 3).results} == {0}
+    assert len(written) == 2
+    assert {topic.error_code for topic in broker.call(messages.DeleteTopicsRequest(topic_names=names), 5).responses} == {0}
+    assert len(written) == 4, "they are gone; their logs are gone"
+    assert not broker.core.partitions
+    assert broker.turns.longest <= MOST_WORK
+    broker.close()
+    again = TurnedBroker(tmp_path)
+    assert not again.core.cluster.topics
+    again.close()
+
+
+def test_what_is_at_work_is_nobody_else_s_to_change(tmp_path: Path) -> None:
+    """Between two slices another request asks for the same topics."""
+    broker = TurnedBroker(tmp_path)
+
+    def begin(message: Any, version: int) -> Any:
+        return broker.handlers.handle(RequestContext(message.api_key, version, 1, "c", "127.0.0.1", 1), message)
+
+    names = [f"t{number}" for number in range(300)]
+    first, second = begin(topics_request(names), 7), begin(topics_request(names), 7)
+    broker.turns.run_due()
+    assert {topic.error_code for topic in first.value.topics} == {0}
+    assert {topic.error_code for topic in second.value.topics} <= {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT}
+    deletions = [begin(messages.DeleteTopicsRequest(topic_names=names), 5) for _ in range(2)]
+    made = begin(topics_request(names[:1]), 7)
+    broker.turns.run_due()
+    codes = [{topic.error_code for topic in each.value.responses} for each in deletions]
+    assert codes[0] == {0}
+    assert codes[1] <= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.REQUEST_TIMED_OUT}
+    made = made.value if isinstance(made, Reply) else made
+    assert made.topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT)
+    left = {name for name, _ in broker.core.partitions}
+    assert left == set(broker.core.cluster.topics)
+    assert not broker.core.busy_topics
+    broker.close()
+    again = TurnedBroker(tmp_path)
+    assert {name for name, _ in again.core.partitions} == left
+    again.close()
+
+
+def test_markers_for_tens_of_thousands_of_partitions_are_written_in_short_turns(known: TurnedBroker) -> None:
+    request = messages.WriteTxnMarkersRequest
+    topic = request.WritableTxnMarkerTopic(name="kept", partition_indexes=[index % 20_000 for index in range(40_000)])
+    marker = request.WritableTxnMarker(
+        producer_id=1, producer_epoch=0, transaction_result=False, topics=[topic], coordinator_epoch=0
+    )
+    known.turns.longest = 0
+    answer = known.call(request(markers=[marker]), 1)
+    (told,) = answer.markers[0].topics
+    assert [each.partition_index for each in told.partitions] == topic.partition_indexes
+    assert [each.error_code == 0 for each in told.partitions] == [index < 300 for index in topic.partition_indexes]
+    assert known.turns.longest <= MOST_WORK
+
+
+def test_an_answer_in_parts_is_the_answer_in_one(known: TurnedBroker) -> None:
+    request = messages.ListOffsetsRequest
+    partition = request.ListOffsetsPartition
+    sizes = [0, 1, 199, 1, 450, 3]
+    topics = [
+        request.ListOffsetsTopic(
+            name="kept", partitions=[partition(partition_index=index % 400, timestamp=-1) for index in range(size)]
+        )
+        for size in sizes
+    ]
+    answer = known.call(request(replica_id=-1, topics=topics), 7)
+    assert [[each.partition_index for each in topic.partitions] for topic in answer.topics] == [
+        [index % 400 for index in range(size)] for size in sizes
+    ]
+    assert [each.error_code == 0 for each in answer.topics[4].partitions] == [index % 400 < 300 for index in range(450)]

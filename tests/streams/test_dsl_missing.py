@@ -1,0 +1,69 @@
+"""What does not exist or does not fit says so, with what to write instead."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import logflume.streams as lf
+from logflume.log import InvalidInput, UnknownName
+from logflume.streams import col
+
+
+def app() -> lf.App:
+    return lf.App("x")
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda: lf.tumblin, "did you mean 'tumbling'"),
+        (lambda: app().stream("in").filer, "did you mean 'filter'"),
+        (lambda: app().table("in").map_value, "did you mean 'map_values'"),
+        (lambda: app().stream("in").group_by(col.a).agregate, "did you mean 'aggregate'"),
+        (lambda: app().streams, "did you mean 'stream'"),
+        (lambda: col.name.uper(), "did you mean 'upper'"),
+    ],
+)
+def test_an_unknown_attribute_is_an_error_with_near_matches(use: Any, text: str) -> None:
+    with pytest.raises(UnknownName, match=text) as caught:
+        use()
+    assert isinstance(caught.value, AttributeError)
+
+
+def test_a_field_of_a_nested_object_is_an_attribute() -> None:
+    assert repr(col.ship.city) == "col.ship['city']"
+
+
+def test_what_asks_whether_an_attribute_exists_still_gets_an_answer() -> None:
+    stream = app().stream("in")
+    assert not hasattr(stream, "suppres")
+    assert not hasattr(lf, "nothing_like_it")
+    assert repr(copy.copy(col.a)) == "col.a"
+    assert repr(pickle.loads(pickle.dumps(col.a + 1))) == "(col.a + 1)"
+
+
+@pytest.mark.parametrize("table", ["topic", None, 3])
+def test_a_join_with_something_else_than_a_table_is_refused(table: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"takes a table, app.table\(...\)"):
+        app().stream("in").join(table)
+
+
+def test_a_merge_with_something_else_than_a_stream_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="takes streams, found 'topic'"):
+        app().stream("in").merge("topic")  # type: ignore[arg-type]
+
+
+def test_durations_may_be_timedeltas() -> None:
+    assert lf.tumbling(timedelta(minutes=5), grace=timedelta(seconds=1.5)) == lf.tumbling(minutes=5, grace=1500)
+    every = timedelta(minutes=1)
+    assert lf.hopping(timedelta(minutes=5), advance=every) == lf.hopping(minutes=5, advance=lf.minutes(1))
+    with pytest.raises(InvalidInput, match="whole, non-negative number"):
+        lf.tumbling(timedelta(microseconds=1))
+    for wrong in ("5 minutes", None, True):
+        with pytest.raises(InvalidInput, match="or a timedelta, found"):
+            lf.tumbling(wrong)  # type: ignore[arg-type]
