@@ -184,6 +184,7 @@ class SubTopology:
 
     Attributes:
         outputs: Sink and Repartition node name -> topic.
+        global_topics: topics of global tables.
         table_sources: store name -> node name of the Source whose topic is the store's changelog; all other stores get
             the compacted topic `<application>-<store>-changelog`.
         contents: store -> what its entries mean (`contents.py`), kept beside the offsets; another text later is refused.
@@ -193,6 +194,7 @@ class SubTopology:
     program: Program
     outputs: Mapping[str, OutputTopic]
     table_sources: Mapping[str, str] = field(default_factory=dict)
+    global_topics: frozenset[str] = frozenset()
     contents: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -212,12 +212,12 @@ def patched(vector: Vector, count: int, kind: Kind, rows: I64, values: list[Any]
         return Column.of_objects(objects, kind)
     part, own = made
     data[rows] = part.data
-    special = None
+    special = vector.unsure
     if sizes is not None:
         sizes[rows] = part.sizes
-        if part.unsure is not None:
-            special = np.zeros(count, np.bool_)
-            special[rows] = part.unsure
+        if part.unsure is not None or special is not None:
+            special = np.zeros(count, np.bool_) if special is None else full(special, count, np.bool_).copy()
+            special[rows] = False if part.unsure is None else part.unsure
     nulls[rows] = False if part.nulls is None else part.nulls
     memory.append(own)
     return Column.of_vector(Vector(data, sizes, nulls if nulls.any() else None, special), count, kind, memory)

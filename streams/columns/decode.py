@@ -65,10 +65,10 @@ class ValueDecoder:
             self._rest -= 1
             return self._decode_objects(chunk, start, stop, report)
         count = stop - start
-        certain, nulls, values, sizes = self._fast.extract(chunk, start, stop, loaded.json)
+        certain, nulls, values, sizes, scratch = self._fast.extract(chunk, start, stop, loaded.json)
         vectors = self._fast.vectors(nulls, values, sizes)
         columns = {c: (vector, kind) for (c, vector), kind in zip(vectors.items(), self._fast.kinds, strict=True)}
-        memory: list[Any] = [chunk.buffer]
+        memory: list[Any] = [chunk.buffer, scratch]
         refused = np.flatnonzero(~certain)
         if len(refused) * _MAX_REFUSED_SHARE > count:
             self._rest = _RUNS_WITHOUT

@@ -27,6 +27,8 @@ from .column import Bytes, Column, joined
 from .compiled import Kernels, kernels
 
 FEW_ROWS = 48
+_MAX_ESCAPED = 5
+"""How many bytes more JSON takes at most for a byte of a text."""
 _DTYPES = {0: np.bool_, 3: np.float64}
 
 Report = Callable[[int, Exception], None]
@@ -183,18 +185,17 @@ class _Fast:
         key_starts, key_sizes = keys.addresses()
         room = count * (len(self.labels) + json.NUMBER_SIZE * len(columns) + 1)
         room += int(np.maximum(key_sizes, 0).sum(dtype=np.int64))
-        addresses = np.zeros((len(columns), 3), np.int64)
-        unsure = None if batch.nulls is None else batch.nulls.copy()
+        addresses = np.zeros((len(columns), 4), np.int64)
         for c, column in enumerate(columns):
             vector = column.vector()
             assert vector is not None
-            parts = [vector.nulls, vector.data, vector.sizes]
+            parts = [vector.nulls, vector.data, vector.sizes, vector.unsure]
             if vector.sizes is not None:
                 room += int(vector.sizes.sum())
-            if vector.unsure is not None:
-                unsure = vector.unsure if unsure is None else unsure | vector.unsure
+                if vector.unsure is not None:
+                    room += _MAX_ESCAPED * int(vector.sizes[vector.unsure].sum())
             addresses[c] = [0 if part is None else part.ctypes.data for part in parts]
-        rows = np.arange(count) if unsure is None else np.flatnonzero(~unsure)
+        rows = np.arange(count) if batch.nulls is None else np.flatnonzero(~batch.nulls)
         out = np.empty(room + json.SPARE_BYTES, np.uint8)
         new_keys, starts, sizes = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
         end = json.write(

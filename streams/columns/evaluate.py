@@ -17,6 +17,7 @@ from logflume.log.records import I64
 from logflume.log.schemas import Kind
 
 from .. import expr as e
+from ..kernels.forms import Formed, compile_form
 from ..kernels.vectors import KINDS, Mask, Unsupported, Vector, VectorOf, compile_vector, full
 from ..kernels.vectors import Rows as VectorRows
 from .batch import Batch, ColumnId
@@ -32,10 +33,11 @@ Report = Callable[[int, Exception], None]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One expression. `is_truth`: a condition, whose null counts as False."""
+    """One expression. `is_truth`: a condition, whose null counts as False; `is_on_table`: over rows of a table."""
 
     expr: e.Expr
     is_truth: bool = False
+    is_on_table: bool = False
 
     @cached_property
     def _exact(self) -> Exact:
@@ -47,16 +49,39 @@ class Evaluation:
 
     @cached_property
     def sees_null(self) -> bool:
-        """Whether it is computed for a null value too: a plain callable takes the whole of it."""
+        """Whether it is computed for a null value too: a plain callable takes the whole of a stream's value.
+
+        On a table a null value is a deleted row, which no callable is asked about.
+        """
         nodes = e.walk(self.expr)
-        return any(isinstance(n, e.PyCall) and (e.Side.VALUE, e.WHOLE) in e.columns_used(n) for n in nodes)
+        return not self.is_on_table and any(
+            isinstance(n, e.PyCall) and (e.Side.VALUE, e.WHOLE) in e.columns_used(n) for n in nodes
+        )
+
+    @cached_property
+    def is_callable(self) -> bool:
+        """Whether it holds a plain callable: what that raises ends the row's way."""
+        return any(isinstance(node, e.PyCall) for node in e.walk(self.expr))
+
+    @cached_property
+    def _kinds(self) -> dict[ColumnId, Kind]:
+        refs = [x for x in e.walk(self.expr) if isinstance(x, e.ColumnRef)]
+        return {(ref.side, ref.name): ref.type.kind for ref in refs if ref.type.kind in KINDS}
+
+    @cached_property
+    def _form(self) -> Formed | None:
+        """The form over columns of a function that gives texts: it says itself which are not plain."""
+        if not isinstance(self.expr, e.Call) or self.kind is not Kind.STRING or self.expr.function.kernel:
+            return None
+        try:
+            return compile_form(self.expr, self._kinds)
+        except Unsupported:
+            return None
 
     @cached_property
     def _vector(self) -> VectorOf | None:
-        refs = [x for x in e.walk(self.expr) if isinstance(x, e.ColumnRef)]
-        kinds = {(ref.side, ref.name): ref.type.kind for ref in refs if ref.type.kind in KINDS}
         try:
-            kind, found = compile_vector(self.expr, kinds)
+            kind, found = compile_vector(self.expr, self._kinds)
         except Unsupported:
             return None
         return found if kind is self.kind else None
@@ -118,14 +143,19 @@ class Evaluation:
             rows.columns[name] = vector
             if column.memory is not None and column.memory is not batch.memory:
                 batch.memory.append(column.memory)
+        special: Mask | None = None
         with np.errstate(all="ignore"):
-            found = self._vector(rows)
+            if self._form is not None:
+                found, special = self._form(rows)
+            else:
+                assert self._vector is not None
+                found = self._vector(rows)
         if self.is_truth and found.nulls is not None:
             found = Vector(found.data & ~found.nulls, unsure=found.unsure)
-        if found.unsure is None or not np.any(found.unsure):
-            return Column.of_vector(found._replace(unsure=None), len(batch), self.kind, batch.memory)
-        unsure = np.flatnonzero(full(found.unsure, len(batch), np.bool_))
-        return self._again(batch, found, unsure, report)
+        unsure, found = found.unsure, found._replace(unsure=special)
+        if unsure is None or not np.any(unsure):
+            return Column.of_vector(found, len(batch), self.kind, batch.memory)
+        return self._again(batch, found, np.flatnonzero(full(unsure, len(batch), np.bool_)), report)
 
     def _again(self, batch: Batch, found: Vector, rows: I64, report: Report) -> Column:
         """Compute uncertain rows by the exact form, and put them back."""
@@ -136,6 +166,6 @@ class Evaluation:
         return patched(found, len(batch), self.kind, rows, values, batch.memory)
 
 
-def evaluations(columns: Sequence[tuple[str, e.Expr]]) -> tuple[tuple[str, Evaluation], ...]:
+def evaluations(columns: Sequence[tuple[str, e.Expr]], *, is_on_table: bool) -> tuple[tuple[str, Evaluation], ...]:
     """Return the evaluations of named expressions."""
-    return tuple((name, Evaluation(expr)) for name, expr in columns)
+    return tuple((name, Evaluation(expr, is_on_table=is_on_table)) for name, expr in columns)

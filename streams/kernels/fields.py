@@ -62,8 +62,11 @@ class Fields:
             np.array([column.name == column.name.upper() for column in columns], np.int64),
         )
 
-    def extract(self, chunk: Chunk, start: int, stop: int, json: ModuleType) -> tuple[Mask, Mask, I64, I64]:
-        """Return which of the N rows start..stop are certain, and [F, N]: nulls, values (doubles by their bits), sizes."""
+    def extract(self, chunk: Chunk, start: int, stop: int, json: ModuleType) -> tuple[Mask, Mask, I64, I64, object]:
+        """Return which of the N rows are certain; [F, N]: nulls, values (doubles by their bits), sizes; what texts point into.
+
+        The size of a text that is not plain is -1 - size.
+        """
         count = stop - start
         shape = (len(self.names), count)
         certain, nulls = np.empty(count, np.bool_), np.empty(shape, np.bool_)
@@ -71,15 +74,17 @@ class Fields:
             np.empty(shape, np.int64),
             np.empty(shape if Kind.STRING in self.kinds else (len(self.names), 0), np.int64),
         )
+        room = int(np.maximum(chunk.value_sizes[start:stop], 0).sum(dtype=np.int64)) if Kind.STRING in self.kinds else 0
+        scratch = np.empty(room + 1, np.uint8)
         json.extract(
             np.ascontiguousarray(chunk.buffer),
             np.ascontiguousarray(chunk.value_starts[start:stop]),
             np.ascontiguousarray(chunk.value_sizes[start:stop]),
             np.ascontiguousarray(chunk.timestamps_ms[start:stop]),
             self.text, self.ends, self.fields, self.numbers, self.any_case,
-            certain, nulls, values, values.view(np.float64), sizes,
+            certain, nulls, values, values.view(np.float64), sizes, scratch,
         )  # fmt: skip
-        return certain, nulls, values, sizes
+        return certain, nulls, values, sizes, scratch
 
     def vectors(self, nulls: Mask, values: I64, sizes: I64) -> dict[ColumnId, Vector]:
         """Return the columns of what `extract` gave."""
@@ -91,7 +96,14 @@ class Fields:
                 data = data.view(np.float64)
             elif kind is Kind.BOOLEAN:
                 data = data == 1
-            found[Side.VALUE, name] = Vector(data, sizes[f] if kind is Kind.STRING else None, mask)
+            if kind is not Kind.STRING:
+                found[Side.VALUE, name] = Vector(data, None, mask)
+                continue
+            lengths, special = sizes[f], sizes[f] < 0
+            if special.any():
+                found[Side.VALUE, name] = Vector(data, np.where(special, ~lengths, lengths), mask, special)
+            else:
+                found[Side.VALUE, name] = Vector(data, lengths, mask)
         return found
 
 

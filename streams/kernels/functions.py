@@ -19,9 +19,17 @@ Build = Callable[[e.Call, Kinds], VectorOf]
 def compile_call(expr: e.Call, kinds: Kinds) -> tuple[Kind, VectorOf]:
     """Return the kind and the vector of a call. Raises Unsupported: the function, or an argument, is not held."""
     build = _BUILDERS.get(expr.function.kernel or "")
-    if build is None:
-        raise Unsupported(f"the function {expr.function.name}")
-    return expr.type.kind, build(expr, kinds)
+    if build is not None:
+        return expr.type.kind, build(expr, kinds)
+    from .forms import compile_form
+
+    call = compile_form(expr, kinds)
+
+    def found(rows: Rows) -> Vector:
+        vector, special = call(rows)
+        return vector if special is None else vector._replace(unsure=either(vector.unsure, special))
+
+    return expr.type.kind, found
 
 
 def _args(expr: e.Call, kinds: Kinds, *wanted: Kind) -> list[VectorOf]:

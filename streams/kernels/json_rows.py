@@ -1,8 +1,9 @@
 """JSON rows <-> columns: the kernels. Needs numba; `program.py` decides when they are used.
 
-A row is a flat JSON object in ASCII without escapes, its numbers of at most 15 digits without exponent. Whatever else it is
-(a nested value, a duplicate field, a type that does not fit, malformed bytes) it is not certain, never judged: the reference tier
-takes it. Nothing here may give a value that the reference tier would not.
+A row is a JSON object, its numbers of at most 15 digits without exponent, its texts valid UTF-8 without escaped surrogates.
+Nested values are stepped over where nobody reads them. Whatever else it is (a duplicate field, a type that does not fit,
+malformed bytes) it is not certain, never judged: the exact decoder takes it. Nothing here may give a value that the exact decoder
+would not.
 
 Shapes: N rows, F fields or columns. Kinds are those of `columns.KINDS`. Strings are spans: an address in memory and a size in
 bytes. Who calls keeps the memory alive; every load lies inside of it.
@@ -50,6 +51,7 @@ SPARE_BYTES = 8
 
 _MAX_DIGITS = 15
 _MAX_PLACES = 64
+_MAX_DEPTH = 60
 _POWERS = np.array([10.0**n for n in range(23)])
 _INTEGER_POWERS = np.array([10**n for n in range(19)], dtype=np.int64)
 _PAIRS = np.array([(48 + n % 10) << 8 | (48 + n // 10) for n in range(100)], dtype=np.int64)
@@ -72,32 +74,226 @@ def _skip_space(at: int, end: int) -> int:
 
 
 @njit(inline="always")
-def _string_end(at: int, end: int, limit: int) -> int:
-    """Return the address of the closing quote; -1 when a byte is not plain ASCII or it does not end.
+def _interesting(at: int, end: int, limit: int) -> int:
+    """Return the address of the next byte that is a quote, a backslash, a control character, or above 126; `end` or more if none.
 
-    Eight bytes at a time while they lie before `limit`: the lowest bit that is set belongs to the first byte that is a quote,
-    a backslash, a control character, 127 or above; bits above it may be wrong.
+    Eight bytes at a time while they lie before `limit`: the lowest bit that is set belongs to the first such byte; bits above
+    it may be wrong.
     """
     while at + 8 <= limit:
         word: Any = load_word(at, 0)
         quote, slash, last = word ^ (_ONES * 34), word ^ (_ONES * 92), word ^ (_ONES * 127)
         found = ((quote - _ONES) & ~quote) | ((slash - _ONES) & ~slash) | ((last - _ONES) & ~last)
         found = (found | ((word - _ONES * 32) & ~word) | word) & _HIGHS
-        if found == 0:
-            at += 8
-            if at > end:
-                return -1
-            continue
-        at += trailing_zeros(found) >> 3
-        return at if at < end and load_byte(at, 0) == 34 else -1
+        if found != 0:
+            return at + (trailing_zeros(found) >> 3)
+        at += 8
+        if at > end:
+            return end
     while at < end:
         byte: Any = load_byte(at, 0)
-        if byte == 34:
+        if byte == 34 or byte < 32 or byte > 126 or byte == 92:
             return at
-        if byte < 32 or byte > 126 or byte == 92:
-            return -1
         at += 1
+    return at
+
+
+@njit(inline="always")
+def _string_end(at: int, end: int, limit: int) -> int:
+    """Return the address of the closing quote; -1 when a byte is not plain ASCII or it does not end."""
+    at = _interesting(at, end, limit)
+    return at if at < end and load_byte(at, 0) == 34 else -1
+
+
+@njit
+def _wide(at: int, end: int) -> int:
+    """Return how many bytes the valid UTF-8 sequence at `at` has, of a character beyond ASCII; 0 if it is none."""
+    first: Any = load_byte(at, 0)
+    size = 2 if 0xC2 <= first <= 0xDF else 3 if 0xE0 <= first <= 0xEF else 4 if 0xF0 <= first <= 0xF4 else 0
+    if size == 0 or at + size > end:
+        return 0
+    for k in range(1, size):
+        if load_byte(at, k) & 0xC0 != 0x80:
+            return 0
+    second: Any = load_byte(at, 1)
+    if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
+        return 0
+    if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
+        return 0
+    return size
+
+
+@njit
+def _hex4(at: int) -> int:
+    """Return the number of four hexadecimal digits, -1 if one is none."""
+    found = np.int64(0)
+    for k in range(4):
+        byte: Any = load_byte(at, k)
+        low = byte | 32
+        if 48 <= byte <= 57:
+            found = found << 4 | (byte - 48)
+        elif 97 <= low <= 102:
+            found = found << 4 | (low - 87)
+        else:
+            return -1
+    return found
+
+
+@njit
+def _any_string_end(at: int, end: int, limit: int) -> Any:
+    """Return (address of the closing quote, whether there are escapes) of any string; the address is -1 where it is in doubt."""
+    has_escapes = False
+    while True:
+        at = _interesting(at, end, limit)
+        if at >= end:
+            return np.int64(-1), has_escapes
+        byte: Any = load_byte(at, 0)
+        if byte == 34:
+            return at, has_escapes
+        if byte < 32:
+            return np.int64(-1), has_escapes
+        if byte == 127:
+            at += 1
+        elif byte == 92:
+            has_escapes = True
+            if at + 2 > end:
+                return np.int64(-1), has_escapes
+            escaped: Any = load_byte(at, 1)
+            if escaped == 117:
+                code = _hex4(at + 2) if at + 6 <= end else np.int64(-1)
+                if code < 0 or 0xD800 <= code <= 0xDFFF:
+                    return np.int64(-1), has_escapes
+                at += 6
+            elif _plain_escape(escaped) >= 0:
+                at += 2
+            else:
+                return np.int64(-1), has_escapes
+        else:
+            size = _wide(at, end)
+            if size == 0:
+                return np.int64(-1), has_escapes
+            at += size
+
+
+@njit
+def _plain_escape(byte: int) -> int:
+    """Return what stands for a backslash and this byte, -1 if nothing does."""
+    if byte == 34 or byte == 92 or byte == 47:
+        return byte
+    if byte == 110:
+        return 10
+    if byte == 116:
+        return 9
+    if byte == 114:
+        return 13
+    if byte == 98:
+        return 8
+    if byte == 102:
+        return 12
     return -1
+
+
+@njit
+def _unescape(at: int, close: int, out: int) -> int:
+    """Write the text of a string that `_any_string_end` has accepted; return its size, which is smaller than the string's."""
+    size = np.int64(0)
+    while at < close:
+        byte: Any = load_byte(at, 0)
+        if byte != 92:
+            store_byte(out, size, byte)
+            at += 1
+            size += 1
+            continue
+        escaped: Any = load_byte(at, 1)
+        if escaped != 117:
+            store_byte(out, size, _plain_escape(escaped))
+            at += 2
+            size += 1
+            continue
+        code = _hex4(at + 2)
+        at += 6
+        if code < 0x80:
+            store_byte(out, size, code)
+            size += 1
+        elif code < 0x800:
+            store_byte(out, size, 0xC0 | code >> 6)
+            store_byte(out, size + 1, 0x80 | (code & 63))
+            size += 2
+        else:
+            store_byte(out, size, 0xE0 | code >> 12)
+            store_byte(out, size + 1, 0x80 | (code >> 6 & 63))
+            store_byte(out, size + 2, 0x80 | (code & 63))
+            size += 3
+    return size
+
+
+@njit
+def _name_end(at: int, end: int, limit: int) -> int:
+    """Return the address behind a name and its colon; -1 where there is none."""
+    at = _skip_space(at, end)
+    if at >= end or load_byte(at, 0) != 34:
+        return -1
+    close, _ = _any_string_end(at + 1, end, limit)
+    if close < 0:
+        return -1
+    at = _skip_space(close + 1, end)
+    return at + 1 if at < end and load_byte(at, 0) == 58 else -1
+
+
+@njit
+def _nested_end(at: int, end: int, limit: int) -> int:
+    """Return the address behind the object or array at `at`; -1 where it is malformed, deep, or has a number in doubt."""
+    stack, depth, wants_value = np.int64(0), 0, True
+    while True:
+        at = _skip_space(at, end)
+        if at >= end:
+            return -1
+        byte: Any = load_byte(at, 0)
+        if wants_value:
+            wants_value = False
+            if byte == 123 or byte == 91:
+                if depth == _MAX_DEPTH:
+                    return -1
+                stack = stack << 1 | (1 if byte == 123 else 0)
+                depth += 1
+                at = _skip_space(at + 1, end)
+                if at >= end:
+                    return -1
+                if load_byte(at, 0) != (125 if stack & 1 else 93):
+                    wants_value = True
+                    if stack & 1:
+                        at = _name_end(at, end, limit)
+                        if at < 0:
+                            return -1
+            elif byte == 34:
+                close, _ = _any_string_end(at + 1, end, limit)
+                if close < 0:
+                    return -1
+                at = close + 1
+            elif byte == 45 or 48 <= byte <= 57:
+                _, _, at = _number(at, end)
+                if at < 0:
+                    return -1
+            else:
+                word = _word(at, end)
+                if word == 0:
+                    return -1
+                at += 5 if word == 2 else 4
+        elif byte == 44:
+            wants_value = True
+            at += 1
+            if stack & 1:
+                at = _name_end(at, end, limit)
+                if at < 0:
+                    return -1
+        elif byte == (125 if stack & 1 else 93):
+            at += 1
+            stack >>= 1
+            depth -= 1
+            if depth == 0:
+                return at
+        else:
+            return -1
 
 
 @njit(inline="always")
@@ -206,7 +402,7 @@ def _is_at(pattern: int, size: int, at: int) -> bool:
 
 
 @njit(
-    types.void(_IN_U8, _IN_I64, _IN_I32, _IN_I64, _IN_U8, _IN_I64, _IN_I64, _IN_I64, _IN_I64, _B1, _B2, _I2, _F2, _I2),
+    types.void(_IN_U8, _IN_I64, _IN_I32, _IN_I64, _IN_U8, _IN_I64, _IN_I64, _IN_I64, _IN_I64, _B1, _B2, _I2, _F2, _I2, _U8),
     cache=True,
     nogil=True,
     error_model="numpy",
@@ -226,12 +422,14 @@ def extract(
     ints: Any,
     floats: Any,
     lengths: Any,
+    scratch: Any,
 ) -> None:
     """Decode the used fields of N rows; `certain` says of which.
 
     names: the used names, joined, where each ends, and the field that each names (a field may have two). folded[F]: 1 for a
     field that the reference tier looks for in any spelling: a row with one that is not among the names is not certain.
-    nulls, ints (numbers, booleans, addresses of strings), floats (may share memory with ints), lengths (of strings): [F, N].
+    nulls, ints (numbers, booleans, addresses of strings), floats (may share memory with ints), lengths (of strings): [F, N];
+    the length of a string that is not plain is -1 - length. scratch: room for all rows; strings with escapes are written there.
 
     Rows mostly have the same fields in the same places: the text of a name with its quotes and colon is kept per place and
     tried first.
@@ -244,6 +442,7 @@ def extract(
     known_sizes = np.zeros(_MAX_PLACES, np.int64)
     known_fields = np.zeros(_MAX_PLACES, np.int64)
     full = (np.int64(1) << count) - 1
+    spare: Any = np.int64(scratch.ctypes.data)
     for i in range(len(starts)):
         seen = np.int64(0)
         is_sure = False
@@ -291,16 +490,32 @@ def extract(
                     seen |= np.int64(1) << f
                     kind = kinds[f]
                 if byte == 34:
-                    close = _string_end(at + 1, end, limit)
+                    has_escapes, is_plain = False, True
+                    close: Any = _string_end(at + 1, end, limit)
                     if close < 0:
-                        break
+                        is_plain = False
+                        close, has_escapes = _any_string_end(at + 1, end, limit)
+                        if close < 0:
+                            break
                     if f >= 0:
                         if kind != STRING:
                             break
-                        ints[f, i] = at + 1
-                        lengths[f, i] = close - at - 1
+                        begin: Any = at + 1
+                        length: Any = close - at - 1
+                        if has_escapes:
+                            length = _unescape(begin, close, spare)
+                            begin = spare
+                            spare = spare + length
+                        ints[f, i] = begin
+                        lengths[f, i] = length if is_plain else -1 - length
                         nulls[f, i] = False
                     at = close + 1
+                elif byte == 123 or byte == 91:
+                    if f >= 0:
+                        break
+                    at = _nested_end(at, end, limit)
+                    if at < 0:
+                        break
                 elif byte == 45 or 48 <= byte <= 57:
                     value, scale, after = _number(at, end)
                     if after < 0:
@@ -503,6 +718,35 @@ def _put_span(source: int, size: int, out: int, at: int) -> int:
     return at + size
 
 
+@njit
+def _put_escaped(source: int, size: int, out: int, at: int) -> int:
+    """Write a text as JSON writes it; return the position after it. It takes up to six times its size."""
+    for k in range(size):
+        byte: Any = load_byte(source, k)
+        if byte == 34 or byte == 92:
+            store_byte(out, at, 92)
+            store_byte(out, at + 1, byte)
+            at += 2
+        elif byte >= 32:
+            store_byte(out, at, byte)
+            at += 1
+        else:
+            short = (
+                98 if byte == 8 else 116 if byte == 9 else 110 if byte == 10 else 102 if byte == 12 else 114 if byte == 13 else 0
+            )
+            store_byte(out, at, 92)
+            if short:
+                store_byte(out, at + 1, short)
+                at += 2
+            else:
+                store_word(out, at + 1, 0x303075)
+                store_byte(out, at + 4, 48 + (byte >> 4))
+                low = byte & 15
+                store_byte(out, at + 5, 48 + low if low < 10 else 87 + low)
+                at += 6
+    return at
+
+
 @njit(inline="always")
 def _put_label(source: int, size: int, out: int, at: int) -> int:
     """Copy bytes in whole words, up to seven bytes too many; return the position after those meant."""
@@ -535,8 +779,8 @@ def write(
     """Encode R of N rows as key and JSON object, one after the other; return the bytes written.
 
     key_starts: addresses [N]; key_sizes: [N], -1 is null. labels: what stands before each value (`{"a":`, `,"b":`), joined;
-    label_ends: int64[F]; SPARE_BYTES lie behind the last one. columns: int64[F, 3], addresses of the nulls (0: none is null),
-    data and sizes of each column.
+    label_ends: int64[F]; SPARE_BYTES lie behind the last one. columns: int64[F, 4], addresses of the nulls (0: none is null),
+    data and sizes of each column, and of which texts are not plain (0: none).
     out: room for all rows and SPARE_BYTES. out_keys, out_values: positions [R]; out_sizes: of the values [R], -1 where unsure.
     """
     target = np.int64(out.ctypes.data)
@@ -561,7 +805,10 @@ def write(
                 at += 4
             elif kind == STRING:
                 store_byte(target, at, 34)
-                at = _put_span(load_word(data, i << 3), load_word(columns[f, 2], i << 3), target, at + 1)
+                if columns[f, 3] != 0 and load_byte(columns[f, 3], i) != 0:
+                    at = _put_escaped(load_word(data, i << 3), load_word(columns[f, 2], i << 3), target, at + 1)
+                else:
+                    at = _put_span(load_word(data, i << 3), load_word(columns[f, 2], i << 3), target, at + 1)
                 store_byte(target, at, 34)
                 at += 1
             elif kind == DOUBLE:

@@ -71,6 +71,30 @@ def search(starts: Any, sizes: Any, part_starts: Any, part_sizes: Any, what: int
                 break
 
 
+@njit(types.void(_IN_I64, _IN_I64, _U8), cache=True, nogil=True)
+def copy_texts(starts: Any, sizes: Any, out: Any) -> None:
+    """Copy texts one behind the other."""
+    target = np.int64(out.ctypes.data)
+    for i in range(len(starts)):
+        for k in range(sizes[i]):
+            store_byte(target, k, load_byte(starts[i], k))
+        target += sizes[i]
+
+
+@njit(types.boolean(_IN_I64, _IN_I64, _B1), cache=True, nogil=True)
+def find_special(starts: Any, sizes: Any, found: Any) -> bool:
+    """Set found[i] where a text is not plain: not ASCII, or not as JSON writes it; return whether one is."""
+    some = False
+    for i in range(len(found)):
+        found[i] = False
+        for k in range(sizes[i]):
+            byte: Any = load_byte(starts[i], k)
+            if byte < 32 or byte > 126 or byte == 34 or byte == 92:
+                found[i] = some = True
+                break
+    return some
+
+
 @njit(types.void(_IN_I64, _IN_I64, types.int64, types.int64, types.int64, _U8, _I64), cache=True, nogil=True)
 def shift_case(starts: Any, sizes: Any, first: int, last: int, step: int, out: Any, out_starts: Any) -> None:
     """Copy the spans, with `step` added to the bytes first..last; out_starts: addresses in `out`."""

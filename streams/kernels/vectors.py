@@ -243,7 +243,8 @@ def _binary(expr: e.Binary, kinds: Kinds) -> tuple[Kind, VectorOf]:
     left_kind, left = _operand(expr.left, kinds)
     right_kind, right = _operand(expr.right, kinds)
     if op in _COMPARE or op is e.BinaryOp.IS_DISTINCT:
-        return Kind.BOOLEAN, _comparison(op, (left_kind, left), (right_kind, right))
+        are_columns = all(isinstance(x, e.ColumnRef | e.Literal) for x in (expr.left, expr.right))
+        return Kind.BOOLEAN, _comparison(op, (left_kind, left), (right_kind, right), are_columns=are_columns)
     numbers = (*_ARITHMETIC, Kind.DOUBLE)
     if left_kind not in numbers or right_kind not in numbers:
         raise Unsupported(f"{left_kind} {op} {right_kind}")
@@ -280,7 +281,7 @@ def _connective(is_and: bool, expr: e.Binary, kinds: Kinds) -> VectorOf:
     return connect
 
 
-def _comparison(op: e.BinaryOp, left: tuple[Kind, VectorOf], right: tuple[Kind, VectorOf]) -> VectorOf:
+def _comparison(op: e.BinaryOp, left: tuple[Kind, VectorOf], right: tuple[Kind, VectorOf], *, are_columns: bool) -> VectorOf:
     (left_kind, first), (right_kind, second) = left, right
     is_distinct = op is e.BinaryOp.IS_DISTINCT
     compare = np.not_equal if is_distinct else _COMPARE[op]
@@ -293,6 +294,8 @@ def _comparison(op: e.BinaryOp, left: tuple[Kind, VectorOf], right: tuple[Kind, 
     def test(rows: Rows) -> Vector:
         a, b = first(rows), second(rows)
         nulls, unsure = either(a.nulls, b.nulls), either(a.unsure, b.unsure)
+        if is_text and are_columns:
+            unsure = None  # what is not plain in a column is still its bytes
         if is_text:
             found = compare(_order(rows, a, b, is_equality=compare in (np.equal, np.not_equal)), 0)
         else:

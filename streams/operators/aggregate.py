@@ -31,11 +31,11 @@ from ..seams import Entry, State, StoreSpec
 from ..state.store import Store
 from ..windows import WINDOW_START, key_suffix_bytes, store_window
 from .aggregate_columns import ColumnEntries, columns_form
-from .aggregate_objects import ObjectEntries
+from .aggregate_objects import ObjectEntries, is_fold
 from .cogroup import CogroupWork
 from .entries import Change, Entries, States, Updated
 from .folding import state_fields
-from .operator import Bind, Merge, Operator, Task, Wiring, Work
+from .operator import Bind, Errors, Merge, Operator, Task, Wiring, Work
 from .session import SessionWork
 from .sliding import SlidingWork, sliding_keep_ms
 from .to_table import keyed_rows
@@ -120,6 +120,7 @@ class AggregateWork(Work):
         node = operator.node
         self._node, self._task, self._args = node, task, operator.args
         self._spec = operator.stores()[0]
+        self._is_fold = any(is_fold(a.aggregator) for a in node.aggregations)
         self._store = task.store(node.store)
         self._is_followed = bool(wiring.children[node.name])
         self._wants_old = node.name in wiring.wants_old
@@ -141,17 +142,27 @@ class AggregateWork(Work):
             return
         self._choose_entries()
         self._entries.open()
-        report = self._task.reporter(node.name, batch)
-        args = [each.column(batch, report) for each in self._args]
+        errors = Errors(self._task, node, batch)
+        args = [each.column(batch, errors.of(each)) for each in self._args]
+        left = errors.rows(len(batch))
+        if left is not None:
+            batch, args = batch.take(left), [column.take(left) for column in args]
+            errors = Errors(self._task, node, batch)
+        if not len(batch):
+            return
         change = self._change(batch, args)
         if change.count == 0:
             return
         is_update = node.emit is g.Emit.UPDATE and self._is_followed
+        report = errors.callable if self._is_fold else errors.expression
         updated = self._entries.update(change, report, is_traced=is_update)
         if updated is not None:
             rows = change.rows
             after = batch if rows is None else batch.expand(rows, _places(rows))
-            self._forward(updated, after)
+            if updated.pairs is not None:
+                after = after.take(updated.pairs)
+            if len(after):
+                self._forward(updated, after)
 
     def _change(self, batch: Batch, args: list[Column]) -> Change:
         """Return which entries the rows change: one each, or one in each window that is still open."""

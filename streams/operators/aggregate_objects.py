@@ -12,6 +12,7 @@ from logflume.log.schemas import Kind
 from .. import graph as g
 from ..columns import Bytes, Column
 from ..functions.arithmetic import wrap64
+from ..functions.folds import Fold, Reduce
 from ..seams import Entry, StateStore
 from .closing import OpenWindows
 from .entries import Change, States, Updated
@@ -53,17 +54,23 @@ class ObjectEntries:
             pack = g.WINDOW_START.pack
             keys = [key + pack(start) for key, start in zip(keys, change.starts.tolist(), strict=True)]
         self._store.load(keys)
-        trace: tuple[list[Any], list[Any], list[int]] | None = ([], [], []) if is_traced else None
+        trace: tuple[list[Any], list[Any], list[int], list[int]] | None = ([], [], [], []) if is_traced else None
         self._run(self._store.resident, self._store.dirty, rows, keys, times, args, report, trace)
         if self._open is not None and change.starts is not None:
             by_start, resident = self._open.by_start(), self._store.resident
             for key, start in zip(keys, change.starts.tolist(), strict=True):
-                by_start.setdefault(start, {})[key] = resident[key]
+                if key in resident:
+                    by_start.setdefault(start, {})[key] = resident[key]
         if trace is None:
             return None
-        after, before, stamps = trace
+        after, before, stamps, pairs = trace
         old = self._states(before) if self._wants_old else None
-        return Updated(Bytes.of_objects(keys), np.array(stamps, np.int64), change.starts, self._states(after), old)
+        times_of, states, starts = np.array(stamps, np.int64), self._states(after), change.starts
+        if len(pairs) == len(keys):
+            return Updated(Bytes.of_objects(keys), times_of, starts, states, old)
+        which = np.array(pairs, np.int64)
+        kept = [keys[pair] for pair in pairs]
+        return Updated(Bytes.of_objects(kept), times_of, None if starts is None else starts[which], states, old, which)
 
     def changed(self) -> Updated:
         resident, keys, entries, before = self._store.resident, [], [], []
@@ -104,7 +111,8 @@ class ObjectEntries:
 def _fold_function(node: g.Aggregate) -> Any:
     """Return the loop: (resident, dirty, rows, keys, times, args, report, trace) -> None; it changes `resident` and `dirty`.
 
-    A null argument leaves a state that skips nulls; what `add` raises is reported and leaves the state too.
+    A null argument leaves a state that skips nulls; what `add` raises is reported and leaves the state, where a plain callable
+    raised it the whole entry.
     """
     scope: dict[str, Any] = {"Entry": Entry, "wrap64": wrap64}
     names: list[str] = []
@@ -124,10 +132,10 @@ def _fold_function(node: g.Aggregate) -> Any:
         scope[f"initial{at}"] = value
     states = f"{', '.join(names)},"
     new = f"({states})" if not g.is_bare(node.schema) else f"None if {names[0]} is None else ({states})"
-    targets = ", ".join(["row", "key", "time", *[f"a{k}" for k in range(arg)]])
+    targets = ", ".join(["pair", "row", "key", "time", *[f"a{k}" for k in range(arg)]])
     text = f"""
 def run(resident, dirty, rows, keys, times, args, report, trace):
-    for {targets} in zip(rows, keys, times, *args):
+    for {targets} in zip(range(len(keys)), rows, keys, times, *args):
         entry = resident.get(key)
         state = None if entry is None else entry.state
         if state is None:
@@ -148,9 +156,15 @@ def run(resident, dirty, rows, keys, times, args, report, trace):
             trace[0].append(new)
             trace[1].append(state)
             trace[2].append(entry.timestamp_ms)
+            trace[3].append(pair)
 """
     exec(compile(text, f"<aggregate {node.name}>", "exec"), scope)
     return scope["run"]
+
+
+def is_fold(aggregator: g.Aggregator) -> bool:
+    """Return whether a plain callable changes the state: what that raises ends the row's way."""
+    return isinstance(aggregator.add, Fold | Reduce)
 
 
 def _step(aggregator: g.Aggregator, i: int, own: list[str], args: list[str]) -> list[str]:
@@ -171,4 +185,5 @@ def _step(aggregator: g.Aggregator, i: int, own: list[str], args: list[str]) -> 
         f"{indent}    {states} = add{i}(({states}){''.join(', ' + name for name in args)})",
         f"{indent}except Exception as error:",
         f"{indent}    report(row, error)",
+        *([f"{indent}    continue"] if is_fold(aggregator) else []),
     ]

@@ -16,7 +16,7 @@ from ..windows import WINDOW_START
 from .closing import OpenEntries
 from .emission import Emission, Emitted
 from .folding import Folding
-from .operator import Task, Wiring, Work
+from .operator import Errors, Task, Wiring, Work
 from .rows import put_entry
 from .session import Clocks
 from .table_aggregate import changed_entries
@@ -60,8 +60,9 @@ class CogroupWork(Work):
             return
         assert batch.keys is not None
         folding = self._foldings[source]
-        report = self._task.reporter(self._node.name, batch)
-        arguments = folding.arguments(batch, report)
+        errors = Errors(self._task, self._node, batch)
+        report = errors.callable
+        arguments = folding.arguments(batch, errors)
         keys: list[Any] = batch.keys.objects()
         rows, starts = self._pairs(batch, source)
         places = keys if starts is None else [keys[r] + WINDOW_START.pack(s) for r, s in zip(rows, starts, strict=True)]
@@ -80,7 +81,7 @@ class CogroupWork(Work):
                 self._put(key, state, stamp)
             emitted.add(row, key, stamp, folding.result(state), folding.result(old))
         if self._is_update:
-            self._emission.forward(self._task, emitted, batch)
+            self._emission.forward(self._task, emitted, batch, errors=errors)
 
     def _pairs(self, batch: Batch, source: str) -> tuple[list[int], list[int] | None]:
         """Return the rows that count, and in which windows."""

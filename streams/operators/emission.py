@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..columns.evaluate import Evaluation
 from ..expr import TABLE_PREFIX, WHOLE, Meta, Side
 from ..seams import State
 from ..windows import key_suffix_bytes
-from .operator import Task, Wiring
+from .operator import Errors, Task, Wiring
 from .rows import state_columns
 
 LATEST = "LATEST"
@@ -49,6 +49,12 @@ class Emitted:
         self.times.append(time)
         self.values.append(value)
         self.olds.append(old)
+
+    def without_rows(self, rows: Set[int]) -> Emitted:
+        """Return the results that other rows of the batch caused."""
+        kept = [place for place, row in enumerate(self.rows) if row not in rows]
+        lists = (self.rows, self.keys, self.times, self.values, self.olds)
+        return Emitted(*([each[place] for place in kept] for each in lists))  # type: ignore[arg-type]
 
 
 class Emission:
@@ -83,19 +89,21 @@ class Emission:
         batch.columns |= found
         return batch
 
-    def forward(self, task: Task, emitted: Emitted, causing: Batch | None) -> None:
-        """Forward results to all consumers, if there are any."""
+    def forward(self, task: Task, emitted: Emitted, causing: Batch | None, *, errors: Errors | None = None) -> None:
+        """Forward results to all consumers, if there are any; those of rows that failed are left out."""
+        if errors is not None and errors.failed:
+            emitted = emitted.without_rows(errors.failed)
         if len(emitted) and self.has_consumers:
             task.forward(self.node.name, self.filled(self.shell(emitted, causing), emitted))
 
-    def filled(self, batch: Batch, emitted: Emitted) -> Batch:
-        """Return a shell with its values."""
+    def filled(self, batch: Batch, emitted: Emitted, failed: Set[int] = frozenset()) -> Batch:
+        """Return a shell with its values, without the results that failed."""
         batch.columns |= state_columns(emitted.values, self._columns)
         batch.nulls = nulls_of(emitted.values)
         if self.wants_old:
             gone = nulls_of(emitted.olds)
             batch.old = Old(state_columns(emitted.olds, self._columns), np.zeros(len(batch), np.bool_) if gone is None else gone)
-        return batch
+        return batch.take(np.array([row for row in range(len(batch)) if row not in failed], np.int64)) if failed else batch
 
 
 def _never(row: int, error: Exception) -> None:
@@ -131,6 +139,8 @@ class Joiner:
 
     def __init__(self, node: g.Node, columns: Sequence[tuple[str, Evaluation]], left: g.Schema, right: g.Schema) -> None:
         self._node, self._columns, self._left, self._right = node, columns, left, right
+        self.failed: set[int] = set()
+        """The rows of the last call for which a plain callable raised: they go no further."""
 
     def values(
         self,
@@ -142,12 +152,14 @@ class Joiner:
         is_needed: Sequence[bool],
     ) -> list[State | None]:
         """Return the joined values of the rows of a shell, None where they are not needed (and where a bare one is null)."""
+        self.failed = set()
         if not all(is_needed):
             rows = [row for row, needed in enumerate(is_needed) if needed]
             part = shell.take(np.array(rows, np.int64))
             found = self.values(
                 task, part, [lefts[r] for r in rows], [rights[r] for r in rows], is_needed=[True] * len(rows)
             )  # fmt: skip
+            self.failed = {rows[place] for place in self.failed}
             made: list[State | None] = [None] * len(shell)
             for row, value in zip(rows, found, strict=True):
                 made[row] = value
@@ -158,8 +170,9 @@ class Joiner:
             columns |= state_columns(list(states), names)
             columns[Side.VALUE, prefix + WHOLE] = whole(schema, states)
         both = replace(shell, schema=self._left, columns=columns, nulls=None, old=None)
-        report = task.reporter(self._node.name, both)
-        lists = [each.column(both, report).objects() for _, each in self._columns]
+        errors = Errors(task, self._node, both)
+        lists = [each.column(both, errors.of(each)).objects() for _, each in self._columns]
+        self.failed = set(errors.failed)
         rows_: list[State | None] = list(zip(*lists, strict=True))
         return [None if row == (None,) else row for row in rows_] if g.is_bare(self._node.schema) else rows_
 

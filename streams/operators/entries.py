@@ -40,13 +40,17 @@ class States:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Updated:
-    """Entries as they are after changes: keys with the window start, times of the results, states, those before if wanted."""
+    """Entries as they are after changes: keys with the window start, times of the results, states, those before if wanted.
+
+    pairs: which pairs of the change changed something; None: all, or it is no single change.
+    """
 
     keys: Bytes
     times: I64
     starts: I64 | None
     states: States
     before: States | None
+    pairs: I64 | None = None
 
 
 class Entries(Protocol):

@@ -13,7 +13,7 @@ from ..expr import Side, columns_used
 from ..kernels.vectors import Mask
 from ..seams import StoreSpec
 from ..windows import store_window
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, Task, Wiring, Work
 from .rows import keep_rows
 from .versions import LATEST_COLUMN
 
@@ -26,7 +26,7 @@ class FilterOperator(Operator[g.Filter]):
 
     @cached_property
     def condition(self) -> Evaluation:
-        return Evaluation(self.node.predicate, is_truth=True)
+        return Evaluation(self.node.predicate, is_truth=True, is_on_table=self.node.kind is g.EdgeKind.TABLE)
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         return set(below) | columns_used(self.node.predicate)
@@ -58,10 +58,10 @@ class FilterWork(Work):
         self._node, self._condition, self._task = operator.node, operator.condition, task
 
     def process(self, batch: Batch, source: str) -> None:
-        name = self._node.name
-        found = batch.where(self._condition.truth(batch, self._task.reporter(name, batch)))
+        errors = Errors(self._task, self._node, batch)
+        found = batch.where(self._condition.truth(batch, errors.of(self._condition)))
         if len(found):
-            self._task.forward(name, replace(found, schema=self._node.schema))
+            self._task.forward(self._node.name, replace(found, schema=self._node.schema))
 
 
 class TableFilterWork(Work):
@@ -72,7 +72,11 @@ class TableFilterWork(Work):
         self._store = None if operator.node.store is None else task.store(operator.node.store)
 
     def process(self, batch: Batch, source: str) -> None:
-        gone = self._gone(batch)
+        errors = Errors(self._task, self._node, batch)
+        gone = ~self._condition.truth(batch, errors.of(self._condition))
+        kept = errors.rows(len(batch))
+        if kept is not None:
+            batch, gone = batch.take(kept), gone[kept]
         after = replace(
             batch, schema=self._node.schema, columns=_emptied(batch, gone), nulls=gone if gone.any() else None, old=None
         )
@@ -80,15 +84,13 @@ class TableFilterWork(Work):
             after.old = keep_rows(self._task, self._store, after, wants_old=True)
         elif batch.old is not None:
             before = batch.before()
-            was_gone = self._gone(before)
+            silent = Errors(self._task, self._node, before, is_silent=True)
+            was_gone = ~self._condition.truth(before, silent.of(self._condition))
             after.old = Old({c: x for c, x in _emptied(before, was_gone).items() if c[0] is Side.VALUE}, was_gone)
         if after.old is not None and not (self._store is None and LATEST_COLUMN in batch.columns):
             after = after.without(gone & after.old.nulls)
         if len(after):
             self._task.forward(self._node.name, after)
-
-    def _gone(self, batch: Batch) -> Mask:
-        return ~self._condition.truth(batch, self._task.reporter(self._node.name, batch))
 
 
 def _emptied(batch: Batch, gone: Mask) -> dict[ColumnId, Column]:

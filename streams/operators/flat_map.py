@@ -14,7 +14,7 @@ from ..columns import Batch, Column
 from ..columns.batch import ColumnId
 from ..columns.evaluate import Evaluation
 from ..expr import Side, columns_used
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, Task, Wiring, Work
 
 
 class FlatMapOperator(Operator[g.FlatMap]):
@@ -42,8 +42,12 @@ class FlatMapWork(Work):
         self._kinds = {column.name: column.type.kind for column in node.schema.value}
 
     def process(self, batch: Batch, source: str) -> None:
-        report = self._task.reporter(self._node.name, batch)
-        found = {name: each.column(batch, report) for name, each, _ in self._columns}
+        errors = Errors(self._task, self._node, batch)
+        found = {name: each.column(batch, errors.of(each)) for name, each, _ in self._columns}
+        report = errors.callable if any(each.is_callable for _, each, _ in self._columns) else errors.expression
+        left = errors.rows(len(batch))
+        if left is not None:
+            batch, found = batch.take(left), {name: column.take(left) for name, column in found.items()}
         names = [name for name, _, is_exploded in self._columns if is_exploded]
         rows: list[int] = []
         places: list[int] = []
@@ -53,7 +57,7 @@ class FlatMapWork(Work):
             try:
                 parts = list(zip_longest(*[value or () for value in values]))
             except Exception as error:  # noqa: BLE001
-                report(row, error)
+                report(row if left is None else int(left[row]), error)
                 continue
             rows += [row] * len(parts)
             places += range(len(parts))

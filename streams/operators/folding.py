@@ -12,7 +12,7 @@ from ..columns import Batch
 from ..columns.evaluate import Evaluation
 from ..functions import results_of
 from ..seams import State
-from .operator import Reporter
+from .operator import Errors, Reporter
 
 
 class Folding:
@@ -29,11 +29,11 @@ class Folding:
             at = self._spans[-1][1] if self._spans else 0
             self._spans.append((at, at + len(a.aggregator.state_columns)))
 
-    def arguments(self, batch: Batch, report: Reporter) -> list[tuple[tuple[Any, ...], ...]]:
+    def arguments(self, batch: Batch, errors: Errors) -> list[tuple[tuple[Any, ...], ...]]:
         """Return the arguments of each row, aggregation by aggregation."""
         parts = []
         for args in self._args:
-            lists = [each.column(batch, report).objects() for each in args]
+            lists = [each.column(batch, errors.of(each)).objects() for each in args]
             parts.append(list(zip(*lists, strict=True)) if lists else [()] * len(batch))
         return list(zip(*parts, strict=True))
 

@@ -7,7 +7,7 @@ the way: an answer carries a hash of the row that asked, and one to another row 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -69,7 +69,7 @@ class SubscribeWork(Work):
 
     def __init__(self, node: g.Subscribe, left: g.Schema, task: Task) -> None:
         self._node, self._left, self._task = node, left, task
-        self._key = evaluations(node.key)
+        self._key = evaluations(node.key, is_on_table=True)
 
     def process(self, batch: Batch, source: str) -> None:
         batch = without_earlier(keyed_rows(self._task, self._node.name, batch))
@@ -295,7 +295,7 @@ class ResolveWork(Work):
         answers, left = node.inputs
         self._left, self._answers = wiring.schema(left), wiring.schema(answers)
         self._lookup = lookup_of(wiring, left)
-        self._joiner = Joiner(node, evaluations(node.columns), self._left, right_schema(node, self._answers))
+        self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), self._left, right_schema(node, self._answers))
         self._emission = Emission(node, wiring, keeps_keys=True)
         self._store = None if node.store is None else task.store(node.store)
         self._columns = tuple(Field(c.name, c.type) for c in self._answers.value)
@@ -323,19 +323,21 @@ class ResolveWork(Work):
         needed = [left is not None and (right is not None or not is_inner) for left, right in zip(kept, rights, strict=True)]
         shell = self._emission.shell(emitted, batch)
         emitted.values = self._joiner.values(self._task, shell, kept, rights, is_needed=needed)
+        failed = self._joiner.failed
         if self._store is not None:
-            self._keep(self._store, emitted)
+            self._keep(self._store, emitted, failed)
         if self._emission.has_consumers:
-            self._task.forward(self._node.name, self._emission.filled(shell, emitted))
+            self._task.forward(self._node.name, self._emission.filled(shell, emitted, failed))
 
-    def _keep(self, store: StateStore, emitted: Emitted) -> None:
+    def _keep(self, store: StateStore, emitted: Emitted, failed: Set[int]) -> None:
         keys: list[Any] = emitted.keys
         store.load(keys)
         emitted.olds = []
-        for key, value, time in zip(keys, emitted.values, emitted.times, strict=True):
+        for place, (key, value, time) in enumerate(zip(keys, emitted.values, emitted.times, strict=True)):
             entry = store.resident.get(key)
             emitted.olds.append(None if entry is None else entry.state)
-            put_entry(store, key, value, time)
+            if place not in failed:
+                put_entry(store, key, value, time)
 
 
 def right_schema(node: g.Resolve, answers: g.Schema) -> g.Schema:

@@ -38,10 +38,10 @@ class LookupJoinWork(Work):
         stream, table = (wiring.node(name) for name in node.inputs)
         self._stream, self._is_versioned = stream.schema, is_view_of_versions(wiring, table.name)
         self._lookup = lookup_of(wiring, table.name)
-        self._joiner = Joiner(node, evaluations(node.columns), stream.schema, table.schema)
+        self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), stream.schema, table.schema)
         self._is_global = isinstance(table, g.Source) and table.is_global
         self._emission = Emission(node, wiring, keeps_keys=node.grace_ms is None) if wiring.raw_keys[node.name] else None
-        self._key = evaluations(node.key)
+        self._key = evaluations(node.key, is_on_table=False)
         self._encoder = None
         if isinstance(table, g.Source) and node.key:
             self._encoder = KeyEncoder(table.key_format, table.schema.key, is_raw=False, window=None)
@@ -94,7 +94,9 @@ class LookupJoinWork(Work):
         if not len(shell):
             return
         made = self._joiner.values(self._task, shell, values, found, is_needed=[True] * len(shell))
-        self._task.forward(self._node.name, _valued(replace(shell, schema=self._node.schema), self._node, made))
+        joined, failed = _valued(replace(shell, schema=self._node.schema), self._node, made), self._joiner.failed
+        rows = np.array([row for row in range(len(joined)) if row not in failed], np.int64)
+        self._task.forward(self._node.name, joined.take(rows) if failed else joined)
 
     def _join_later(self, batch: Batch, keys: Sequence[bytes | None], waiting: _Waiting, grace_ms: int) -> None:
         """Join rows that are late already, and those that have waited long enough."""

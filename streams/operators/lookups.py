@@ -16,7 +16,7 @@ from ..functions import results_of
 from ..seams import State
 from ..windows import SESSION_BOUNDS, WINDOW_START
 from .emission import Joiner, nulls_of, rows_of
-from .operator import Task, Wiring
+from .operator import Errors, Task, Wiring
 from .project import computed
 from .rows import state_columns
 from .versions import is_versioned, version_at
@@ -114,7 +114,7 @@ class ViewRows:
         if isinstance(node, g.Filter):
             self._test: Evaluation | None = Evaluation(node.predicate, is_truth=True)
         else:
-            self._test, self._columns = None, evaluations(node.columns)
+            self._test, self._columns = None, evaluations(node.columns, is_on_table=True)
 
     def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
         states, times = self._parent.find(task, keys, batch, as_of=as_of)
@@ -122,10 +122,11 @@ class ViewRows:
         columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
         columns |= state_columns(states, [(column.name, column.type.kind) for column in schema.value])
         rows = replace(batch, schema=schema, times=np.array(times, np.int64), columns=columns, nulls=nulls_of(states), old=None)
+        errors = Errors(task, self._node, rows)
         if self._test is not None:
-            passes = self._test.truth(rows, task.reporter(self._node.name, rows)).tolist()
+            passes = self._test.truth(rows, errors.of(self._test)).tolist()
             return [state if passed else None for state, passed in zip(states, passes, strict=True)], times
-        values, nulls = computed(task, self._node, self._columns, rows)
+        values, nulls = computed(errors, self._node, self._columns, rows)
         made = rows_of(rows.with_values(self.schema, values, nulls=nulls, old=None), self.schema.value)
         return [None if was is None else now for was, now in zip(states, made, strict=True)], times
 
@@ -135,7 +136,7 @@ class JoinedRows:
 
     def __init__(self, node: g.TableJoin, left: Lookup, right: Lookup) -> None:
         self.schema, self._node, self._left, self._right = node.schema, node, left, right
-        self._joiner = Joiner(node, evaluations(node.columns), left.schema, right.schema)
+        self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), left.schema, right.schema)
 
     def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
         lefts, left_times = self._left.find(task, keys, batch)

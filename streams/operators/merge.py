@@ -8,7 +8,7 @@ from .. import graph as g
 from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import WHOLE, Side
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, Task, Wiring, Work
 from .versions import LATEST_COLUMN
 
 
@@ -46,7 +46,7 @@ class PassWork(Work):
 
 
 class ForeachOperator(Operator[g.Foreach]):
-    """A Foreach: a plain function is called for each row, in order; what it raises is reported and the row goes on."""
+    """A Foreach: a plain function is called for each row, in order; what it raises is reported and ends the row's way."""
 
     node_class = g.Foreach
 
@@ -64,11 +64,13 @@ class ForeachWork(Work):
         self._node, self._task = node, task
 
     def process(self, batch: Batch, source: str) -> None:
-        function, report = self._node.function, self._task.reporter(self._node.name, batch)
+        function, errors = self._node.function, Errors(self._task, self._node, batch)
         keys, values = (batch.column(side, WHOLE).objects() for side in (Side.KEY, Side.VALUE))
         for row, (key, value, time) in enumerate(zip(keys, values, batch.times.tolist(), strict=True)):
             try:
                 function(key, value, time)
             except Exception as error:  # noqa: BLE001
-                report(row, error)
-        self._task.forward(self._node.name, batch)
+                errors.callable(row, error)
+        left = errors.left(batch)
+        if len(left):
+            self._task.forward(self._node.name, left)

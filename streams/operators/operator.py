@@ -13,15 +13,19 @@ Rules of a Work:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import numpy as np
+
+from logflume.log.records import I64
 from logflume.log.schemas import Column, FormatSpec
 
 from .. import graph as g
 from ..columns import Batch
 from ..columns.batch import ColumnId
+from ..columns.evaluate import Evaluation
 from ..expr import Side
 from ..seams import State, StateStore, StoreSpec
 
@@ -205,10 +209,52 @@ class Operator(Generic[N]):
         raise NotImplementedError
 
 
+class Errors:
+    """What the expressions of one node raise over one batch: reported, and where a plain callable did, the row's way ends.
+
+    `is_silent`: of rows as they were before a change: what fails there was reported when they came.
+    """
+
+    def __init__(self, task: Task, node: g.Node, batch: Batch, *, is_silent: bool = False) -> None:
+        self._task, self._node, self._batch, self._is_silent = task, node.name, batch, is_silent
+        self._failed: set[int] = set()
+
+    @property
+    def failed(self) -> Set[int]:
+        """The rows whose way ends here."""
+        return self._failed
+
+    def of(self, evaluation: Evaluation) -> Reporter:
+        """Return what is told of the errors of an expression."""
+        return self.callable if evaluation.is_callable else self.expression
+
+    def expression(self, row: int, error: Exception) -> None:
+        """Report a row for which an expression is null now."""
+        if not self._is_silent:
+            self._task.report("expression", self._node, self._batch, row, error)
+
+    def callable(self, row: int, error: Exception) -> None:
+        """Report a row whose way ends here."""
+        if row in self._failed:
+            return
+        self._failed.add(row)
+        if not self._is_silent:
+            self._task.report("callable", self._node, self._batch, row, error)
+
+    def left(self, batch: Batch) -> Batch:
+        """Return the rows of a batch (aligned with the one at hand) whose way goes on."""
+        rows = self.rows(len(batch))
+        return batch if rows is None else batch.take(rows)
+
+    def rows(self, count: int) -> I64 | None:
+        """Return which of `count` rows go on; None: all."""
+        if not self._failed or self._is_silent:
+            return None
+        return np.array([row for row in range(count) if row not in self._failed], np.int64)
+
+
 def interleaved(batches: Sequence[tuple[str, Batch]]) -> Sequence[tuple[str, Batch]]:
     """Return the batches cut into runs in order of cause; ties in the order given. Batches without causes stay as they are."""
-    import numpy as np
-
     if any(batch.order is None for _, batch in batches):
         return batches
     places = np.concatenate([batch.order for _, batch in batches if batch.order is not None])

@@ -18,7 +18,7 @@ from ..expr import WHOLE, Meta, Side
 from ..processors import Metadata, Processor, Record, Time
 from ..seams import StateStore, StoreSpec
 from .emission import places_of
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
 from .rows import put_entry, state_columns
 
 VALUE = (Field("value", ANY),)
@@ -135,7 +135,7 @@ class ProcessWork(Work):
         self._batch = batch
         keys, values = (batch.column(side, WHOLE).objects() for side in (Side.KEY, Side.VALUE))
         headers = batch.column(Side.META, Meta.HEADERS).objects() if _has_headers(batch) else [None] * len(batch)
-        report = self._task.reporter(self._node.name, batch)
+        report = Errors(self._task, self._node, batch).callable
         for row, (key, value, at, own) in enumerate(zip(keys, values, batch.times.tolist(), headers, strict=True)):
             self._row = row
             pairs = tuple((h["KEY"], h["VALUE"]) for h in own) if own else ()

@@ -13,7 +13,7 @@ from ..expr import Side, columns_used
 from ..kernels.vectors import Mask
 from ..seams import StoreSpec
 from ..windows import store_window
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, Task, Wiring, Work
 from .rows import keep_rows
 
 
@@ -25,7 +25,7 @@ class ProjectOperator(Operator[g.Project]):
 
     @cached_property
     def columns(self) -> tuple[tuple[str, Evaluation], ...]:
-        return evaluations(self.node.columns)
+        return evaluations(self.node.columns, is_on_table=self.node.kind is g.EdgeKind.TABLE)
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         found = {c for c in below if c[0] is not Side.VALUE}
@@ -57,24 +57,25 @@ class ProjectWork(Work):
         self._store = None if node.store is None else task.store(node.store)
 
     def process(self, batch: Batch, source: str) -> None:
-        columns, nulls = computed(self._task, self._node, self._columns, batch)
+        errors = Errors(self._task, self._node, batch)
+        columns, nulls = computed(errors, self._node, self._columns, batch)
         old = None
         if self._store is None and self._passes_old and batch.old is not None:
             before = batch.before()
-            values, gone = computed(self._task, self._node, self._columns, before)
+            values, gone = computed(Errors(self._task, self._node, before, is_silent=True), self._node, self._columns, before)
             old = Old(values, batch.old.nulls if gone is None else gone)
-        after = batch.with_values(self._node.schema, columns, nulls=nulls, old=old)
+        after = errors.left(batch.with_values(self._node.schema, columns, nulls=nulls, old=old))
         if self._store is not None:
             after.old = keep_rows(self._task, self._store, after, wants_old=self._passes_old)
-        self._task.forward(self._node.name, after)
+        if len(after):
+            self._task.forward(self._node.name, after)
 
 
 def computed(
-    task: Task, node: g.Node, columns: Sequence[tuple[str, Evaluation]], batch: Batch
+    errors: Errors, node: g.Node, columns: Sequence[tuple[str, Evaluation]], batch: Batch
 ) -> tuple[dict[ColumnId, Column], Mask | None]:
     """Return new value columns, and where the value is null: a bare result decides by itself, else null stays null."""
-    report = task.reporter(node.name, batch)
-    found: dict[ColumnId, Column] = {(Side.VALUE, name): each.column(batch, report) for name, each in columns}
+    found: dict[ColumnId, Column] = {(Side.VALUE, name): each.column(batch, errors.of(each)) for name, each in columns}
     if not g.is_bare(node.schema):
         return found, batch.nulls
     nulls = found[Side.VALUE, node.schema.value[0].name].nulls()

@@ -15,7 +15,7 @@ from ..columns.evaluate import Evaluation, evaluations
 from ..expr import Side, columns_used
 from ..seams import State
 from .emission import places_of
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
 from .rows import state_columns
 from .versions import without_earlier
 
@@ -46,12 +46,12 @@ class RegroupWork(Work):
 
     def __init__(self, node: g.Regroup, task: Task) -> None:
         self._node, self._task = node, task
-        self._key, self._columns = evaluations(node.key), evaluations(node.columns)
+        self._key, self._columns = evaluations(node.key, is_on_table=True), evaluations(node.columns, is_on_table=True)
 
     def process(self, batch: Batch, source: str) -> None:
         batch = without_earlier(batch)
         assert batch.old is not None, "a table that is regrouped knows its rows before"
-        pairs = zip(self._rows(batch.before()), self._rows(batch), strict=True)
+        pairs = zip(self._rows(batch.before(), is_silent=True), self._rows(batch, is_silent=False), strict=True)
         rows: list[int] = []
         keys: list[State] = []
         states: list[State] = []
@@ -69,10 +69,10 @@ class RegroupWork(Work):
         if rows:
             self._forward(batch, np.array(rows, np.int64), keys, states)
 
-    def _rows(self, batch: Batch) -> list[tuple[State, State] | None]:
+    def _rows(self, batch: Batch, *, is_silent: bool) -> list[tuple[State, State] | None]:
         """Return new key and value of each row, None where either is null."""
-        report = self._task.reporter(self._node.name, batch)
-        keys, values = (_tuples(columns, batch, report) for columns in (self._key, self._columns))
+        errors = Errors(self._task, self._node, batch, is_silent=is_silent)
+        keys, values = (_tuples(columns, batch, errors) for columns in (self._key, self._columns))
         gone = [False] * len(batch) if batch.nulls is None else batch.nulls.tolist()
         is_bare = len(self._node.columns) == 1 and self._node.columns[0][0] == g.BARE_COLUMN
         return [
@@ -90,5 +90,5 @@ class RegroupWork(Work):
         self._task.forward(self._node.name, replace(after, schema=schema, keys=None, columns=columns, nulls=None, old=None))
 
 
-def _tuples(columns: Sequence[tuple[str, Evaluation]], batch: Batch, report: Any) -> list[State]:
-    return list(zip(*(each.column(batch, report).objects() for _, each in columns), strict=True))
+def _tuples(columns: Sequence[tuple[str, Evaluation]], batch: Batch, errors: Errors) -> list[State]:
+    return list(zip(*(each.column(batch, errors.of(each)).objects() for _, each in columns), strict=True))

@@ -10,7 +10,7 @@ from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..columns.evaluate import Evaluation, evaluations
 from ..expr import Meta, Side, columns_used
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
 
 
 class RekeyOperator(Operator[g.Rekey]):
@@ -27,7 +27,7 @@ class RekeyOperator(Operator[g.Rekey]):
         return None
 
     def plan(self, wiring: Wiring) -> Bind:
-        columns = evaluations(self.node.key)
+        columns = evaluations(self.node.key, is_on_table=self.node.kind is g.EdgeKind.TABLE)
         return lambda task: RekeyWork(self.node, columns, task)
 
 
@@ -38,11 +38,13 @@ class RekeyWork(Work):
         self._node, self._columns, self._task = node, columns, task
 
     def process(self, batch: Batch, source: str) -> None:
-        report = self._task.reporter(self._node.name, batch)
+        errors = Errors(self._task, self._node, batch)
         columns = {c: column for c, column in batch.columns.items() if c[0] is not Side.KEY and c[1] not in _BOUNDS}
         for name, each in self._columns:
-            columns[Side.KEY, name] = each.column(batch, report)
-        self._task.forward(self._node.name, replace(batch, schema=self._node.schema, columns=columns, keys=None))
+            columns[Side.KEY, name] = each.column(batch, errors.of(each))
+        after = errors.left(replace(batch, schema=self._node.schema, columns=columns, keys=None))
+        if len(after):
+            self._task.forward(self._node.name, after)
 
 
 _BOUNDS = (Meta.WINDOWSTART, Meta.WINDOWEND)

@@ -16,7 +16,7 @@ from ..windows import WINDOW_START, key_of_bounds
 from .closing import OpenEntries
 from .emission import Emission, Emitted
 from .folding import Folding
-from .operator import Reporter, Task, Wiring, Work
+from .operator import Errors, Reporter, Task, Wiring, Work
 from .timeline import Timeline
 from .to_table import keyed_rows
 
@@ -52,8 +52,9 @@ class SessionWork(Work):
             return
         assert batch.keys is not None
         gap, folding = self._window.gap_ms, self._foldings[source]
-        report = self._task.reporter(self._node.name, batch)
-        arguments = folding.arguments(batch, report)
+        errors = Errors(self._task, self._node, batch)
+        report = errors.callable
+        arguments = folding.arguments(batch, errors)
         keys: list[Any] = batch.keys.objects()
         times = batch.times.tolist()
         first = min(times)
@@ -63,7 +64,7 @@ class SessionWork(Work):
             clock = self._clocks.observe(source, time)
             self._add(emitted, row, key, time, clock, arguments[row], folding, batch, report)
         if self._is_update:
-            self._emission.forward(self._task, emitted, batch)
+            self._emission.forward(self._task, emitted, batch, errors=errors)
 
     def _add(
         self, emitted: Emitted, row: int, key: bytes, time: int, clock: int, arguments: Sequence[tuple[Any, ...]],

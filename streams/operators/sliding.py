@@ -18,7 +18,7 @@ from .closing import OpenEntries
 from .cogroup import finals
 from .emission import Emission, Emitted
 from .folding import Folding
-from .operator import Reporter, Task, Wiring, Work
+from .operator import Errors, Reporter, Task, Wiring, Work
 from .session import Clocks
 from .table_aggregate import changed_entries
 from .timeline import Timeline
@@ -66,8 +66,9 @@ class SlidingWork(Work):
             return
         assert batch.keys is not None
         size, folding = self._window.size_ms, self._foldings[source]
-        report = self._task.reporter(self._node.name, batch)
-        arguments = folding.arguments(batch, report)
+        errors = Errors(self._task, self._node, batch)
+        report = errors.callable
+        arguments = folding.arguments(batch, errors)
         keys: list[Any] = batch.keys.objects()
         times = batch.times.tolist()
         self._windows.load((key, min(times) - 2 * size, max(times) + 1) for key in dict.fromkeys(keys))
@@ -83,7 +84,7 @@ class SlidingWork(Work):
             else:
                 adding.usual()
         if self._is_update:
-            self._emission.forward(self._task, emitted, batch)
+            self._emission.forward(self._task, emitted, batch, errors=errors)
 
     def _valued(self, batch: Batch) -> Batch:
         if batch.nulls is None:

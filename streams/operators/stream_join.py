@@ -86,7 +86,7 @@ class StreamJoinWork(Work):
             LEFT, node.after_ms, is_outer or node.join is g.JoinKind.LEFT, left.value, Timeline(self._stores[0], keep_ms)
         )
         self._right = _Side(RIGHT, node.before_ms, is_outer, right.value, Timeline(self._stores[1], keep_ms))
-        self._joiner = Joiner(node, evaluations(node.columns), left, right)
+        self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), left, right)
         self._emission = Emission(node, wiring, keeps_keys=node.join is g.JoinKind.INNER)
         self._stream_time = -1
         self._waiting: list[tuple[int, int, bytes]] = []
@@ -197,7 +197,8 @@ class StreamJoinWork(Work):
             return
         shell = self._emission.shell(emitted, batch)
         emitted.values = self._joiner.values(self._task, shell, joined.lefts, joined.rights, is_needed=[True] * len(emitted))
-        self._task.forward(self._node.name, self._emission.filled(shell, emitted))
+        failed = self._joiner.failed
+        self._task.forward(self._node.name, self._emission.filled(shell, emitted, failed))
 
     def commit(self) -> None:
         for side in (self._left, self._right):

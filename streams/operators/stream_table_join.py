@@ -25,7 +25,7 @@ from ..kernels.vectors import KINDS, Vector
 from ..seams import StoreSpec
 from .lookup_join import WAITING, LookupJoinWork
 from .lookups import stores_behind
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
 from .project import computed
 from .rows import state_columns
 from .table_columns import TableColumns
@@ -67,7 +67,7 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
         if not self._is_plain(wiring):
             return lambda task: LookupJoinWork(self.node, wiring, task)
         wanted = [(name, expr) for name, expr in self.node.columns if wiring.is_needed(self.node.name, name)]
-        columns = evaluations(wanted)
+        columns = evaluations(wanted, is_on_table=False)
         used = {name for _, each in columns for side, name in each.used if side is Side.VALUE}
         read = {name.removeprefix(TABLE_PREFIX) for name in used if name.startswith(TABLE_PREFIX)}
         view = View.of(wiring, self.node.inputs[1], read)
@@ -126,10 +126,10 @@ class View:
         schema = node.schema
         while g.store_of(node) is None:
             if isinstance(node, g.Filter):
-                steps.append((node, Evaluation(node.predicate, is_truth=True)))
+                steps.append((node, Evaluation(node.predicate, is_truth=True, is_on_table=True)))
             else:
                 assert isinstance(node, g.Project), f"{name} is not a table that can be looked up"
-                steps.append((node, evaluations(node.columns)))
+                steps.append((node, evaluations(node.columns, is_on_table=True)))
             node = wiring.node(node.inputs[0])
         for step in steps:
             used = {column for side, column in _used(step) if side is Side.VALUE}
@@ -220,10 +220,10 @@ class Lookup:
         """Let rows go through the steps of the view."""
         for node, step in self._view.steps:
             if isinstance(node, g.Filter):
-                failing = ~step.truth(found, self._task.reporter(node.name, found))
+                failing = ~step.truth(found, Errors(self._task, node, found).of(step))
                 found = replace(found, schema=node.schema, nulls=failing if failing.any() else None)
             else:
-                values, nulls = computed(self._task, node, step, found)
+                values, nulls = computed(Errors(self._task, node, found), node, step, found)
                 if found.nulls is not None:
                     nulls = found.nulls if nulls is None else nulls | found.nulls
                 found = found.with_values(node.schema, values, nulls=nulls, old=None)
@@ -262,8 +262,11 @@ class StreamTableJoinWork(Work):
         if any((Side.VALUE, TABLE_PREFIX + WHOLE) in each.used for _, each in self._columns):
             columns[Side.VALUE, TABLE_PREFIX + WHOLE] = _emptied(table.column(Side.VALUE, WHOLE), table.nulls)
         both = replace(batch, columns=columns)
-        values, nulls = computed(self._task, self._node, self._columns, both)
-        self._task.forward(self._node.name, batch.with_values(self._node.schema, values, nulls=nulls, old=None))
+        errors = Errors(self._task, self._node, both)
+        values, nulls = computed(errors, self._node, self._columns, both)
+        after = errors.left(batch.with_values(self._node.schema, values, nulls=nulls, old=None))
+        if len(after):
+            self._task.forward(self._node.name, after)
 
     def _without(self, batch: Batch, mask: Any, reason: str) -> Batch:
         if mask is None:

@@ -12,7 +12,7 @@ from ..expr import Side, columns_used
 from ..seams import State, StoreSpec
 from .emission import Emission, Emitted
 from .folding import Folding, state_fields
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Errors, Operator, Task, Wiring, Work
 from .regroup import ADDED, TAKEN_OUT
 from .rows import put_entry
 from .to_table import keyed_rows
@@ -54,8 +54,9 @@ class TableAggregateWork(Work):
             return
         assert batch.keys is not None
         folding, store = self._folding, self._store
-        report = self._task.reporter(self._node.name, batch)
-        removed, added = (folding.arguments(self._side(batch, sign), report) for sign in "-+")
+        errors = Errors(self._task, self._node, batch)
+        report = errors.callable
+        removed, added = (folding.arguments(self._side(batch, sign), errors) for sign in "-+")
         keys: list[Any] = batch.keys.objects()
         store.load(keys)
         emitted = Emitted()
@@ -72,7 +73,7 @@ class TableAggregateWork(Work):
             put_entry(store, key, state, at)
             emitted.add(row, key, at, folding.result(state), folding.result(old))
         if self._is_update:
-            self._emission.forward(self._task, emitted, batch)
+            self._emission.forward(self._task, emitted, batch, errors=errors)
 
     def _side(self, batch: Batch, sign: str) -> Batch:
         """Return the rows that are taken out ("-") or added ("+")."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from .. import graph as g
@@ -60,7 +60,7 @@ class TableJoinWork(Work):
         left, right = node.inputs
         self._schemas = (wiring.schema(left), wiring.schema(right))
         self._lookups = (lookup_of(wiring, left), lookup_of(wiring, right))
-        self._joiner = Joiner(node, evaluations(node.columns), *self._schemas)
+        self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), *self._schemas)
         self._emission = Emission(node, wiring, keeps_keys=True)
         self._store = None if node.store is None else task.store(node.store)
 
@@ -90,12 +90,13 @@ class TableJoinWork(Work):
             return
         shell = self._emission.shell(emitted, batch)
         emitted.values = self._joined(shell, [(new, other) for new, _, other in pairs], is_left=is_left)
+        failed = self._joiner.failed
         if self._store is not None:
-            self._keep(emitted)
+            self._keep(emitted, failed)
         elif self._emission.wants_old:
             emitted.olds = self._joined(shell, [(old, other) for _, old, other in pairs], is_left=is_left)
         if self._emission.has_consumers:
-            self._task.forward(self._node.name, self._emission.filled(shell, emitted))
+            self._task.forward(self._node.name, self._emission.filled(shell, emitted, failed))
 
     def _joined(self, shell: Batch, pairs: Sequence[tuple[State | None, State | None]], *, is_left: bool) -> list[State | None]:
         lefts = [mine if is_left else other for mine, other in pairs]
@@ -103,13 +104,14 @@ class TableJoinWork(Work):
         needed = [has_result(self._node.join, left, right) for left, right in zip(lefts, rights, strict=True)]
         return self._joiner.values(self._task, shell, lefts, rights, is_needed=needed)
 
-    def _keep(self, emitted: Emitted) -> None:
+    def _keep(self, emitted: Emitted, failed: Set[int]) -> None:
         store = self._store
         assert store is not None
         keys: list[Any] = emitted.keys
         store.load(keys)
         emitted.olds = []
-        for key, value, time in zip(keys, emitted.values, emitted.times, strict=True):
+        for place, (key, value, time) in enumerate(zip(keys, emitted.values, emitted.times, strict=True)):
             entry = store.resident.get(key)
             emitted.olds.append(None if entry is None else entry.state)
-            put_entry(store, key, value, time)
+            if place not in failed:
+                put_entry(store, key, value, time)

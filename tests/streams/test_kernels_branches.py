@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from logflume.log.records import Chunk
 from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, TIMESTAMP, Column, DataType
-from logflume.sql.functions.nulls import coalesce, nullif
-from logflume.sql.functions.numeric import absolute_bigint, absolute_integer
-from logflume.sql.functions.strings import concat, concat_text, lcase, length, ucase
 from logflume.streams import expr as e
 from logflume.streams import graph as g
-from logflume.streams.dsl.functions import contains, ends_with, starts_with
+from logflume.streams.functions.nulls import coalesce, nullif
+from logflume.streams.functions.numeric import absolute_bigint, absolute_integer
+from logflume.streams.functions.text import concat, concat_text, contains, ends_with, lcase, length, starts_with, ucase
 from logflume.streams.kernels import compiled_tier
 from logflume.streams.operators import operator_program
 
