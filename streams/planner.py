@@ -364,4 +364,5 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
     from .contents import contents_of  # describes with what itself imports the planner
 
     name = re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0])
-    return SubTopology(name, program, outputs, tables, contents_of(part))
+    global_topics = frozenset(n.topic for n in part.values() if isinstance(n, g.Source) and n.is_global)
+    return SubTopology(name, program, outputs, tables, contents_of(part), global_topics=global_topics)

@@ -194,8 +194,8 @@ class SubTopology:
     program: Program
     outputs: Mapping[str, OutputTopic]
     table_sources: Mapping[str, str] = field(default_factory=dict)
-    global_topics: frozenset[str] = frozenset()
     contents: Mapping[str, str] = field(default_factory=dict)
+    global_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,8 @@ def _check_copartitioned(plan: Plan, partitions: Mapping[str, int]) -> None:
         wide = sorted(t for t in sub.program.sources.values() if sub.global_topics and partitions[t] > 1)
         if wide:
             raise InvalidInput(
-                f"sub-topology {sub.name!r} has a global table, of which a task reads one partition only so far, but {wide[0]!r} has "
-                f"{partitions[wide[0]]} partitions: join it as a table (app.table, join(on=...))"
+                f"sub-topology {sub.name!r} has a global table, of which a task reads one partition only so far, but "
+                f"{wide[0]!r} has {partitions[wide[0]]} partitions: join it as a table (app.table, join(on=...))"
             )
         counts = {topic: partitions[topic] for topic in sub.program.sources.values()}
         if sub.program.stores and len(set(counts.values())) > 1:

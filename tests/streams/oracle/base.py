@@ -57,7 +57,6 @@ class Rules:
             its row is seen as long as with other emission (Kafka: 1 ms longer).
         holds_nothing_back: a record of a join without a partner leaves with the first record that is late enough (Kafka: by a
             hint, and at most once per interval), as do windows that close.
-        closes_once: windows of a cogroup close by the largest of the inputs' times, once (Kafka: by each input's).
     """
 
     knows_old_rows: bool = False
@@ -66,7 +65,6 @@ class Rules:
     suppress_takes_back: bool = False
     loses_no_windows: bool = False
     holds_nothing_back: bool = False
-    closes_once: bool = False
 
 
 KAFKA = Rules()
