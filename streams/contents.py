@@ -21,14 +21,16 @@ def contents_of(nodes: Mapping[str, g.Node]) -> dict[str, str]:
 
 
 def _describe(node: g.Node, key_format: str) -> str:
-    if isinstance(node, g.Aggregate):
+    if isinstance(node, g.Aggregate | g.TableAggregate):
         parts = [
             f"{x.name} = {x.aggregator.name}({', '.join(map(expression_text, x.args))}) {_types(x)}" for x in node.aggregations
         ]
     else:
         parts = [f"{column.name} {column.type}" for column in node.schema.value]
     window = node.schema.window
-    span = f" per window of {window.size_ms} ms every {window.advance_ms} ms" if window else ""
+    span = "" if window is None else f" per {window}"
+    if isinstance(window, g.TimeWindow):
+        span = f" per window of {window.size_ms} ms every {window.advance_ms} ms"
     key = ", ".join(f"{column.name} {column.type}" for column in node.schema.key)
     return f"{', '.join(parts)} by {key} as {key_format}{span}"
 

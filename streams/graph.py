@@ -6,23 +6,24 @@ A node refers to its inputs by name. Names are given by the user or derived from
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from logflume.log.schemas import Column, DataType, FormatSpec, Kind
+from logflume.log.schemas import BOOLEAN, BYTES, INTEGER, Column, DataType, FormatSpec, Kind
 
 from .expr import Expr
+from .windows import WINDOW_START as WINDOW_START
+from .windows import SessionWindow as SessionWindow
+from .windows import SlidingWindow as SlidingWindow
+from .windows import TimeWindow as TimeWindow
+from .windows import UnlimitedWindow as UnlimitedWindow
+from .windows import Window as Window
 
 if TYPE_CHECKING:
     from .describe import Description
-
-
-WINDOW_START = struct.Struct(">q")
-"""The window start behind the key bytes of a windowed edge or store, as Kafka's windowed serializers write it."""
 
 
 class EdgeKind(StrEnum):
@@ -47,20 +48,6 @@ class JoinKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TimeWindow:
-    """Tumbling (advance = size) or hopping windows [start, start + size), aligned to the epoch, in milliseconds.
-
-    A record counts for a window iff window end > stream time - grace, stream time including the record itself.
-    Retention of the store is max(retention, size + grace).
-    """
-
-    size_ms: int
-    advance_ms: int
-    grace_ms: int = 0
-    retention_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Schema:
     """What flows on an edge: key and value columns, whether the key is windowed, and the class that value rows stand for.
 
@@ -70,7 +57,7 @@ class Schema:
 
     key: tuple[Column, ...]
     value: tuple[Column, ...]
-    window: TimeWindow | None = None
+    window: Window | None = None
     value_class: type[Any] | None = None
 
 
@@ -94,6 +81,7 @@ class Aggregator:
         merge: (state, state) -> state; None if partial aggregates cannot be merged (Spark then folds in order).
         undo: (state, *args) -> state, for tables as input; None if not possible.
         result: state -> value of `type`.
+        start: the state of nothing as `merge` takes it, where that is not `initial` (an object that `initial` only stands for).
         kernel: name of an exact numba equivalent ("count", "sum", "min", "max", "mean"), or None.
         skips_null: a null argument leaves the state unchanged.
     """
@@ -106,6 +94,7 @@ class Aggregator:
     result: Callable[[tuple[Any, ...]], Any]
     merge: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None = None
     undo: Callable[..., tuple[Any, ...]] | None = None
+    start: Callable[[], tuple[Any, ...]] | None = None
     kernel: str | None = None
     skips_null: bool = True
 
@@ -135,6 +124,8 @@ class Source(Node):
 
     `timestamp`: an expression giving the event time in ms from the record (None: the record's own). Undecodable records are
     counted, logged and dropped, or stop the task, by the application's setting.
+    TABLE only: `history_ms` keeps the rows of that long ago, to be looked up as of a time (a versioned table); `is_global`: each
+    task has the rows of all partitions, taken as they come.
     """
 
     topic: str
@@ -142,6 +133,8 @@ class Source(Node):
     value_format: FormatSpec
     timestamp: Expr | None = None
     store: str | None = None
+    history_ms: int | None = None
+    is_global: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +199,45 @@ class Repartition(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate(Node):
-    """Aggregates per key (and window). kind TABLE. Records with a null key are dropped and counted."""
+    """Aggregates per key (and window). kind TABLE. Records with a null key are dropped and counted.
+
+    Of several inputs (a cogroup) each has its own aggregations into the same state: `others` are those of the inputs after the
+    first.
+    """
 
     store: str
     aggregations: tuple[Aggregation, ...]
-    window: TimeWindow | None = None
+    window: Window | None = None
+    emit: Emit = Emit.COMMIT
+    others: tuple[tuple[Aggregation, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regroup(Node):
+    """A table by another key: each change becomes what to take out of the group of the old row and to add to that of the new.
+
+    Puts out a STREAM with the columns of `columns` twice, as "-name" (taken out) and "+name" (added), and REGROUPED, which says
+    which of both are there. Both in one record where the group is the same. Rows with a null key or value are left out.
+    """
+
+    key: tuple[tuple[str, Expr], ...]
+    columns: tuple[tuple[str, Expr], ...]
+
+
+REGROUPED = "regrouped"
+"""Of what a Regroup puts out: 1: taken out, 2: added, 3: both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAggregate(Node):
+    """Aggregates the rows of a regrouped table. kind TABLE. What is taken out goes first (`Aggregator.undo`).
+
+    `row`: the schema of the rows, in which the aggregations are written. A group that has become empty stays.
+    """
+
+    store: str
+    row: Schema
+    aggregations: tuple[Aggregation, ...]
     emit: Emit = Emit.COMMIT
 
 
@@ -220,10 +247,127 @@ class StreamTableJoin(Node):
 
     `columns`: expressions over the stream's key and value columns; those of the table are ColumnRef(Side.VALUE, "TABLE:name").
     A left join has null for a missing row. Null stream values are dropped; null keys too (inner) or joined with null (left).
+    A versioned table is looked up as of the record's time; with `grace_ms` records wait in `store` until stream time is that far
+    beyond theirs. `key`: of a global table, the key of the row as expressions over the stream's columns.
     """
 
     join: JoinKind
     columns: tuple[tuple[str, Expr], ...]
+    key: tuple[tuple[str, Expr], ...] = ()
+    grace_ms: int | None = None
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJoin(Node):
+    """inputs = (left, right), perhaps the same. Pairs records of one key with right time in [left - before, left + after].
+
+    `columns` as in StreamTableJoin, those of the right with TABLE_PREFIX. Left and outer joins put a record without a partner out
+    with nulls once its window has closed (stream time beyond it by `grace_ms`). Stores: `store` with "-left" and "-right".
+    """
+
+    join: JoinKind
+    columns: tuple[tuple[str, Expr], ...]
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+    store: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoin(Node):
+    """inputs = (left, right). The rows of two tables by key; a change of either side is a change of the result. kind TABLE.
+
+    `columns` as in StreamTableJoin, those of the right with TABLE_PREFIX. `store` keeps the result.
+    """
+
+    join: JoinKind
+    columns: tuple[tuple[str, Expr], ...]
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribe(Node):
+    """The left side of a foreign-key join: its changes as messages to the keys of the right side (a STREAM by foreign key).
+
+    `key`: the foreign key by expressions over the left row. Values are the columns SUBSCRIPTION.
+    """
+
+    join: JoinKind
+    key: tuple[tuple[str, Expr], ...]
+
+
+SUBSCRIPTION = (Column("instruction", INTEGER), Column("key", BYTES), Column("row", BYTES))
+"""What to do (1 forget, 2 forget and answer nothing, 3 keep and answer, 4 keep and answer if there is a row), the encoded
+left key, and a hash of the left row (null: deleted), by which an answer that comes too late is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Node):
+    """inputs = (subscriptions, right table). Keeps who asked for which row in `store`, and answers each change (by left key).
+
+    Puts out a STREAM by left key, written in `key_format`: ANSWER, then the columns of the right row.
+    """
+
+    join: JoinKind
+    store: str
+    key_format: FormatSpec
+
+
+ANSWER = (Column("row", BYTES), Column("is_found", BOOLEAN))
+"""The hash of the left row that asked, and whether there is a right row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve(Node):
+    """inputs = (answers, left table). Answers to what the left row still is are the result of a foreign-key join. kind TABLE.
+
+    `columns` as in StreamTableJoin: over the left row, the right's with TABLE_PREFIX. `right_class`: what right rows stand for.
+    """
+
+    join: JoinKind
+    columns: tuple[tuple[str, Expr], ...]
+    right_class: type[Any] | None = None
+    store: str | None = None
+
+
+class WhenFull(StrEnum):
+    """What a bounded buffer does beyond its bound: let out the oldest early, or stop the application."""
+
+    EMIT_EARLY = "emit_early"
+    SHUT_DOWN = "shut_down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppress(Node):
+    """Holds changes of a table back, the latest of each key, in `store`. kind TABLE.
+
+    `wait_ms` None: until the window of the key has closed, and then never a deletion; else that long after the key's first
+    change. By stream time.
+    """
+
+    store: str
+    wait_ms: int | None = None
+    max_records: int | None = None
+    max_bytes: int | None = None
+    when_full: WhenFull = WhenFull.EMIT_EARLY
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueStore:
+    """A store of a processor: values of any kind by key."""
+
+    name: str
+    key: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process(Node):
+    """A processor of the user: `make()` gives one per task. `is_keyed`: it keeps the keys (a processor of values)."""
+
+    make: Callable[[], Any]
+    stores: tuple[KeyValueStore, ...] = ()
+    is_keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,10 +379,11 @@ class ToStream(Node):
 class ToTable(Node):
     """A stream read as a table: the latest value of each key, a null value deletes it. Null keys are dropped and counted.
 
-    Kept in `store` when something needs it.
+    Kept in `store` when something needs it; `history_ms`: see Source.
     """
 
     store: str | None = None
+    history_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,8 +431,9 @@ class Topology:
 
 
 def store_of(node: Node) -> str | None:
-    """Return the name of the store that a node keeps, if any."""
-    return node.store if isinstance(node, Source | Aggregate | ToTable | Filter | Project) else None
+    """Return the name of the store of a node's rows, if it keeps them."""
+    has_rows = isinstance(node, Source | Aggregate | TableAggregate | ToTable | Filter | Project | TableJoin | Resolve)
+    return node.store if has_rows else None  # type: ignore[attr-defined]
 
 
 def _topology(name: str, nodes: dict[str, Node]) -> Topology:

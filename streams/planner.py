@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from logflume.log import InvalidInput, UnknownName, check_own_topic
 from logflume.log.schemas import Column, FormatSpec, Kind
@@ -19,6 +20,7 @@ from .expr import Side
 from .operators import operator_program
 from .operators.wiring import wire
 from .seams import OutputTopic, Plan, SubTopology, changelog_topic
+from .windows import key_suffix_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -104,9 +106,14 @@ def _check_topic(topic: str, node: str) -> None:
         )
 
 
+_INPUTS: Mapping[type[g.Node], int] = {
+    g.Source: 0, g.StreamTableJoin: 2, g.StreamJoin: 2, g.TableJoin: 2, g.Answer: 2, g.Resolve: 2,
+}  # fmt: skip
+
+
 def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
-    wanted = {g.Source: 0, g.StreamTableJoin: 2}.get(type(node), 1)
-    if len(inputs) != wanted and not isinstance(node, g.Merge):
+    wanted = _INPUTS.get(type(node), 1)
+    if len(inputs) != wanted and not isinstance(node, g.Merge | g.Aggregate):
         raise InvalidInput(f"{node.name!r} needs {wanted} inputs, found {len(inputs)}")
     if isinstance(node, g.StreamTableJoin):
         _check_join(node, *inputs)
@@ -115,14 +122,19 @@ def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
     elif isinstance(node, g.ToTable) and not node.schema.key:
         raise InvalidInput(f"{node.name!r} makes a table of records without a key: select_key something first")
     elif isinstance(node, g.Aggregate):
-        if inputs[0].kind is not g.EdgeKind.STREAM:
-            raise InvalidInput(f"{node.name!r} aggregates a table, {inputs[0].name!r}; make it a stream first (to_stream)")
+        if any(each.kind is not g.EdgeKind.STREAM for each in inputs):
+            raise InvalidInput(
+                f"{node.name!r} aggregates a table, {inputs[0].name!r}: group it by a key (group_by), or make it a stream first "
+                "(to_stream)"
+            )
         if not node.schema.key:
             raise InvalidInput(f"{node.name!r} aggregates records without a key: group_by something first")
         if node.emit is g.Emit.FINAL and node.window is None:
             raise InvalidInput(f"{node.name!r}: emit='final' needs a window, whose end makes a result final")
-        if node.window is not None:
+        if isinstance(node.window, g.TimeWindow):
             _check_window(node.name, node.window)
+        if isinstance(node.window, g.UnlimitedWindow) and node.emit is g.Emit.FINAL:
+            raise InvalidInput(f"{node.name!r}: emit='final' needs windows that end; an unlimited window never does")
     elif isinstance(node, g.Merge):
         shapes = {(i.schema.key, i.schema.value, i.schema.window) for i in inputs}
         if len(shapes) > 1:
@@ -157,23 +169,40 @@ def _check_join(node: g.StreamTableJoin, stream: g.Node, table: g.Node) -> None:
 
 
 def store_joined_tables(topology: g.Topology) -> g.Topology:
-    """Keep each source table that a join looks up, in a store of its own name."""
+    """Keep each table that is looked up, or whose rows before a change are asked for, in a store of its own name."""
     nodes = dict(topology.nodes)
     for node in topology.nodes.values():
-        if not isinstance(node, g.StreamTableJoin):
-            continue
-        name = node.inputs[1]
-        while g.store_of(nodes[name]) is None and not isinstance(nodes[name], g.Source | g.ToTable):
-            if not isinstance(nodes[name], g.Filter | g.Project):
-                raise InvalidInput(f"{node.name!r} joins {name!r}, which is neither kept nor a view of a kept table")
-            name = nodes[name].inputs[0]
-        table = nodes[name]
-        if isinstance(table, g.Source | g.ToTable) and table.store is None:
-            taken = {g.store_of(n) for n in nodes.values()}
-            if name in taken:
-                raise InvalidInput(f"table {name!r} needs a store and {name!r} is taken: give the table store='...'")
-            nodes[name] = replace(table, store=name)
+        for name in _looked_up(node):
+            for table in _kept_behind(nodes, node, name):
+                taken = {g.store_of(n) for n in nodes.values()}
+                if table.name in taken:
+                    raise InvalidInput(f"table {table.name!r} needs a store and its name is taken: give the table store='...'")
+                nodes[table.name] = replace(table, store=table.name)
     return replace(topology, nodes=MappingProxyType(nodes))
+
+
+def _looked_up(node: g.Node) -> tuple[str, ...]:
+    """Return the inputs of a node whose rows it looks up, or compares with the rows before."""
+    match node:
+        case g.StreamTableJoin():
+            return node.inputs[1:]
+        case g.TableJoin() | g.Regroup() | g.Subscribe() | g.Suppress():
+            return node.inputs
+        case g.Answer() | g.Resolve():
+            return node.inputs[1:]
+    return ()
+
+
+def _kept_behind(nodes: Mapping[str, g.Node], consumer: g.Node, name: str) -> list[Any]:
+    """Return the tables without a store that rows of a table come from."""
+    node = nodes[name]
+    if g.store_of(node) is not None:
+        return []
+    if isinstance(node, g.Source | g.ToTable | g.Resolve) and node.kind is g.EdgeKind.TABLE:
+        return [node]
+    if not isinstance(node, g.Filter | g.Project | g.TableJoin | g.Suppress):
+        raise InvalidInput(f"{consumer.name!r} joins {name!r}, which is neither kept nor a view of a kept table")
+    return [table for source in node.inputs for table in _kept_behind(nodes, consumer, source)]
 
 
 def insert_repartitions(topology: g.Topology) -> g.Topology:
@@ -184,35 +213,67 @@ def insert_repartitions(topology: g.Topology) -> g.Topology:
     nodes: dict[str, g.Node] = {}
     formats: dict[str, FormatSpec | None] = {}
     for node in topology.nodes.values():
-        if isinstance(node, g.Aggregate | g.StreamTableJoin | g.ToTable):
-            source = nodes[node.inputs[0]]
-            wanted = formats[node.inputs[1]] if isinstance(node, g.StreamTableJoin) else formats[source.name]
-            if formats[source.name] is None or formats[source.name] != wanted:
-                repartition = _repartition(topology, nodes, source, wanted or default_key_format(source.schema.key), node)
+        inputs = list(node.inputs)
+        for place, wanted in _wanted_formats(node, [formats[name] for name in inputs]):
+            source = nodes[inputs[place]]
+            format = wanted or default_key_format(source.schema.key)
+            if formats[source.name] != format:
+                repartition = _repartition(topology, nodes, source, format, node)
                 nodes[repartition.name] = repartition
                 formats[repartition.name] = repartition.key_format
-                node = replace(node, inputs=(repartition.name, *node.inputs[1:]))
+                inputs[place] = repartition.name
+        node = node if inputs == list(node.inputs) else replace(node, inputs=tuple(inputs))
         nodes[node.name] = node
         formats[node.name] = _key_format(node, [formats[name] for name in node.inputs])
     return replace(topology, nodes=MappingProxyType(nodes))
 
 
+def _wanted_formats(node: g.Node, formats: list[FormatSpec | None]) -> list[tuple[int, FormatSpec | None]]:
+    """Return which inputs of a node have to be partitioned by their encoded key, in which format (None: any)."""
+    match node:
+        case g.StreamTableJoin() if node.key:
+            return []
+        case g.StreamTableJoin() | g.Answer() | g.Resolve():
+            return [(0, formats[1])]
+        case g.Aggregate() | g.StreamJoin():
+            wanted = next((format for format in reversed(formats) if format is not None), None)
+            return [(place, wanted) for place in range(len(formats))]
+        case g.ToTable() | g.TableAggregate():
+            return [(0, formats[0])]
+    return []
+
+
 def _key_format(node: g.Node, inputs: list[FormatSpec | None]) -> FormatSpec | None:
     """Return the format of the encoded key at hand behind a node, None after a change of key."""
-    if isinstance(node, g.Source | g.Repartition):
-        return node.key_format
-    if isinstance(node, g.Rekey):
-        return None
-    return inputs[0] if all(i == inputs[0] for i in inputs) or isinstance(node, g.StreamTableJoin) else None
+    match node:
+        case g.Source() | g.Repartition():
+            return node.key_format
+        case g.Rekey() | g.Regroup() | g.Subscribe() | g.Answer():
+            return None
+        case g.Process() if not node.is_keyed:
+            return None
+        case g.StreamTableJoin() | g.TableJoin() | g.StreamJoin():
+            return inputs[0]
+    return inputs[0] if all(i == inputs[0] for i in inputs) else None
+
+
+def key_format_of(nodes: Mapping[str, g.Node], name: str) -> FormatSpec:
+    """Return the format of the encoded keys of a table, as it will run."""
+    node = nodes[name]
+    found = node.key_format if isinstance(node, g.Source) else None
+    if found is None and node.inputs and not isinstance(node, g.Rekey | g.Regroup):
+        found = key_format_of(nodes, node.inputs[0])
+    return found or default_key_format(node.schema.key)
 
 
 def _repartition(
     topology: g.Topology, nodes: Mapping[str, g.Node], source: g.Node, key_format: FormatSpec, consumer: g.Node
 ) -> g.Repartition:
     """Return the repartition behind `source`: the one that is there, widened to null keys where the consumer joins them."""
-    if source.schema.window is not None:
+    if source.schema.window is not None and not isinstance(consumer, g.Resolve):
         raise InvalidInput(f"{consumer.name!r}: a windowed key cannot be repartitioned as it is; select_key first")
-    keeps_null_keys = isinstance(consumer, g.StreamTableJoin) and consumer.join is g.JoinKind.LEFT
+    is_join = isinstance(consumer, g.StreamTableJoin | g.StreamJoin | g.Answer)
+    keeps_null_keys = is_join and consumer.join is not g.JoinKind.INNER  # type: ignore[attr-defined]
     name = f"{source.name}-repartition"
     existing = nodes.get(name)
     if isinstance(existing, g.Repartition):
@@ -293,14 +354,15 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
     outputs = {}
     for name in outputs_of(part):
         node = part[name]
-        is_windowed = topology.nodes[node.inputs[0]].schema.window is not None
+        suffix_bytes = key_suffix_bytes(topology.nodes[node.inputs[0]].schema.window)
         if isinstance(node, g.Repartition):
-            outputs[name] = OutputTopic(node.topic, node.partitions, is_repartition=True, is_windowed=is_windowed)
+            outputs[name] = OutputTopic(node.topic, node.partitions, is_repartition=True, key_suffix_bytes=suffix_bytes)
         else:
             assert isinstance(node, g.Sink)
-            outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, is_windowed=is_windowed)
+            outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, key_suffix_bytes=suffix_bytes)
     tables = {n.store: n.name for n in part.values() if isinstance(n, g.Source) and n.store is not None}
     from .contents import contents_of  # describes with what itself imports the planner
 
     name = re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0])
-    return SubTopology(name, program, outputs, tables, contents_of(part))
+    global_topics = frozenset(n.topic for n in part.values() if isinstance(n, g.Source) and n.is_global)
+    return SubTopology(name, program, outputs, tables, contents_of(part), global_topics=global_topics)

@@ -133,6 +133,10 @@ class TaskFunction(Protocol):
         """Put out what leaves at task commit (Emit.COMMIT)."""
         ...
 
+    def follow(self, stream_time_ms: int) -> None:
+        """Note that the task has taken records up to this event time; what is scheduled by it may put out records."""
+        ...
+
     def advance(self, now_ms: int) -> None:
         """Note that the wall clock has moved to `now_ms`; what is due by it leaves."""
         ...
@@ -164,14 +168,14 @@ class OutputTopic:
         partitions: for creating it; None: as many as the largest source topic of the sub-topology that writes it.
         configs: for creating it (a repartition topic gets its own from the engine).
         is_repartition: internal; merged by time between tasks, purged after commit.
-        is_windowed: the key bytes end in a window start of 8 bytes, which the partitioner leaves out.
+        key_suffix_bytes: how many bytes at the end of the key say which window it is of; the partitioner leaves them out.
     """
 
     topic: str
     partitions: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     is_repartition: bool = False
-    is_windowed: bool = False
+    key_suffix_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,7 @@ class SubTopology:
 
     Attributes:
         outputs: Sink and Repartition node name -> topic.
+        global_topics: topics of global tables.
         table_sources: store name -> node name of the Source whose topic is the store's changelog; all other stores get
             the compacted topic `<application>-<store>-changelog`.
         contents: store -> what its entries mean (`contents.py`), kept beside the offsets; another text later is refused.
@@ -190,6 +195,7 @@ class SubTopology:
     outputs: Mapping[str, OutputTopic]
     table_sources: Mapping[str, str] = field(default_factory=dict)
     contents: Mapping[str, str] = field(default_factory=dict)
+    global_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

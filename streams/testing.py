@@ -23,17 +23,24 @@ from . import graph as g
 from .dsl.app import App
 from .dsl.schemas import is_single
 from .functions import results_of
+from .operators.aggregate import seen_entries
+from .operators.process import ProcessorStore as KeyValueRows
+from .operators.versions import version_at
 from .planner import plan, rewrite
 from .runtime.options import OnProblem
 from .runtime.problems import StreamsError
 from .seams import Entry, StateStore, SubTopology, TaskFunction
 from .state.store import Store
+from .windows import SESSION_BOUNDS, bounds_of_key, key_of_bounds, key_suffix_bytes
 
 _log = logging.getLogger("logflume.streams")
 
 
 class WindowedKey(NamedTuple):
-    """The key of a windowed result: the grouping key and the window's bounds in ms, the end exclusive."""
+    """The key of a windowed result: the grouping key and the window's bounds in ms.
+
+    The end is exclusive; of sliding windows and sessions it is inclusive.
+    """
 
     key: Any
     start_ms: int
@@ -63,14 +70,16 @@ class Side:
     format: FormatSpec
     is_single: bool
     value_class: type[Any] | None = None
-    window: g.TimeWindow | None = None
+    window: g.Window | None = None
 
     def encode(self, value: Any) -> bytes | None:
         """Return the bytes of an object; bytes go as they are."""
         if value is None or isinstance(value, bytes | bytearray):
             return None if value is None else bytes(value)
         if isinstance(value, WindowedKey):
-            return (self._plain(value.key) or b"") + g.WINDOW_START.pack(value.start_ms)
+            if self.window is None:
+                raise InvalidInput(f"the keys have no windows, found {value!r}")
+            return key_of_bounds(self.window, self._plain(value.key) or b"", value.start_ms, value.end_ms)
         return self._plain(value)
 
     def _plain(self, value: Any) -> bytes | None:
@@ -95,8 +104,7 @@ class Side:
         if data is None:
             return None
         if self.window is not None:
-            start = g.WINDOW_START.unpack(data[-8:])[0]
-            return WindowedKey(self._object(data[:-8]), start, start + self.window.size_ms)
+            return WindowedKey(self._object(data[: -key_suffix_bytes(self.window)]), *bounds_of_key(self.window, data))
         return self._object(data)
 
     def _object(self, data: bytes) -> Any:
@@ -138,6 +146,12 @@ class TestInput:
         time = self._driver.now_ms if timestamp_ms is None else timestamp_ms
         self._driver.process(self._topic, self._key.encode(key), self._value.encode(value), time)
 
+    def send_together(self, records: Sequence[tuple[Any, Any, int]]) -> None:
+        """Process (key, value, timestamp in ms) records as one batch, as the engine takes what has been fetched together."""
+        keys = [self._key.encode(key) for key, _, _ in records]
+        values = [self._value.encode(value) for _, value, _ in records]
+        self._driver.process_together(self._topic, keys, values, [time for _, _, time in records])
+
 
 class TestOutput:
     """An output topic: what was written since the last read."""
@@ -165,23 +179,68 @@ class TestStore:
     __test__ = False
 
     def __init__(self, node: g.Node, store: StateStore, key_format: FormatSpec) -> None:
-        self._store = store
+        self._node, self._store = node, store
         self._key = key_side(node.schema, key_format)
         self._value = value_side(node.schema, FormatSpec("JSON"))
-        self._result = results_of(node.aggregations) if isinstance(node, g.Aggregate) else tuple
+        has_states = isinstance(node, g.Aggregate | g.TableAggregate)
+        self._result = results_of(node.aggregations) if has_states else tuple  # type: ignore[attr-defined]
+        self._is_session = isinstance(node, g.Aggregate) and isinstance(node.window, g.SessionWindow)
+        self._history_ms = getattr(node, "history_ms", None)
 
-    def get(self, key: Any) -> Any:
-        """Return the row of a key (a `WindowedKey` for windows), None when there is none."""
-        encoded = self._key.encode(key)
-        entry = self._store.get(encoded or b"")
-        return None if entry is None else self._object(entry)
+    def get(self, key: Any, *, as_of: int | None = None) -> Any:
+        """Return the row of a key (a `WindowedKey` for windows), None when there is none; of a versioned table also as of a
+        time."""
+        found = self.record(key, as_of=as_of)
+        return None if found is None else found.value
+
+    def record(self, key: Any, *, as_of: int | None = None) -> TestRecord | None:
+        """Return the row of a key with its time."""
+        encoded = self._key.encode(key) or b""
+        if self._is_session:
+            encoded = encoded[: -SESSION_BOUNDS.size] + g.WINDOW_START.pack(key.end_ms)
+        entry = self._store.get(encoded)
+        if entry is None or entry.state is None or (self._is_session and entry.state[0] != key.start_ms):
+            return None
+        return self._record(encoded, entry, as_of)
 
     def rows(self) -> list[TestRecord]:
-        """Return all rows, in order of their encoded keys."""
-        return [TestRecord(self._key.decode(key), self._object(e), e.timestamp_ms) for key, e in self._store.range(b"", None)]
+        """Return all rows, in order of their encoded keys; of a versioned table the latest."""
+        entries = list(self._store.range(b"", None))
+        if isinstance(self._node, g.Aggregate):
+            entries = seen_entries(self._node, entries)
+        found = [self._record(key, entry, None) for key, entry in entries]
+        return [record for record in found if record is not None]
 
-    def _object(self, entry: Entry) -> Any:
-        return None if entry.state is None else self._value.of_row(tuple(self._result(entry.state)))
+    def _record(self, key: bytes, entry: Entry, as_of: int | None) -> TestRecord | None:
+        state, time = entry.state, entry.timestamp_ms
+        assert state is not None
+        if self._history_ms is not None:
+            found = version_at(state, as_of, self._store.stream_time_ms - self._history_ms)
+            if found is None:
+                return None
+            time, state = found
+        elif self._is_session:
+            assert self._node.schema.window is not None
+            end = g.WINDOW_START.unpack_from(key, len(key) - 8)[0]
+            key, state = key_of_bounds(self._node.schema.window, key[:-8], state[0], end), state[1:]
+        return TestRecord(self._key.decode(key), self._value.of_row(tuple(self._result(state))), time)
+
+
+class TestProcessorStore:
+    """The rows of a processor's store."""
+
+    __test__ = False
+
+    def __init__(self, store: KeyValueRows) -> None:
+        self._store = store
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, None when there is none."""
+        return self._store.get(key)
+
+    def rows(self) -> list[tuple[Any, Any]]:
+        """Return all keys and values, in order of the encoded keys."""
+        return list(self._store.items())
 
 
 @dataclass(slots=True)
@@ -190,6 +249,48 @@ class _Queue:
 
     topic: str
     records: deque[RawRecord] = field(default_factory=deque)
+
+
+class _Waiting:
+    """Internal topics with records on their way, as a binary heap by the time of their first record.
+
+    Of topics with equal times it goes on with the one with which Kafka Streams does, whose heap is no stable order.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[_Queue] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def offer(self, queue: _Queue) -> None:
+        """Add a topic whose first record is new."""
+        heap, at = self._heap, len(self._heap)
+        heap.append(queue)
+        while at > 0 and _oldest(queue) < _oldest(heap[(at - 1) // 2]):
+            heap[at] = heap[(at - 1) // 2]
+            at = (at - 1) // 2
+        heap[at] = queue
+
+    def poll(self) -> _Queue:
+        """Take out the topic with the oldest record."""
+        heap = self._heap
+        first, last = heap[0], heap.pop()
+        if heap:
+            at = 0
+            while (child := 2 * at + 1) < len(heap):
+                if child + 1 < len(heap) and _oldest(heap[child + 1]) < _oldest(heap[child]):
+                    child += 1
+                if _oldest(last) <= _oldest(heap[child]):
+                    break
+                heap[at] = heap[child]
+                at = child
+            heap[at] = last
+        return first
+
+
+def _oldest(queue: _Queue) -> int:
+    return queue.records[0][2]
 
 
 class TopologyTestDriver:
@@ -229,7 +330,8 @@ class TopologyTestDriver:
         self._outputs = {n.topic: TestOutput(n) for n in self._nodes.values() if isinstance(n, g.Sink)}
         self._queues: dict[str, _Queue] = {}
         self._offsets: Counter[str] = Counter()
-        self._waiting: list[_Queue] = []
+        self._waiting = _Waiting()
+        self._stream_time_ms = -1
         for part in plan(topology).subtopologies:
             self._start(part)
 
@@ -241,6 +343,11 @@ class TopologyTestDriver:
         for node, topic in part.program.sources.items():
             self._readers.setdefault(topic, []).append((task, node))
         self._topics |= {node: output.topic for node, output in part.outputs.items()}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the input topics."""
+        return tuple(n.topic for n in self._nodes.values() if isinstance(n, g.Source))
 
     def input(self, topic: str) -> TestInput:
         """Return an input topic."""
@@ -256,14 +363,21 @@ class TopologyTestDriver:
         return self._outputs[topic]
 
     def store(self, name: str) -> TestStore:
-        """Return a store by name."""
+        """Return the store of an aggregate or a table by name."""
         kept = {store: node for node in self._nodes.values() if (store := g.store_of(node)) is not None}
         if name not in kept:
             raise UnknownName("store", name, kept)
         return TestStore(kept[name], self._stores[name], self._key_format(kept[name]))
 
+    def processor_store(self, name: str) -> TestProcessorStore:
+        """Return a store of a processor by name."""
+        kept = {store.name: store for n in self._nodes.values() if isinstance(n, g.Process) for store in n.stores}
+        if name not in kept:
+            raise UnknownName("store of a processor", name, kept)
+        return TestProcessorStore(KeyValueRows(kept[name], self._stores[name]))
+
     def _key_format(self, node: g.Node) -> FormatSpec:
-        while not isinstance(node, g.Source | g.Repartition):
+        while not isinstance(node, g.Source | g.Repartition | g.Answer):
             node = self._nodes[node.inputs[0]]
         return node.key_format
 
@@ -272,34 +386,52 @@ class TopologyTestDriver:
         if duration_ms < 0:
             raise InvalidInput(f"time only goes on, found {duration_ms} ms")
         self.now_ms += duration_ms
+        for task in self._tasks:
+            task.advance(self.now_ms)
+        self._settle()
 
     def process(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, *, headers: Headers = ()) -> None:
         """Process one record of an input topic, and all that follows from it. Its offset is the next one of the topic."""
         self._run(topic, key, value, timestamp_ms, headers)
-        while self._waiting:
-            queue = min(self._waiting, key=_oldest)
-            record = queue.records.popleft()
-            if not queue.records:
-                self._waiting.remove(queue)
-            self._run(queue.topic, *record)
+        self._settle()
+
+    def process_together(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+    ) -> None:
+        """Process records of one input topic as one batch, and all that follows from it."""
+        self._take(topic, keys, values, timestamps_ms, None)
+        self._settle()
 
     def commit(self) -> None:
         """Let out what leaves at a task commit, and process what follows from it."""
         self._flush()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Process what waits in internal topics: always the one whose first record is oldest goes on."""
         while self._waiting:
-            queue = min(self._waiting, key=_oldest)
+            queue = self._waiting.poll()
             record = queue.records.popleft()
-            if not queue.records:
-                self._waiting.remove(queue)
+            if queue.records:
+                self._waiting.offer(queue)
             self._run(queue.topic, *record)
 
     def _run(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers = ()) -> None:
-        times = np.array([timestamp_ms], dtype=np.int64)
-        chunk = Chunk.from_columns(topic, [key], [value], times, partition=0, headers=[headers] if headers else None)
-        chunk.offsets[0] = self._offsets[topic]
-        self._offsets[topic] += 1
+        self._take(topic, [key], [value], [timestamp_ms], [headers] if headers else None)
+
+    def _take(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int],
+        headers: Sequence[Headers] | None,
+    ) -> None:  # fmt: skip
+        times, count = np.array(timestamps_ms, dtype=np.int64), len(keys)
+        chunk = Chunk.from_columns(topic, keys, values, times, partition=0, headers=headers)
+        chunk.offsets[:] = np.arange(self._offsets[topic], self._offsets[topic] + count)
+        self._offsets[topic] += count
         for task, source in self._readers[topic]:
-            task.process(source, chunk, 0, 1)
+            task.process(source, chunk, 0, count)
+        self._stream_time_ms = max(self._stream_time_ms, *timestamps_ms)
+        for each in self._tasks:
+            each.follow(self._stream_time_ms)
         if self._commits_each_record:
             self._flush()
 
@@ -327,9 +459,10 @@ class TopologyTestDriver:
             self._outputs[topic].raw.extend(records)
         if topic in self._readers:
             queue = self._queues.setdefault(topic, _Queue(topic))
-            if not queue.records:
-                self._waiting.append(queue)
+            is_new = not queue.records
             queue.records.extend(records)
+            if is_new and queue.records:
+                self._waiting.offer(queue)
 
     def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
         """Take outputs of a task as columns."""
@@ -347,7 +480,3 @@ class TopologyTestDriver:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._outputs)
-
-
-def _oldest(queue: _Queue) -> int:
-    return queue.records[0][2]

@@ -28,6 +28,7 @@ from .. import graph as g
 from ..compiler.expressions import identifier
 from ..expr import Meta, Side
 from ..kernels.vectors import Mask, Vector
+from ..windows import bounds_of_key
 from .column import Bytes, Column
 
 ColumnId = tuple[Side, str]
@@ -124,12 +125,12 @@ class Batch:
 
     def _window_bound(self, name: str) -> Column:
         """Return the start or the end of the window that stands behind the encoded key."""
-        assert self.keys is not None, f"{name} is only there with the encoded key"
-        assert self.schema.window is not None, f"{name} is only there on windowed edges"
-        shift = self.schema.window.size_ms if name == Meta.WINDOWEND else 0
-        unpack = g.WINDOW_START.unpack
-        starts = [None if key is None else unpack(key[-8:])[0] + shift for key in self.keys.objects()]
-        return Column.of_objects(starts, BIGINT.kind)
+        window = self.schema.window
+        assert self.keys is not None
+        assert window is not None, f"{name} is only there on windowed edges"
+        which = 1 if name == Meta.WINDOWEND else 0
+        bounds = [None if key is None else bounds_of_key(window, key)[which] for key in self.keys.objects()]
+        return Column.of_objects(bounds, BIGINT.kind)
 
     # -- order -----------------------------------------------------------------------------------------------------------
 

@@ -166,14 +166,14 @@ _RESERVED = frozenset({"datas", "report", "kept", "nulls", "null", "i", "data", 
 class KeyDecoder:
     """Decodes the encoded keys of a batch into columns: KAFKA texts and integers by kernels, all else by the serde."""
 
-    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], used: frozenset[str], *, is_windowed: bool) -> None:
+    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], used: frozenset[str], *, suffix_bytes: int = 0) -> None:
         self._columns = columns
         self._kept = tuple(column for column in columns if column.name in used)
-        self._is_windowed = is_windowed
+        self._suffix_bytes = suffix_bytes
         self._decode = serde(format, columns).decode if self._kept else None
         only = columns[0].type.kind if len(columns) == 1 else None
         is_fast = format.name == "KAFKA" and only in (Kind.STRING, Kind.INTEGER, Kind.BIGINT)
-        self._fast = only if is_fast and not is_windowed else None
+        self._fast = only if is_fast and not suffix_bytes else None
 
     def decode(self, keys: Bytes, memory: list[Any], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
         """Return the key columns, and the rows that could be decoded (None: all)."""
@@ -190,8 +190,8 @@ class KeyDecoder:
         kept: list[int] = []
         nothing = (None,) * len(self._columns)
         for i, key in enumerate(keys):
-            if key is not None and self._is_windowed:
-                key = key[:-8]
+            if key is not None and self._suffix_bytes:
+                key = key[: -self._suffix_bytes]
             try:
                 row = nothing if key is None else self._decode(key)
             except DecodeError as error:

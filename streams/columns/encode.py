@@ -16,12 +16,12 @@ from logflume.log.records import I32, I64, Chunk
 from logflume.log.schemas import Column as Field
 from logflume.log.schemas import FormatSpec, Kind
 
-from .. import graph as g
 from ..compiler.codecs import encode_fragment
 from ..compiler.expressions import Fragment, Namespace
 from ..expr import Meta, Side
 from ..kernels.fields import plain_name
 from ..kernels.vectors import KINDS, Unsupported
+from ..windows import SESSION_BOUNDS, WINDOW_START, SessionWindow, Window
 from .batch import Batch
 from .column import Bytes, Column, joined
 from .compiled import Kernels, kernels
@@ -46,14 +46,14 @@ class Encoded:
 class KeyEncoder:
     """Gives the encoded keys of a batch in one format: as they came where nothing changed them, else made of the key columns."""
 
-    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], *, is_raw: bool, is_windowed: bool) -> None:
+    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], *, is_raw: bool, window: Window | None) -> None:
         self._columns = columns
         self._is_raw = is_raw
-        self._is_windowed = is_windowed
-        self._run = None if is_raw or not columns else _exact_keys(format, columns, is_windowed)
+        self._window = window
+        self._run = None if is_raw or not columns else _exact_keys(format, columns, window)
         only = columns[0].type.kind if len(columns) == 1 else None
         is_fast = format.name == "KAFKA" and only in (Kind.STRING, Kind.INTEGER, Kind.BIGINT)
-        self._fast = only if is_fast and not is_windowed else None
+        self._fast = only if is_fast and window is None else None
 
     def encode(self, batch: Batch, report: Report) -> tuple[Bytes, set[int]]:
         """Return the keys, and the rows that could not be encoded, which have been reported."""
@@ -66,7 +66,9 @@ class KeyEncoder:
         if self._fast is not None and loaded is not None and batch.keys is None and columns[0].has_vector:
             return self._encode_vector(columns[0], batch, loaded), set()
         lists = [column.objects() for column in columns]
-        if self._is_windowed:
+        if isinstance(self._window, SessionWindow):
+            lists.append(batch.column(Side.META, Meta.WINDOWEND).objects())
+        if self._window is not None:
             lists.append(batch.column(Side.META, Meta.WINDOWSTART).objects())
         gone = None if batch.keys is None else batch.keys.nulls()
         failed: set[int] = set()
@@ -289,19 +291,21 @@ def _exact_values(format: FormatSpec, columns: tuple[Field, ...]) -> Any:
     return scope["run"]
 
 
-def _exact_keys(format: FormatSpec, columns: tuple[Field, ...], is_windowed: bool) -> Any:
-    """Return (lists of the key columns and window starts, is_null, report) -> bytes of each key, None where null or failed."""
+def _exact_keys(format: FormatSpec, columns: tuple[Field, ...], window: Window | None) -> Any:
+    """Return (lists of the key columns and (ends and) starts of windows, is_null, report) -> bytes of each key, None where null
+    or failed."""
     namespace = Namespace()
     names = [f"c{i}" for i in range(len(columns))]
     namespace.is_taken = lambda name: name in names or name in _RESERVED
-    namespace.add("pack", g.WINDOW_START.pack)
+    namespace.add("pack", SESSION_BOUNDS.pack if isinstance(window, SessionWindow) else WINDOW_START.pack)
+    bounds = [] if window is None else ["end", "start"] if isinstance(window, SessionWindow) else ["start"]
     values = [Fragment(name, is_nullable=True, is_atom=True) for name in names]
     code = encode_fragment(namespace, "key", format, columns, values).code
     if len(columns) == 1:
         code = f"(None if c0 is None else {code})"
-    if is_windowed:
-        code = f"({code} + pack(start))"
-    targets = ", ".join([*names, *(["start"] if is_windowed else []), "null"])
+    if bounds:
+        code = f"({code} + pack({', '.join(bounds)}))"
+    targets = ", ".join([*names, *bounds, "null"])
     lines = [
         "def run(columns, is_null, report):",
         "    out = []",

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .. import graph as g
+from ..dsl.naming import duration
 from ..planner import outputs_of, rewrite, sources_of, split
 from ..seams import changelog_topic
-from .words import expression_text
+from .words import expression_text, function_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ def _kind(node: g.Node) -> str:
     return {
         g.Filter: "filter", g.Project: "select", g.FlatMap: "flat map", g.Rekey: "key", g.Repartition: "repartition",
         g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.ToTable: "to table",
+        g.StreamJoin: "join", g.TableJoin: "join", g.Subscribe: "ask", g.Answer: "answer", g.Resolve: "join",
+        g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process",
         g.Merge: "merge", g.Foreach: "call", g.Sink: "sink",
     }[type(node)]  # fmt: skip
 
@@ -148,26 +151,53 @@ def _describe(node: g.Node) -> NodeBox:
         case g.Rekey():
             return _box(node, ", ".join(expression_text(x) for _, x in node.key), node.inputs, None)
         case g.Aggregate():
-            texts_ = [
-                f"{a.name} = {a.aggregator.name}({', '.join(expression_text(x) for x in a.args)})" for a in node.aggregations
-            ]
-            return _box(node, ", ".join(texts_), node.inputs, None, _window(node.window))
+            return _box(node, _aggregations(node.aggregations), node.inputs, None, _window(node.window))
+        case g.TableAggregate():
+            return _box(node, _aggregations(node.aggregations), node.inputs, None)
+        case g.Regroup():
+            return _box(node, ", ".join(expression_text(x) for _, x in node.key), node.inputs, None)
         case g.StreamTableJoin():
+            waits = () if node.grace_ms is None else (f"after {duration(node.grace_ms)}",)
+            return _box(node, f"{node.join} with {node.inputs[1]}", node.inputs, None, waits)
+        case g.TableJoin():
             return _box(node, f"{node.join} with {node.inputs[1]}", node.inputs, None)
+        case g.StreamJoin():
+            times = f"from {duration(node.before_ms)} before to {duration(node.after_ms)} after"
+            grace = f", grace {duration(node.grace_ms)}" if node.grace_ms else ""
+            return _box(node, f"{node.join} with {node.inputs[1]}", node.inputs, None, (times + grace,))
+        case g.Subscribe():
+            return _box(node, ", ".join(expression_text(x) for _, x in node.key), node.inputs, None)
+        case g.Answer() | g.Resolve():
+            return _box(node, f"{node.join} with {node.inputs[1]}", node.inputs, None)
+        case g.Suppress():
+            until = "until the window closes" if node.wait_ms is None else f"for {duration(node.wait_ms)}"
+            bound = () if node.max_records is None else (f"at most {node.max_records} records",)
+            return _box(node, until, node.inputs, None, bound)
+        case g.Process():
+            return _box(node, function_name(node.make), node.inputs, None, tuple(f"store {s.name}" for s in node.stores))
         case g.Foreach():
             return _box(node, expression_text(node.function), node.inputs, None)
     return _box(node, "", node.inputs, None)
 
 
-def _window(window: g.TimeWindow | None) -> tuple[str, ...]:
-    if window is None:
-        return ()
-    from ..dsl.naming import duration
+def _aggregations(aggregations: tuple[g.Aggregation, ...]) -> str:
+    return ", ".join(f"{a.name} = {a.aggregator.name}({', '.join(expression_text(x) for x in a.args)})" for a in aggregations)
 
-    kind = "tumbling" if window.advance_ms == window.size_ms else "hopping"
-    text = f"{kind} {duration(window.size_ms)}"
-    if kind == "hopping":
-        text += f" every {duration(window.advance_ms)}"
+
+def _window(window: g.Window | None) -> tuple[str, ...]:
+    match window:
+        case None:
+            return ()
+        case g.UnlimitedWindow():
+            return (f"unlimited from {window.start_ms} ms" if window.start_ms else "unlimited",)
+        case g.SessionWindow():
+            text = f"session gap {duration(window.gap_ms)}"
+        case g.SlidingWindow():
+            text = f"sliding {duration(window.size_ms)}"
+        case _:
+            text = f"tumbling {duration(window.size_ms)}"
+            if window.advance_ms != window.size_ms:
+                text = f"hopping {duration(window.size_ms)} every {duration(window.advance_ms)}"
     return (text + (f", grace {duration(window.grace_ms)}" if window.grace_ms else ""),)
 
 

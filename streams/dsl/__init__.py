@@ -2,14 +2,21 @@
 
 from .aggregates import aggregate, count, max, mean, min, reduce, sum
 from .app import App
+from .cogroups import Cogrouped
 from .fields import apply, col, record_time, table, when, window_end, window_start
+from .grouped_table import GroupedTable
+from .processing import key_value_store
 from .stream import Stream
-from .table import Grouped, Table
-from .windows import days, hopping, hours, milliseconds, minutes, seconds, tumbling
+from .suppress import until_time_limit, until_window_closes
+from .table import GlobalTable, Grouped, Table
+from .windows import days, hopping, hours, milliseconds, minutes, seconds, session, sliding, tumbling, unlimited
 
 __all__ = [
     "App",
+    "Cogrouped",
+    "GlobalTable",
     "Grouped",
+    "GroupedTable",
     "Stream",
     "Table",
     "aggregate",
@@ -19,6 +26,7 @@ __all__ = [
     "days",
     "hopping",
     "hours",
+    "key_value_store",
     "max",
     "mean",
     "milliseconds",
@@ -27,9 +35,14 @@ __all__ = [
     "record_time",
     "reduce",
     "seconds",
+    "session",
+    "sliding",
     "sum",
     "table",
     "tumbling",
+    "unlimited",
+    "until_time_limit",
+    "until_window_closes",
     "when",
     "window_end",
     "window_start",

@@ -73,22 +73,36 @@ def max(value: Any) -> AggregateCall:
     return AggregateCall("max", totals.greatest, lift(value))
 
 
-def aggregate(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any], Any] | None = None) -> FoldCall:
+def aggregate(
+    init: Any,
+    add: Callable[..., Any],
+    *,
+    merge: Callable[[Any, Any], Any] | None = None,
+    subtract: Callable[..., Any] | None = None,
+) -> FoldCall:
     """An aggregate of your own: `add(aggregate, value)` or `add(aggregate, value, key)` returns the next one.
 
     `init`: the aggregate of nothing, or a callable that makes it (`list`). None as a result deletes it. `merge(a, b)` combines
-    two partial ones; with it a Spark backfill can aggregate in parallel.
+    two partial ones: session windows need it, and with it a Spark backfill can aggregate in parallel. `subtract`, which takes
+    what `add` does, takes a row out again: aggregates of tables need it.
     """
     refuse_in_place(add, "aggregate()")
-    takes_key = expect_arguments(add, (2, 3), 2, "aggregate()") == 3
-    return FoldCall(folds.fold(init, add, merge=merge), takes_key)
+    arguments = expect_arguments(add, (2, 3), 2, "aggregate()")
+    if subtract is not None and expect_arguments(subtract, (2, 3), arguments, "aggregate(subtract=...)") != arguments:
+        raise InvalidInput("aggregate(): add and subtract take the same arguments, (aggregate, value) or (aggregate, value, key)")
+    return FoldCall(folds.fold(init, add, merge=merge, subtract=subtract), arguments == 3)
 
 
-def reduce(function: Callable[..., Any]) -> FoldCall:
-    """An aggregate of the values themselves: the first is kept, then `function(aggregate, value)`."""
+def reduce(function: Callable[..., Any], *, subtract: Callable[..., Any] | None = None) -> FoldCall:
+    """An aggregate of the values themselves: the first is kept, then `function(aggregate, value)`.
+
+    `subtract(aggregate, value)` takes a value out again: aggregates of tables need it.
+    """
     refuse_in_place(function, "reduce()")
     expect_arguments(function, (2,), 2, "reduce()")
-    return FoldCall(folds.reduction(function), False)
+    if subtract is not None:
+        expect_arguments(subtract, (2,), 2, "reduce(subtract=...)")
+    return FoldCall(folds.reduction(function, subtract=subtract), False)
 
 
 def bind_aggregate(name: str, call: Any, scope: Scope) -> Aggregation:

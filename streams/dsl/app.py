@@ -17,7 +17,8 @@ from .missing import missing
 from .naming import Graph
 from .schemas import key_columns, key_format, registered_value, value_format, value_schema
 from .stream import Stream
-from .table import Table
+from .table import GlobalTable, Table
+from .windows import milliseconds
 
 if TYPE_CHECKING:
     from logflume.log import Log
@@ -98,14 +99,38 @@ class App:
         key_format: str | None = None,
         timestamp: Value | None = None,
         store: str | None = None,
+        history: float | None = None,
         name: str | None = None,
     ) -> Table:
         """Read a topic as a table: the latest value of each key, a null value deletes it. Arguments as in `stream`.
 
-        `store`: keeps the rows under this name, so that they can be read; joined tables are kept anyway.
+        `store`: keeps the rows under this name, so that they can be read; joined tables are kept anyway. `history` (ms) keeps the
+        rows of that long ago too: joins see the row of their record's time (a versioned table).
         """
-        node = self._source(g.EdgeKind.TABLE, topic, value, key, format, key_format, timestamp, name, store)
+        history_ms = None if history is None else milliseconds(history)
+        kept = (name or topic) if store is None and history_ms is not None else store
+        node = self._source(g.EdgeKind.TABLE, topic, value, key, format, key_format, timestamp, name, kept, history_ms=history_ms)
         return Table(self._graph, node, node.name)
+
+    def global_table(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = str,
+        format: str | None = None,
+        key_format: str | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> GlobalTable:
+        """Read all partitions of a topic as one table that every task has, so that streams join it by any key they name.
+
+        Its rows are taken as they come, at any time: they do not wait for the streams. Arguments as in `table`.
+        """
+        node = self._source(
+            g.EdgeKind.TABLE, topic, value, key, format, key_format, None, name, store or name or topic, is_global=True
+        )
+        return GlobalTable(self._graph, node, node.name)
 
     def _source(
         self,
@@ -118,6 +143,9 @@ class App:
         timestamp: Value | None,
         name: str | None,
         store: str | None,
+        *,
+        history_ms: int | None = None,
+        is_global: bool = False,
     ) -> g.Source:
         registry = self._graph.registry
         known = registered_value(topic, format, registry) if value is None else None
@@ -128,6 +156,7 @@ class App:
             key_format=key_format(schema.key, key_format_name, topic, registry),
             value_format=value_format(schema, format, topic, registry),
             timestamp=None if timestamp is None else bind(timestamp, Scope(schema, f"{topic!r}")), store=store,
+            history_ms=history_ms, is_global=is_global,
         )  # fmt: skip
         for other in self._graph.nodes.values():
             if isinstance(other, g.Source) and other.topic == topic and other != node:

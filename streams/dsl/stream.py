@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
@@ -19,12 +19,23 @@ from .naming import Graph, slug
 from .schemas import PRIMITIVES, key_columns, key_format, value_format
 
 if TYPE_CHECKING:
-    from .table import Grouped, Table
+    from ..processors import Processor
+    from .processing import KeyValueStore
+    from .table import GlobalTable, Grouped, Table
 
 Function = Callable[..., Any]
 On = Value | Function | tuple[Value | Function, ...]
 _VALUE = ColumnRef(Side.VALUE, "value", ANY)
 _FIX = "pass name='...'"
+
+
+class Within(NamedTuple):
+    """The times of a join as its caller gave them, in ms."""
+
+    within: float | None
+    before: float | None
+    after: float | None
+    grace: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,7 @@ class Stream:
 
     def _filter(self, predicate: Expr) -> Stream:
         name = self.graph.free(f"{self.node.name}-filter")
-        return self._then(
+        return self.then(
             g.Filter(name=name, schema=self.schema, kind=self.node.kind, inputs=(self.node.name,), predicate=predicate)
         )
 
@@ -112,7 +123,7 @@ class Stream:
     def _project(self, columns: dict[str, Expr]) -> Stream:
         schema = replace(self.schema, value=tuple(Column(n, x.type) for n, x in columns.items()), value_class=None)
         name = self.graph.free(f"{self.node.name}-select")
-        return self._then(
+        return self.then(
             g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=tuple(columns.items()))
         )
 
@@ -125,7 +136,7 @@ class Stream:
             expr = call(function, what)
             schema = replace(self.schema, value=(Column("value", ANY),), value_class=object_class(returned_type(function)))
         name = self.graph.free(f"{self.node.name}-map")
-        return self._then(
+        return self.then(
             g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=(("value", expr),))
         )
 
@@ -151,8 +162,8 @@ class Stream:
         common: dict[str, Any] = {"schema": schema, "kind": self.node.kind, "inputs": (self.node.name,)}
         if is_exploded:
             name = self.graph.free(f"{self.node.name}-flat_map")
-            return self._then(g.FlatMap(name=name, columns=(("value", expr, True),), **common))
-        return self._then(g.Project(name=self.graph.free(f"{self.node.name}-map"), columns=(("value", expr),), **common))
+            return self.then(g.FlatMap(name=name, columns=(("value", expr, True),), **common))
+        return self.then(g.Project(name=self.graph.free(f"{self.node.name}-map"), columns=(("value", expr),), **common))
 
     def unpair(self, origin: Stream, key: Any, name: str) -> Stream:
         """Split values that are (key, value) pairs."""
@@ -163,32 +174,15 @@ class Stream:
             name=self.graph.free(f"{name}-value"), schema=schema, kind=g.EdgeKind.STREAM, inputs=(rekeyed.node.name,),
             columns=(("value", value),),
         )  # fmt: skip
-        return replace(rekeyed._then(node), base=origin.base)
+        return replace(rekeyed.then(node), base=origin.base)
 
     def select_key(self, *keys: Value | Function, key: Any = None, name: str | None = None) -> Stream:
         """Change the key: to one or several columns, or to what `function(value)` or `function(key, value)` returns.
 
         `key`: the type of a function's keys (`str`); without it, or an annotation, they are written as JSON.
         """
-        columns = self.bind_key(keys, key, "select_key()")
+        columns = bind_keys(keys, key, "select_key()", self.scope())
         return self._rekey(columns, name or f"{self.base}-by-{'-'.join(slug(c) for c, _ in columns)}")
-
-    def bind_key(self, keys: tuple[Value | Function, ...], type: Any, what: str) -> tuple[tuple[str, Expr], ...]:
-        """Return the new key columns by name."""
-        if not keys:
-            raise InvalidInput(f"{what} needs at least one column or function")
-        found: dict[str, Expr] = {}
-        for key in keys:
-            if isinstance(key, Value):
-                name, expr = (key.name if isinstance(key, Field) else slug(repr(key))), bind(key, self.scope())
-            else:
-                name, expr = _label(key), call(key, what)
-                annotated = returned_type(key)
-                type = annotated if type is None and annotated in PRIMITIVES else type
-            if name in found:
-                raise InvalidInput(f"{what}: two key columns are named {name!r}; select(...) them under other names first")
-            found[name] = _typed(expr, type)
-        return tuple(found.items())
 
     def _rekey(self, columns: tuple[tuple[str, Expr], ...], name: str) -> Stream:
         schema = replace(self.schema, key=tuple(Column(n, x.type) for n, x in columns), window=None)
@@ -202,7 +196,7 @@ class Stream:
         """
         from .table import Grouped
 
-        columns = self.bind_key(keys, key, "group_by()")
+        columns = bind_keys(keys, key, "group_by()", self.scope())
         if self._is_key(columns):
             return Grouped(self, self.base)
         base = name or f"{self.base}-by-{'-'.join(slug(c) for c, _ in columns)}"
@@ -222,68 +216,117 @@ class Stream:
 
     def join(
         self,
-        table: Table,
+        other: Stream | Table | GlobalTable,
         joiner: Function | None = None,
         *,
         on: On | None = None,
+        within: float | None = None,
+        before: float | None = None,
+        after: float | None = None,
+        grace: float | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
-        """Join each record with the table's row of its key, now; records without one are dropped.
+        """Join each record with the table's row of its key, or with the records of another stream of its key and about its time.
+
+        Records without a partner are dropped.
 
         Args:
-            joiner: `joiner(value, row)` or `joiner(key, value, row)`; without it the result has the columns of both.
-            on: the table's key for a record, when it is not the record's key (a tuple for a key of several columns); goes
-                through a repartition topic.
-            prefix: in front of the names of the table's columns.
+            joiner: `joiner(value, other)` or `joiner(key, value, other)`; without it the result has the columns of both.
+            on: the key of the other side for a record, when it is not the record's key (a tuple for several columns); goes
+                through a repartition topic, but for a global table.
+            within, before, after: of streams: partners have times from `before` ahead of to `after` behind the record's (ms);
+                with `within` both. With `grace` records up to that late still count.
+            grace: of a versioned table: records wait that long for the table's row of their time.
+            prefix: in front of the names of the other side's columns.
             name: of the join.
         """
-        return self._join(g.JoinKind.INNER, table, joiner, on, prefix, name)
+        return self._join(g.JoinKind.INNER, other, joiner, on, Within(within, before, after, grace), prefix, name)
 
     def left_join(
         self,
-        table: Table,
+        other: Stream | Table | GlobalTable,
         joiner: Function | None = None,
         *,
         on: On | None = None,
+        within: float | None = None,
+        before: float | None = None,
+        after: float | None = None,
+        grace: float | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
-        """Join as in `join`, with nulls for a row that is not there."""
-        return self._join(g.JoinKind.LEFT, table, joiner, on, prefix, name)
+        """Join as in `join`, with nulls for what is not there; of a stream, once no partner can come any more."""
+        return self._join(g.JoinKind.LEFT, other, joiner, on, Within(within, before, after, grace), prefix, name)
+
+    def outer_join(
+        self,
+        other: Stream,
+        joiner: Function | None = None,
+        *,
+        within: float | None = None,
+        before: float | None = None,
+        after: float | None = None,
+        grace: float | None = None,
+        prefix: str = "",
+        name: str | None = None,
+    ) -> Stream:
+        """Join two streams as in `join`, with nulls for what is missing on either side once no partner can come any more."""
+        return self._join(g.JoinKind.OUTER, other, joiner, None, Within(within, before, after, grace), prefix, name)
 
     def _join(
-        self, kind: g.JoinKind, table: Table, joiner: Function | None, on: On | None, prefix: str, name: str | None
-    ) -> Stream:
-        from .joins import joined_columns
-        from .table import Table as JoinedTable
+        self, kind: g.JoinKind, other: Stream | Table | GlobalTable, joiner: Function | None, on: On | None, within: Within,
+        prefix: str, name: str | None,
+    ) -> Stream:  # fmt: skip
+        from .stream_joins import stream_join, table_join
 
-        if not isinstance(table, JoinedTable):
-            raise InvalidInput(f"join() takes a table, app.table(...) or an aggregate's result, found {table!r:.100}")
-        stream = self
-        names: tuple[str, ...] = ()
-        if on is not None:
-            columns = self.bind_key(on if isinstance(on, tuple) else (on,), None, "join(on=...)")
-            names = tuple(column for column, _ in columns)
-            if len(columns) == len(table.schema.key):
-                columns = tuple((n, _cast(x, key.type)) for (n, x), key in zip(columns, table.schema.key, strict=True))
-            if not self._is_key(columns):
-                stream = self._rekey(columns, f"{self.base}-by-{'-'.join(slug(column) for column in names)}")
-        base = f"{self.base}-{table.base}"
-        schema, joined = joined_columns(stream.schema, table.schema, joiner, prefix, names)
-        node = g.StreamTableJoin(
-            name=name or self.graph.free(base), schema=schema, kind=g.EdgeKind.STREAM,
-            inputs=(stream.node.name, table.node.name), join=kind, columns=joined,
-        )  # fmt: skip
-        return Stream(self.graph, self.graph.add(node, fix=_FIX), name or base)
+        if isinstance(other, Stream):
+            return stream_join(self, kind, other, joiner, on, within, prefix, name)
+        return table_join(self, kind, other, joiner, on, within, prefix, name)
 
-    def to_table(self, *, name: str | None = None, store: str | None = None) -> Table:
-        """Read the stream as a table: the latest value of each key; a null value deletes it. `store` keeps the rows readable."""
+    def rekeyed_on(self, on: On | None, key: tuple[Column, ...]) -> tuple[Stream, tuple[str, ...]]:
+        """Return the stream by the key of a join's other side, and the names of the columns that it is joined on."""
+        if on is None:
+            return self, ()
+        columns = bind_keys(on if isinstance(on, tuple) else (on,), None, "join(on=...)", self.scope())
+        names = tuple(column for column, _ in columns)
+        if len(columns) == len(key):
+            columns = tuple((n, cast_to(x, column.type)) for (n, x), column in zip(columns, key, strict=True))
+        if self._is_key(columns):
+            return self, names
+        return self._rekey(columns, f"{self.base}-by-{'-'.join(slug(column) for column in names)}"), names
+
+    def to_table(self, *, name: str | None = None, store: str | None = None, history: float | None = None) -> Table:
+        """Read the stream as a table: the latest value of each key; a null value deletes it. `store` keeps the rows readable.
+
+        `history` (ms) keeps the rows of that long ago too: joins see the row of their record's time (a versioned table).
+        """
         from .table import Table
+        from .windows import milliseconds
 
         base = name or f"{self.base}-table"
-        node = g.ToTable(name=base, schema=self.schema, kind=g.EdgeKind.TABLE, inputs=(self.node.name,), store=store)
+        node = g.ToTable(
+            name=base, schema=self.schema, kind=g.EdgeKind.TABLE, inputs=(self.node.name,), store=store,
+            history_ms=None if history is None else milliseconds(history),
+        )  # fmt: skip
         return Table(self.graph, self.graph.add(node, fix=_FIX), base)
+
+    def process(
+        self, processor: Callable[[], Processor], *stores: KeyValueStore, key: Any = None, name: str | None = None
+    ) -> Stream:
+        """Process each record by a class of your own (`lf.Processor`), with stores, schedules and as many results as it likes.
+
+        `processor()` is called once per task. `key`: the type of the new keys (`str`); without it they are written as JSON.
+        """
+        from .processing import processed
+
+        return processed(self, processor, stores, key, name, is_keyed=False)
+
+    def process_values(self, processor: Callable[[], Processor], *stores: KeyValueStore, name: str | None = None) -> Stream:
+        """Process as in `process`, by a class that keeps the keys: nothing has to be repartitioned behind it."""
+        from .processing import processed
+
+        return processed(self, processor, stores, None, name, is_keyed=True)
 
     def merge(self, *others: Stream) -> Stream:
         """Interleave with other streams of the same columns; each keeps its own order."""
@@ -292,16 +335,16 @@ class Stream:
                 raise InvalidInput(f"merge() takes streams, found {other!r:.100}")
         name = self.graph.free("-".join([self.base, *(other.base for other in others), "merge"]))
         inputs = (self.node.name, *(other.node.name for other in others))
-        return self._then(g.Merge(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=inputs))
+        return self.then(g.Merge(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=inputs))
 
     def peek(self, function: Function) -> Stream:
         """Call `function(value)`, `function(key, value)` or `function(key, value, timestamp_ms)` for each record, and go on."""
         node = foreach_node(self.graph, self.node, function, "peek()")
-        return self._then(node)
+        return self.then(node)
 
     def foreach(self, function: Function) -> None:
         """Call a function for each record, as `peek` does; nothing follows."""
-        self._then(foreach_node(self.graph, self.node, function, "foreach()"))
+        self.then(foreach_node(self.graph, self.node, function, "foreach()"))
 
     def repartition(self, name: str, *, partitions: int | None = None) -> Stream:
         """Write to an internal topic by key and go on behind it."""
@@ -328,7 +371,8 @@ class Stream:
         """Where the names of expressions are looked up."""
         return Scope(self.schema, f"{self.base!r}")
 
-    def _then(self, node: g.Node) -> Stream:
+    def then(self, node: g.Node) -> Stream:
+        """Return what comes out of a node behind this stream."""
         return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
 
 
@@ -348,6 +392,24 @@ def call(function: Function, what: str, *, type: Any = ANY, contract: Callable[[
     whole = ColumnRef(Side.VALUE, WHOLE, ANY)
     function = function if contract is None else contract(function)
     return PyCall(function, (ColumnRef(Side.KEY, WHOLE, ANY), whole) if takes_key else (whole,), type)
+
+
+def bind_keys(keys: tuple[Value | Function, ...], type: Any, what: str, scope: Scope) -> tuple[tuple[str, Expr], ...]:
+    """Return new key columns by name."""
+    if not keys:
+        raise InvalidInput(f"{what} needs at least one column or function")
+    found: dict[str, Expr] = {}
+    for key in keys:
+        if isinstance(key, Value):
+            name, expr = (key.name if isinstance(key, Field) else slug(repr(key))), bind(key, scope)
+        else:
+            name, expr = _label(key), call(key, what)
+            annotated = returned_type(key)
+            type = annotated if type is None and annotated in PRIMITIVES else type
+        if name in found:
+            raise InvalidInput(f"{what}: two key columns are named {name!r}; select(...) them under other names first")
+        found[name] = _typed(expr, type)
+    return tuple(found.items())
 
 
 def bind_columns(columns: tuple[Value, ...], named: dict[str, Any], scope: Scope) -> dict[str, Expr]:
@@ -433,7 +495,7 @@ def _typed(expr: Expr, type: Any) -> Expr:
     return expr if wanted == ANY else Cast(expr, wanted)
 
 
-def _cast(expr: Expr, type: DataType) -> Expr:
+def cast_to(expr: Expr, type: DataType) -> Expr:
     """Cast a value of unknown type to the type of a table's key."""
     return Cast(expr, type) if expr.type == ANY and type != ANY else expr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logflume.log import InvalidInput
 from logflume.log.schemas import Column
@@ -18,7 +18,12 @@ from .fields import Value
 from .missing import missing
 from .naming import Graph, duration, slug
 from .schemas import PRIMITIVES
-from .stream import Function, Stream, bind_columns, call, condition, foreach_node, object_class, sink
+from .stream import Function, On, Stream, bind_columns, call, condition, foreach_node, object_class, sink
+
+if TYPE_CHECKING:
+    from .cogroups import Cogrouped
+    from .grouped_table import GroupedTable
+    from .suppress import UntilTimeLimit, UntilWindowCloses
 
 _FIX = "pass name='...'"
 
@@ -43,16 +48,27 @@ class Grouped:
 
     stream: Stream
     base: str
-    over: g.TimeWindow | None = None
+    over: g.Window | None = None
 
     def __getattr__(self, name: str) -> Any:
         raise missing("a grouped stream", name, dir(type(self)))
 
-    def window(self, window: g.TimeWindow) -> Grouped:
-        """Aggregate per window: `window(lf.tumbling(hours=1, grace=lf.minutes(10)))`."""
-        if not isinstance(window, g.TimeWindow):
-            raise InvalidInput(f"expected lf.tumbling(...) or lf.hopping(...), found {window!r}")
+    def window(self, window: g.Window) -> Grouped:
+        """Aggregate per window: `window(lf.tumbling(hours=1, grace=lf.minutes(10)))`, or per `lf.session(minutes=30)`."""
+        if not isinstance(window, g.TimeWindow | g.SlidingWindow | g.SessionWindow | g.UnlimitedWindow):
+            raise InvalidInput(
+                "expected lf.tumbling(...), lf.hopping(...), lf.sliding(...), lf.session(...) or lf.unlimited(), "
+                f"found {window!r}"
+            )
         return replace(self, over=window)
+
+    def cogroup(self, add: Callable[..., Any]) -> Cogrouped:
+        """Aggregate together with other grouped streams; `add(aggregate, value)` is for the values of this one."""
+        from .cogroups import Cogrouped
+
+        if self.over is not None:
+            raise InvalidInput("cogroup() comes before window(): the window is that of all its streams")
+        return Cogrouped(((self, add),))
 
     def aggregate(self, *plain: Any, name: str | None = None, emit: str = "commit", **columns: Any) -> Table:
         """Aggregate into named columns, or with functions of your own.
@@ -107,26 +123,57 @@ class Grouped:
     def _aggregate(
         self, what: str, bound: tuple[g.Aggregation, ...], name: str | None, emit: str, value_class: type[Any] | None
     ) -> Table:
-        stream = self.stream
-        span = f"-{duration(self.over.size_ms)}" if self.over else ""
-        if self.over and self.over.advance_ms != self.over.size_ms:
-            span += f"-every-{duration(self.over.advance_ms)}"
-        store = name or f"{self.base}{span}-{slug(what)}"
-        if emit not in ("commit", "update", "final"):
-            raise InvalidInput(f"emit={emit!r}: expected 'commit', 'update' or 'final'")
-        if stream.schema.window is not None and self.over is not None:
-            raise InvalidInput("the key is windowed already: select_key(...) before another window")
-        schema = g.Schema(
-            stream.schema.key,
-            tuple(Column(x.name, x.aggregator.type) for x in bound),
-            window=self.over or stream.schema.window,
-            value_class=value_class,
-        )
-        node = g.Aggregate(
-            name=store, schema=schema, kind=g.EdgeKind.TABLE, inputs=(stream.node.name,), store=store, aggregations=bound,
-            window=self.over, emit=g.Emit(emit),
-        )  # fmt: skip
-        return Table(stream.graph, stream.graph.add(node, fix=_FIX), store)
+        store = name or f"{self.base}{span_of(self.over)}-{slug(what)}"
+        return aggregated([self.stream], (bound,), store, emit, self.over, value_class)
+
+
+def span_of(window: g.Window | None) -> str:
+    """Return a window as part of a store's name."""
+    match window:
+        case g.TimeWindow():
+            every = f"-every-{duration(window.advance_ms)}" if window.advance_ms != window.size_ms else ""
+            return f"-{duration(window.size_ms)}{every}"
+        case g.SlidingWindow():
+            return f"-sliding-{duration(window.size_ms)}"
+        case g.SessionWindow():
+            return f"-session-{duration(window.gap_ms)}"
+        case g.UnlimitedWindow():
+            return "-unlimited"
+    return ""
+
+
+def checked_emit(emit: str) -> g.Emit:
+    """Return when results leave."""
+    if emit not in ("commit", "update", "final"):
+        raise InvalidInput(f"emit={emit!r}: expected 'commit', 'update' or 'final'")
+    return g.Emit(emit)
+
+
+def aggregated(
+    streams: list[Stream],
+    bound: tuple[tuple[g.Aggregation, ...], ...],
+    store: str,
+    emit: str,
+    over: g.Window | None,
+    value_class: type[Any] | None,
+) -> Table:
+    """Add an aggregate of grouped streams, each with its own aggregations."""
+    stream = streams[0]
+    if over is not None and any(each.schema.window is not None for each in streams):
+        raise InvalidInput("the key is windowed already: select_key(...) before another window")
+    if isinstance(over, g.SessionWindow) and (without := [x.name for x in bound[0] if x.aggregator.merge is None]):
+        raise InvalidInput(f"sessions merge, but {without[0]!r} does not say how: aggregate(init, add, merge=...)")
+    schema = g.Schema(
+        stream.schema.key,
+        tuple(Column(x.name, x.aggregator.type) for x in bound[0]),
+        window=over or stream.schema.window,
+        value_class=value_class,
+    )
+    node = g.Aggregate(
+        name=store, schema=schema, kind=g.EdgeKind.TABLE, inputs=tuple(each.node.name for each in streams), store=store,
+        aggregations=bound[0], others=bound[1:], window=over, emit=checked_emit(emit),
+    )  # fmt: skip
+    return Table(stream.graph, stream.graph.add(node, fix=_FIX), store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +206,14 @@ class Table:
 
     def filter(self, predicate: Value | Function, *, store: str | None = None) -> Table:
         """Keep rows for which the condition is True; a row that stops passing goes out as deleted. `store` keeps the result."""
-        test = condition(predicate, self._scope(), "filter()")
+        test = condition(predicate, self.scope(), "filter()")
         name = self.graph.free(f"{self.node.name}-filter")
         common: dict[str, Any] = {"schema": self.schema, "kind": self.node.kind, "inputs": (self.node.name,)}
         return self._then(g.Filter(name=store or name, predicate=test, store=store, **common))
 
     def select(self, *columns: Value, store: str | None = None, **named: Any) -> Table:
         """Make the rows of these columns; key columns and `lf.window_start` can be among them."""
-        bound = bind_columns(columns, named, self._scope())
+        bound = bind_columns(columns, named, self.scope())
         schema = replace(self.schema, value=tuple(Column(n, x.type) for n, x in bound.items()), value_class=None)
         name = self.graph.free(f"{self.node.name}-select")
         return self._view(store or name, schema, tuple(bound.items()), store)
@@ -174,7 +221,7 @@ class Table:
     def map_values(self, function: Value | Function, *, store: str | None = None) -> Table:
         """Replace each row by `function(row)` or `function(key, row)`, or by one expression; deleted rows stay deleted."""
         if isinstance(function, Value):
-            expr = bind(function, self._scope())
+            expr = bind(function, self.scope())
             python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
             schema = replace(self.schema, value=(Column("value", expr.type),), value_class=python)
         else:
@@ -186,6 +233,94 @@ class Table:
     def _view(self, name: str, schema: g.Schema, columns: tuple[tuple[str, Expr], ...], store: str | None) -> Table:
         common: dict[str, Any] = {"schema": schema, "kind": self.node.kind, "inputs": (self.node.name,)}
         return self._then(g.Project(name=name, columns=columns, store=store, **common))
+
+    def group_by(
+        self, *keys: Value | Function, value: Value | Function | None = None, key: Any = None, name: str | None = None
+    ) -> GroupedTable:
+        """Group the rows by columns or a function's result: what follows is computed over the rows that are there.
+
+        `value`: what the rows are in their groups, as in `map_values`. `key`, `name`: as in `Stream.group_by`.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> app = lf.App("users")
+        >>> app.table("users").group_by(lf.col.city.cast(str)).count(name="cities", emit="update").to("cities")
+        >>> driver = TopologyTestDriver(app)
+        >>> for city in ("Rome", "Oslo"):
+        ...     driver.input("users").send({"city": city}, key="ann")
+        >>> [(record.key, record.value["count"]) for record in driver.output("cities").read()]
+        [('Rome', 1), ('Rome', 0), ('Oslo', 1)]
+        """
+        from .grouped_table import regrouped
+
+        return regrouped(self, keys, value, key, name)
+
+    def join(
+        self,
+        table: Table,
+        joiner: Function | None = None,
+        *,
+        on: On | None = None,
+        prefix: str = "",
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Table:
+        """Join the rows of two tables: by key, or by the key that a row of this one names (`on`, a foreign key).
+
+        Args:
+            joiner: `joiner(row, other)` or `joiner(key, row, other)`; without it the result has the columns of both.
+            on: the other table's key, by columns or a function of this table's rows.
+            prefix: in front of the names of the other table's columns.
+            store: keeps the result under this name.
+            name: of the join.
+        """
+        return self._join(g.JoinKind.INNER, table, joiner, on, prefix, store, name)
+
+    def left_join(
+        self,
+        table: Table,
+        joiner: Function | None = None,
+        *,
+        on: On | None = None,
+        prefix: str = "",
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Table:
+        """Join as in `join`, with nulls where the other table has no row."""
+        return self._join(g.JoinKind.LEFT, table, joiner, on, prefix, store, name)
+
+    def outer_join(
+        self,
+        table: Table,
+        joiner: Function | None = None,
+        *,
+        prefix: str = "",
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Table:
+        """Join by key as in `join`, with nulls where either table has no row."""
+        return self._join(g.JoinKind.OUTER, table, joiner, None, prefix, store, name)
+
+    def _join(
+        self, kind: g.JoinKind, table: Table, joiner: Function | None, on: On | None, prefix: str, store: str | None,
+        name: str | None,
+    ) -> Table:  # fmt: skip
+        from .table_joins import foreign_key_join, table_join
+
+        if not isinstance(table, Table):
+            raise InvalidInput(f"a table joins a table, found {type(table).__name__} (to_table() makes one of a stream)")
+        if on is not None:
+            return foreign_key_join(self, kind, table, joiner, on, prefix, store, name)
+        return table_join(self, kind, table, joiner, prefix, store, name)
+
+    def suppress(self, until: UntilWindowCloses | UntilTimeLimit, *, name: str | None = None) -> Table:
+        """Hold changes back: `suppress(lf.until_window_closes())`, `suppress(lf.until_time_limit(lf.minutes(1)))`.
+
+        Time is that of the records: without new ones nothing leaves. `name`: of the buffer's store.
+        """
+        from .suppress import suppressed
+
+        return suppressed(self, until, name)
 
     def to_stream(self) -> Stream:
         """The changes as a stream of new rows, deletions included."""
@@ -210,8 +345,23 @@ class Table:
         defaults = {} if self.schema.window else {"cleanup.policy": "compact"}
         sink(self.graph, self.node, topic, format, key_format, partitions, defaults | configs)
 
-    def _scope(self) -> Scope:
+    def scope(self) -> Scope:
+        """Where the names of expressions are looked up."""
         return Scope(self.schema, f"{self.base!r}")
 
     def _then(self, node: g.Node) -> Table:
         return Table(self.graph, self.graph.add(node, fix=_FIX), self.base)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTable:
+    """Rows by key that every task has all of, whatever its partition: streams join it by any key."""
+
+    graph: Graph
+    node: g.Source
+    base: str
+
+    @property
+    def schema(self) -> g.Schema:
+        """Columns of the key and the value."""
+        return self.node.schema

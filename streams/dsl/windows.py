@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from logflume.log import InvalidInput
 
-from ..graph import TimeWindow
+from ..windows import SessionWindow, SlidingWindow, TimeWindow, UnlimitedWindow
 
 
 def milliseconds(value: float) -> int:
@@ -83,12 +83,61 @@ def hopping(
     return TimeWindow(length, step, _whole(grace, 1), _whole(retention, 1))
 
 
-def _length(size: int | timedelta, days: float, hours: float, minutes: float, seconds: float) -> int:
+def session(
+    gap: int | timedelta = 0,
+    *,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    grace: int | timedelta = 0,
+    retention: int | timedelta = 0,
+) -> SessionWindow:
+    """Windows of activity: records of a key that follow each other within a gap are in one, from the first to the last.
+
+    >>> session(minutes=30)
+    SessionWindow(gap_ms=1800000, grace_ms=0, retention_ms=0)
+    """
+    length = _length(gap, days, hours, minutes, seconds, what="session(minutes=30)")
+    return SessionWindow(length, _whole(grace, 1), _whole(retention, 1))
+
+
+def sliding(
+    size: int | timedelta = 0,
+    *,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    grace: int | timedelta = 0,
+    retention: int | timedelta = 0,
+) -> SlidingWindow:
+    """Windows around the records themselves: two records of a key share one iff they are at most `size` apart.
+
+    >>> sliding(minutes=5, grace=1000)
+    SlidingWindow(size_ms=300000, grace_ms=1000, retention_ms=0)
+    """
+    length = _length(size, days, hours, minutes, seconds, what="sliding(minutes=5)")
+    return SlidingWindow(length, _whole(grace, 1), _whole(retention, 1))
+
+
+def unlimited(start: int = 0) -> UnlimitedWindow:
+    """One window per key, from `start` (ms since the epoch) on for ever.
+
+    >>> unlimited()
+    UnlimitedWindow(start_ms=0)
+    """
+    return UnlimitedWindow(_whole(start, 1))
+
+
+def _length(
+    size: int | timedelta, days: float, hours: float, minutes: float, seconds: float, *, what: str = "tumbling(hours=1)"
+) -> int:
     length = (
         _whole(size, 1) + _whole(days, 86_400_000) + _whole(hours, 3_600_000) + _whole(minutes, 60_000) + _whole(seconds, 1_000)
     )
     if length <= 0:
-        raise InvalidInput("a window needs a size: tumbling(hours=1) or tumbling(lf.minutes(5))")
+        raise InvalidInput(f"a window needs a size: {what}, or milliseconds (lf.minutes(5))")
     return length
 
 

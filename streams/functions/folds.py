@@ -14,20 +14,41 @@ from ..graph import Aggregator
 from .aggregate import State, first
 
 
-def fold(init: Any, add: Callable[..., Any], *, merge: Callable[[Any, Any], Any] | None = None) -> Aggregator:
+def fold(
+    init: Any,
+    add: Callable[..., Any],
+    *,
+    merge: Callable[[Any, Any], Any] | None = None,
+    subtract: Callable[..., Any] | None = None,
+) -> Aggregator:
     """An arbitrary aggregate: `add(aggregate, *args)` from `init` (a value, or a callable giving a fresh one).
 
-    A result of None deletes the aggregate; the next record starts from `init` again. `merge` combines two partial aggregates.
+    A result of None deletes the aggregate; the next record starts from `init` again. `merge` combines two partial aggregates,
+    `subtract(aggregate, *args)` takes out again what was added (aggregates of tables).
     """
-    merged = None if merge is None else MergeObjects(merge)
-    return Aggregator("aggregate", ANY, (Column("state", ANY),), (None,), Fold(init, add), first, merge=merged, skips_null=False)
-
-
-def reduction(function: Callable[..., Any]) -> Aggregator:
-    """A reducer: the first value is the aggregate, then `function(aggregate, value)`."""
     return Aggregator(
-        "reduce", ANY, (Column("state", ANY),), (None,), Reduce(function), first, merge=MergeObjects(function), skips_null=False
-    )
+        "aggregate", ANY, (Column("state", ANY),), (None,), Fold(init, add), first,
+        merge=None if merge is None else MergeObjects(merge), undo=None if subtract is None else Fold(init, subtract),
+        start=Start(init), skips_null=False,
+    )  # fmt: skip
+
+
+def reduction(function: Callable[..., Any], *, subtract: Callable[..., Any] | None = None) -> Aggregator:
+    """A reducer: the first value is the aggregate, then `function(aggregate, value)`; `subtract` takes a value out again."""
+    return Aggregator(
+        "reduce", ANY, (Column("state", ANY),), (None,), Reduce(function), first, merge=MergeObjects(function),
+        undo=None if subtract is None else Reduce(subtract), skips_null=False,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A state of one object that nothing has been added to."""
+
+    init: Any
+
+    def __call__(self) -> State:
+        return (self.init() if callable(self.init) else copy.copy(self.init),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +59,7 @@ class Fold:
     add: Callable[..., Any]
 
     def __call__(self, state: State, *args: Any) -> State:
-        current = state[0]
-        if current is None:
-            current = self.init() if callable(self.init) else copy.copy(self.init)
+        current = state[0] if state[0] is not None else Start(self.init)()[0]
         size = len(current) if isinstance(current, Sized) else 0
         result = self.add(current, *args)
         if result is None and isinstance(current, Sized) and len(current) != size:

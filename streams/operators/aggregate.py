@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from logflume.log.schemas import BIGINT, Kind
 from logflume.log.schemas import Column as Field
-from logflume.log.schemas import Kind
 
 from .. import graph as g
 from ..columns import Batch, Column, Old
@@ -27,12 +27,17 @@ from ..expr import WHOLE, Meta, Side, columns_used
 from ..functions.aggregate import first
 from ..functions.totals import count
 from ..kernels.vectors import Vector
-from ..seams import State, StoreSpec
+from ..seams import Entry, State, StoreSpec
 from ..state.store import Store
+from ..windows import WINDOW_START, key_suffix_bytes, store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
+from .cogroup import CogroupWork
 from .entries import Change, Entries, States, Updated
+from .folding import state_fields
 from .operator import Bind, Errors, Merge, Operator, Task, Wiring, Work
+from .session import SessionWork
+from .sliding import SlidingWork, sliding_keep_ms
 from .to_table import keyed_rows
 from .windows import window_end, windows_of
 
@@ -48,19 +53,20 @@ class AggregateOperator(Operator[g.Aggregate]):
         return tuple(Evaluation(expr) for a in self.node.aggregations for expr in a.args)
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
-        found = set().union(*(columns_used(x) for a in self.node.aggregations for x in a.args))
+        inputs = zip(self.node.inputs, (self.node.aggregations, *self.node.others), strict=True)
+        own = [a for name, aggregations in inputs if name == source.name for a in aggregations]
+        found = set().union(*(columns_used(x) for a in own for x in a.args))
         if self.node.emit is g.Emit.UPDATE:
             found |= {c for c in below if c[0] is not Side.VALUE and c[1] not in (Meta.WINDOWSTART, Meta.WINDOWEND)}
         return found
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node
-        columns = tuple(
-            Field(a.name if len(a.aggregator.state_columns) == 1 else f"{a.name}_{c.name}", c.type)
-            for a in node.aggregations
-            for c in a.aggregator.state_columns
-        )
-        return (StoreSpec(node.store, node.schema.key, columns, node.window),)
+        columns, window, kept = state_fields(node), node.window, store_window(node.window)
+        if isinstance(window, g.SessionWindow):
+            columns = (Field("start", BIGINT), *columns)
+            kept = g.TimeWindow(window.gap_ms, 1, window.grace_ms, window.retention_ms)
+        return (StoreSpec(node.store, node.schema.key, columns, kept),)
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return False
@@ -69,7 +75,8 @@ class AggregateOperator(Operator[g.Aggregate]):
         """Of one range: a window's state with its number of records, which the ranges before may make late."""
         node = self.node
         used = [aggregation.aggregator for aggregation in node.aggregations]
-        if node.emit is not g.Emit.COMMIT or g.is_bare(node.schema):
+        is_mergeable = node.window is None or isinstance(node.window, g.TimeWindow)
+        if node.emit is not g.Emit.COMMIT or g.is_bare(node.schema) or node.others or not is_mergeable:
             return None
         if not all(each.merge is not None and all(c.type.kind in _EXACT_KINDS for c in each.state_columns) for each in used):
             return None
@@ -84,7 +91,26 @@ class AggregateOperator(Operator[g.Aggregate]):
         return merge_of(self.node.aggregations)
 
     def plan(self, wiring: Wiring) -> Bind:
+        node = self.node
+        match node.window:
+            case g.SessionWindow():
+                return lambda task: SessionWork(node, wiring, task)
+            case g.SlidingWindow():
+                return lambda task: SlidingWork(node, wiring, task)
+        if node.others or isinstance(node.window, g.UnlimitedWindow):
+            return lambda task: CogroupWork(node, wiring, task)
         return lambda task: AggregateWork(self, wiring, task)
+
+
+def seen_entries(node: g.Aggregate, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+    """Return the entries of a store that count as there: those of sliding windows are kept for a while longer."""
+    window = node.window
+    if not isinstance(window, g.SlidingWindow) or not entries:
+        return entries
+    keep_ms = sliding_keep_ms(window)
+    starts = [WINDOW_START.unpack_from(key, len(key) - 8)[0] for key, _ in entries]
+    oldest = max(starts) - keep_ms + 1
+    return [entry for entry, start in zip(entries, starts, strict=True) if start >= oldest]
 
 
 class AggregateWork(Work):
@@ -142,7 +168,7 @@ class AggregateWork(Work):
         """Return which entries the rows change: one each, or one in each window that is still open."""
         assert batch.keys is not None
         window = self._node.window
-        if window is None:
+        if not isinstance(window, g.TimeWindow):
             return Change(batch.keys, batch.times, args, None, None)
         found = windows_of(window, batch.times, self._store.stream_time_ms)
         self._store.stream_time_ms = int(found.clocks[-1])
@@ -182,7 +208,7 @@ class AggregateWork(Work):
         columns: dict[ColumnId, Column] = {}
         if causing is not None:
             columns = {c: x for c, x in causing.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN}
-        if updated.starts is not None and node.window is not None:
+        if updated.starts is not None and isinstance(node.window, g.TimeWindow):
             starts = updated.starts
             columns[Side.META, Meta.WINDOWSTART] = Column.of_vector(Vector(starts), count, Kind.BIGINT)
             columns[Side.META, Meta.WINDOWEND] = Column.of_vector(Vector(window_end(starts, node.window)), count, Kind.BIGINT)
@@ -258,7 +284,7 @@ def _key_decoder(node: g.Aggregate, wiring: Wiring) -> KeyDecoder:
     assert raw is not None, "a change of key is followed by a repartition"
     is_whole = (Side.KEY, WHOLE) in needs
     names = frozenset(column.name for column in raw[1] if is_whole or (Side.KEY, column.name) in needs)
-    return KeyDecoder(*raw, names, is_windowed=node.schema.window is not None)
+    return KeyDecoder(*raw, names, suffix_bytes=key_suffix_bytes(node.schema.window))
 
 
 def _result(aggregation: g.Aggregation, states: list[Column], gone: Any, report: Any) -> Column:

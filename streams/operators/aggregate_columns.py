@@ -74,7 +74,7 @@ class ColumnEntries:
         self._form, self._store, self._kernels = form, store, loaded.slots
         self._wants_old = wants_old
         self._is_update = form.node.emit is g.Emit.UPDATE
-        self._window = form.node.window
+        self._window = form.node.window if isinstance(form.node.window, g.TimeWindow) else None
         keeps_before = wants_old and not self._is_update
         self._columns = store.use_columns(loaded.slots, keeps_before=keeps_before)
         self._spec = _spec(form, loaded.slots, keeps_before)

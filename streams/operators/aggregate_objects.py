@@ -26,11 +26,11 @@ class ObjectEntries:
         self._store, self._wants_old = store, wants_old
         self._kinds = [column.type.kind for a in node.aggregations for column in a.aggregator.state_columns]
         self._run = _fold_function(node)
-        self._window = node.window
+        self._window = node.window if isinstance(node.window, g.TimeWindow) else None
         self.emitted_to: int | None = None
         self._open = None
-        if node.emit is g.Emit.FINAL and node.window is not None:
-            self._open = OpenWindows(store, node.window)
+        if node.emit is g.Emit.FINAL and self._window is not None:
+            self._open = OpenWindows(store, self._window)
 
     def open(self) -> None:
         """Note, before anything changes, which windows had closed by the last commit: their results have left."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..graph import WINDOW_START, TimeWindow
+from ..graph import TimeWindow
 from ..seams import Entry, StateStore
+from ..windows import WINDOW_START
 
 
 class OpenWindows:
@@ -47,3 +48,30 @@ class OpenWindows:
 
 def _key(item: tuple[bytes, Entry]) -> bytes:
     return item[0]
+
+
+class OpenEntries:
+    """The entries of one store by the time in their keys, until that time is before stream time - `wait_ms`."""
+
+    def __init__(self, store: StateStore, wait_ms: int) -> None:
+        self._store, self._wait_ms = store, wait_ms
+        self._by_time: dict[int, dict[bytes, Entry]] = {}
+
+    def start(self) -> None:
+        """Begin: the store is restored. What had closed by its last commit has left."""
+        closed_at = self._store.stream_time_ms - self._wait_ms
+        for key, entry in self._store.range(b"", None):
+            time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
+            if time >= closed_at:
+                self._by_time.setdefault(time, {})[key] = entry
+
+    def note(self, key: bytes) -> None:
+        """Note that an entry has changed; it is in memory."""
+        entry = self._store.resident.get(key)
+        if entry is not None:
+            self._by_time.setdefault(WINDOW_START.unpack_from(key, len(key) - 8)[0], {})[key] = entry
+
+    def take_closed(self, stream_time_ms: int) -> list[tuple[bytes, Entry]]:
+        """Return the entries that have closed by now; they are not open any more. In order of time."""
+        opened, closed_at = self._by_time, stream_time_ms - self._wait_ms
+        return [item for time in sorted(t for t in opened if t < closed_at) for item in opened.pop(time).items()]

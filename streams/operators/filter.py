@@ -12,8 +12,10 @@ from ..columns.evaluate import Evaluation
 from ..expr import Side, columns_used
 from ..kernels.vectors import Mask
 from ..seams import StoreSpec
+from ..windows import store_window
 from .operator import Bind, Errors, Operator, Task, Wiring, Work
 from .rows import keep_rows
+from .versions import LATEST_COLUMN
 
 
 class FilterOperator(Operator[g.Filter]):
@@ -34,7 +36,11 @@ class FilterOperator(Operator[g.Filter]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         schema = self.node.schema
-        return () if self.node.store is None else (StoreSpec(self.node.store, schema.key, schema.value, schema.window),)
+        return (
+            ()
+            if self.node.store is None
+            else (StoreSpec(self.node.store, schema.key, schema.value, store_window(schema.window)),)
+        )
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return self.node.kind is g.EdgeKind.TABLE
@@ -81,7 +87,7 @@ class TableFilterWork(Work):
             silent = Errors(self._task, self._node, before, is_silent=True)
             was_gone = ~self._condition.truth(before, silent.of(self._condition))
             after.old = Old({c: x for c, x in _emptied(before, was_gone).items() if c[0] is Side.VALUE}, was_gone)
-        if after.old is not None:
+        if after.old is not None and not (self._store is None and LATEST_COLUMN in batch.columns):
             after = after.without(gone & after.old.nulls)
         if len(after):
             self._task.forward(self._node.name, after)

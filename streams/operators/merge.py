@@ -9,6 +9,7 @@ from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import WHOLE, Side
 from .operator import Bind, Errors, Operator, Task, Wiring, Work
+from .versions import LATEST_COLUMN
 
 
 class MergeOperator(Operator[g.Merge]):
@@ -40,7 +41,8 @@ class PassWork(Work):
 
     def process(self, batch: Batch, source: str) -> None:
         keys = batch.keys if self._has_keys else None
-        self._task.forward(self._node.name, replace(batch, schema=self._node.schema, keys=keys, old=None))
+        columns = {c: x for c, x in batch.columns.items() if c != LATEST_COLUMN}
+        self._task.forward(self._node.name, replace(batch, schema=self._node.schema, keys=keys, columns=columns, old=None))
 
 
 class ForeachOperator(Operator[g.Foreach]):

@@ -13,7 +13,7 @@ Rules of a Work:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -39,6 +39,16 @@ Merge = Callable[[State, State], State]
 
 class Task(Protocol):
     """What a Work has of its task."""
+
+    @property
+    def stream_time_ms(self) -> int:
+        """The largest event time that the task has taken, -1 before the first."""
+        ...
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the wall clock when it was looked at last."""
+        ...
 
     def store(self, name: str) -> StateStore: ...
 
@@ -121,6 +131,17 @@ class Work:
         for source, batch in interleaved(batches):
             self.process(batch, source)
 
+    def start(self) -> None:
+        """Begin: the stores are restored, no record has been taken yet."""
+
+    @property
+    def follows_time(self) -> bool:
+        """Whether it acts on stream time itself: `follow` is called after each record of the task."""
+        return False
+
+    def follow(self, stream_time_ms: int) -> None:
+        """Note that stream time is this."""
+
     def advance(self, now_ms: int) -> None:
         """Note that the wall clock has moved to `now_ms`."""
 
@@ -197,6 +218,11 @@ class Errors:
     def __init__(self, task: Task, node: g.Node, batch: Batch, *, is_silent: bool = False) -> None:
         self._task, self._node, self._batch, self._is_silent = task, node.name, batch, is_silent
         self._failed: set[int] = set()
+
+    @property
+    def failed(self) -> Set[int]:
+        """The rows whose way ends here."""
+        return self._failed
 
     def of(self, evaluation: Evaluation) -> Reporter:
         """Return what is told of the errors of an expression."""

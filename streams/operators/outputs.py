@@ -46,7 +46,7 @@ class OutputOperator(Operator[g.Sink | g.Repartition]):
         if raw is None or raw[0] != node.key_format:
             columns |= {(Side.KEY, column.name) for column in source.schema.key}
             if source.schema.window is not None:
-                columns.add((Side.META, Meta.WINDOWSTART))
+                columns |= {(Side.META, Meta.WINDOWSTART), (Side.META, Meta.WINDOWEND)}
         if isinstance(node, g.Sink) and node.timestamp is not None:
             columns |= columns_used(node.timestamp)
         return columns
@@ -56,7 +56,7 @@ class OutputOperator(Operator[g.Sink | g.Repartition]):
         source = node.inputs[0]
         schema, raw = wiring.schema(source), wiring.raw_keys[source]
         is_raw = raw is not None and raw[0] == node.key_format
-        keys = KeyEncoder(node.key_format, schema.key, is_raw=is_raw, is_windowed=schema.window is not None)
+        keys = KeyEncoder(node.key_format, schema.key, is_raw=is_raw, window=schema.window)
         encoder = RowEncoder(node.value_format, node.schema.value, keys)
         time = Evaluation(node.timestamp) if isinstance(node, g.Sink) and node.timestamp is not None else None
         return lambda task: OutputWork(node, encoder, time, task)

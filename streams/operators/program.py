@@ -97,6 +97,8 @@ class BoundProgram:
         self._order = [name for name in depth_first(program.wiring) if name not in program.wiring.sources]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
         self._sent: dict[str, list[tuple[str, Output]]] = {}
+        self._has_started = False
+        self.stream_time_ms, self.now_ms = -1, 0
         self._is_restoring = False
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
@@ -105,15 +107,39 @@ class BoundProgram:
 
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
         observe(stop - start)
+        self._start()
         work = self.works[source]
         assert isinstance(work, SourceWork)
-        if source in self._careful:
+        following = [each for each in self.works.values() if each.follows_time]
+        if source in self._careful or following:
             for at in range(start, stop):
                 work.take(chunk, at, at + 1, at)
                 self._drain()
+                self.stream_time_ms = max(self.stream_time_ms, int(chunk.timestamps_ms[at]))
+                self._follow(following)
         else:
             work.take(chunk, start, stop, start)
             self._drain()
+            self.stream_time_ms = max(self.stream_time_ms, int(chunk.timestamps_ms[start:stop].max(initial=-1)))
+        self._put_out()
+
+    def _start(self) -> None:
+        if not self._has_started:
+            self._has_started = True
+            self.stream_time_ms = max((store.stream_time_ms for store in self._stores.values()), default=-1)
+            for work in self.works.values():
+                work.start()
+
+    def _follow(self, works: list[Work]) -> None:
+        for work in works:
+            work.follow(self.stream_time_ms)
+            self._drain()
+
+    def follow(self, stream_time_ms: int) -> None:
+        """Note that stream time is at least this."""
+        self._start()
+        self.stream_time_ms = max(self.stream_time_ms, stream_time_ms)
+        self._follow([each for each in self.works.values() if each.follows_time])
         self._put_out()
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
@@ -125,6 +151,8 @@ class BoundProgram:
 
     def advance(self, now_ms: int) -> None:
         """Tell the operators the time of the wall clock."""
+        self.now_ms = now_ms
+        self._start()
         for name in self._order:
             self._take(name)
             self.works[name].advance(now_ms)

@@ -12,6 +12,7 @@ from ..columns.evaluate import Evaluation, evaluations
 from ..expr import Side, columns_used
 from ..kernels.vectors import Mask
 from ..seams import StoreSpec
+from ..windows import store_window
 from .operator import Bind, Errors, Operator, Task, Wiring, Work
 from .rows import keep_rows
 
@@ -36,7 +37,11 @@ class ProjectOperator(Operator[g.Project]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         schema = self.node.schema
-        return () if self.node.store is None else (StoreSpec(self.node.store, schema.key, schema.value, schema.window),)
+        return (
+            ()
+            if self.node.store is None
+            else (StoreSpec(self.node.store, schema.key, schema.value, store_window(schema.window)),)
+        )
 
     def plan(self, wiring: Wiring) -> Bind:
         wanted = tuple((name, each) for name, each in self.columns if wiring.is_needed(self.node.name, name))

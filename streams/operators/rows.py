@@ -8,7 +8,7 @@ import numpy as np
 
 from ..columns import Batch, Column, Old
 from ..expr import Side
-from ..seams import Entry, StateStore
+from ..seams import Entry, State, StateStore
 from .operator import Task
 
 
@@ -56,3 +56,14 @@ def state_columns(states: list[Any], columns: list[tuple[str, Any]]) -> dict[Any
     return {
         (Side.VALUE, name): Column.of_objects(list(values), kind) for (name, kind), values in zip(columns, lists, strict=True)
     }
+
+
+def put_entry(store: StateStore, key: bytes, state: State | None, time: int) -> None:
+    """Set the state of a key that has been loaded."""
+    entry = store.resident.get(key)
+    if key not in store.dirty:
+        store.dirty[key] = None if entry is None else entry.state
+    if entry is None:
+        store.resident[key] = Entry(state, time)
+    else:
+        entry.state, entry.timestamp_ms = state, time

@@ -17,8 +17,10 @@ from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Side, columns_used
 from ..kernels.vectors import Mask
 from ..seams import StateStore, StoreSpec
+from ..windows import key_suffix_bytes, store_window
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
 from .rows import keep_rows
+from .versions import is_versioned, keep_versions, versions_spec
 
 
 class SourceOperator(Operator[g.Source | g.Repartition]):
@@ -37,7 +39,11 @@ class SourceOperator(Operator[g.Source | g.Repartition]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         schema = self.node.schema
-        return () if self.store is None else (StoreSpec(self.store, schema.key, schema.value, schema.window),)
+        if self.store is None:
+            return ()
+        if isinstance(self.node, g.Source) and is_versioned(self.node):
+            return (versions_spec(self.node),)
+        return (StoreSpec(self.store, schema.key, schema.value, store_window(schema.window)),)
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return self.node.key_format, self.node.schema.key
@@ -54,7 +60,7 @@ class SourceOperator(Operator[g.Source | g.Repartition]):
             values = frozenset(column.name for column in node.schema.value)
         bare_class = node.schema.value_class if g.is_bare(node.schema) else None
         return (
-            KeyDecoder(node.key_format, node.schema.key, keys, is_windowed=node.schema.window is not None),
+            KeyDecoder(node.key_format, node.schema.key, keys, suffix_bytes=key_suffix_bytes(node.schema.window)),
             ValueDecoder(node.value_format, node.schema.value, values, bare_class=bare_class),
         )
 
@@ -80,15 +86,26 @@ class SourceWork(Work):
         """Take records start..stop of a chunk, the first of which is at `first_cause` in the round."""
         batch = self._decoded(chunk, start, stop, first_cause)
         if self._store is not None:
-            batch.old = keep_rows(self._task, self._store, batch, wants_old=self._wants_old)
+            batch = self._kept(self._store, batch, wants_old=self._wants_old)
         if len(batch):
             self._task.forward(self._node.name, batch)
 
     def restore(self, chunk: Chunk, start: int, stop: int) -> None:
         """Take records into the table's store only."""
         assert self._store is not None
-        keep_rows(self._task, self._store, self._decoded(chunk, start, stop, 0), wants_old=False)
+        self._kept(self._store, self._decoded(chunk, start, stop, 0), wants_old=False)
         self._task.changed(self._store.spec.name, None)
+
+    def _kept(self, store: StateStore, batch: Batch, *, wants_old: bool) -> Batch:
+        """Put the rows into the table's store; return those that are changes."""
+        node = self._node
+        if not isinstance(node, g.Source) or node.history_ms is None:
+            batch.old = keep_rows(self._task, store, batch, wants_old=wants_old)
+            return batch
+        kept, late = keep_versions(store, batch, node.history_ms, wants_old=wants_old)
+        for row in late:
+            self._task.report("late", node.name, batch, row, store.stream_time_ms)
+        return kept
 
     def _decoded(self, chunk: Chunk, start: int, stop: int, first_cause: int) -> Batch:
         node, rows = self._node, np.arange(start, stop)

@@ -22,10 +22,14 @@ from ..columns.evaluate import FEW_ROWS, Evaluation, evaluations
 from ..expr import TABLE_PREFIX, WHOLE, Side, columns_used
 from ..functions import results_of
 from ..kernels.vectors import KINDS, Vector
+from ..seams import StoreSpec
+from .lookup_join import WAITING, LookupJoinWork
+from .lookups import stores_behind
 from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
 from .project import computed
 from .rows import state_columns
 from .table_columns import TableColumns
+from .versions import is_versioned
 
 
 class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
@@ -41,17 +45,27 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
         is_whole = (Side.VALUE, WHOLE) in below
         wanted = [x for name, x in self.node.columns if is_whole or (Side.VALUE, name) in below]
         used = set().union(*(columns_used(x) for x in wanted))
-        if any(side is Side.KEY for side, _ in _view_reads(wiring, self.node.inputs[1])):
+        if not self._is_plain(wiring):
+            beside |= {(Side.VALUE, column.name) for column in source.schema.value}
+            beside |= set[ColumnId]().union(*(columns_used(x) for _, x in self.node.key))
+            beside |= {(Side.KEY, column.name) for column in source.schema.key}
+        elif any(side is Side.KEY for side, _ in _view_reads(wiring, self.node.inputs[1])):
             beside |= {(Side.KEY, column.name) for column in source.schema.key}
         return beside | {c for c in used if not c[1].startswith(TABLE_PREFIX)}
 
     def looks_up(self, wiring: Wiring) -> frozenset[str]:
-        return frozenset({_kept(wiring, self.node.inputs[1]).store})  # type: ignore[attr-defined]
+        return stores_behind(wiring, self.node.inputs[1])
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return inputs[0]
 
+    def stores(self) -> tuple[StoreSpec, ...]:
+        node = self.node
+        return () if node.store is None else (StoreSpec(node.store, node.schema.key, WAITING),)
+
     def plan(self, wiring: Wiring) -> Bind:
+        if not self._is_plain(wiring):
+            return lambda task: LookupJoinWork(self.node, wiring, task)
         wanted = [(name, expr) for name, expr in self.node.columns if wiring.is_needed(self.node.name, name)]
         columns = evaluations(wanted, is_on_table=False)
         used = {name for _, each in columns for side, name in each.used if side is Side.VALUE}
@@ -61,6 +75,15 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
             (theirs.name, ours.name) for ours, theirs in zip(wiring.schema(self.node.inputs[0]).key, view.schema.key, strict=True)
         )
         return lambda task: StreamTableJoinWork(self.node, columns, Lookup(view, keys, task), task)
+
+    def _is_plain(self, wiring: Wiring) -> bool:
+        """Return whether a row is looked up as it is now, by the record's key, in a table or a view of one."""
+        node, table = self.node, wiring.node(self.node.inputs[1])
+        while g.store_of(table) is None and isinstance(table, g.Filter | g.Project):
+            table = wiring.node(table.inputs[0])
+        is_session = isinstance(table, g.Aggregate) and isinstance(table.window, g.SessionWindow)
+        is_kept = isinstance(table, g.Source | g.ToTable | g.Filter | g.Project | g.Aggregate) and not is_session
+        return is_kept and not is_versioned(table) and not node.key and node.grace_ms is None
 
 
 def _kept(wiring: Wiring, name: str) -> g.Node:

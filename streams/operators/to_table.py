@@ -10,9 +10,11 @@ from .. import graph as g
 from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import Side
-from ..seams import StoreSpec
+from ..seams import StateStore, StoreSpec
+from ..windows import store_window
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import keep_rows
+from .versions import LATEST_COLUMN, is_versioned, keep_versions, versions_spec
 
 
 class ToTableOperator(Operator[g.ToTable]):
@@ -25,7 +27,11 @@ class ToTableOperator(Operator[g.ToTable]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         schema = self.node.schema
-        return () if self.node.store is None else (StoreSpec(self.node.store, schema.key, schema.value, schema.window),)
+        if self.node.store is None:
+            return ()
+        if is_versioned(self.node):
+            return (versions_spec(self.node),)
+        return (StoreSpec(self.node.store, schema.key, schema.value, store_window(schema.window)),)
 
     def plan(self, wiring: Wiring) -> Bind:
         wants_old = self.node.name in wiring.wants_old
@@ -41,11 +47,20 @@ class ToTableWork(Work):
 
     def process(self, batch: Batch, source: str) -> None:
         batch = keyed_rows(self._task, self._node.name, batch)
-        batch = replace(batch, schema=self._node.schema, old=None)
-        if self._store is not None:
+        columns = {c: x for c, x in batch.columns.items() if c != LATEST_COLUMN}
+        batch = replace(batch, schema=self._node.schema, columns=columns, old=None)
+        if self._store is not None and self._node.history_ms is not None:
+            batch = self._versions(self._store, batch, self._node.history_ms)
+        elif self._store is not None:
             batch.old = keep_rows(self._task, self._store, batch, wants_old=self._wants_old)
         if len(batch):
             self._task.forward(self._node.name, batch)
+
+    def _versions(self, store: StateStore, batch: Batch, history_ms: int) -> Batch:
+        kept, late = keep_versions(store, batch, history_ms, wants_old=self._wants_old)
+        for row in late:
+            self._task.report("late", self._node.name, batch, row, store.stream_time_ms)
+        return kept
 
 
 def keyed_rows(task: Task, node: str, batch: Batch) -> Batch:

@@ -126,6 +126,11 @@ class TaskOutputs:
         columns.add_chunk(records)
         self._note_causes(node, columns, causes, len(records))
 
+    @property
+    def has_any(self) -> bool:
+        """Whether something has been put out that has not been taken."""
+        return bool(self._columns)
+
     def _columns_of(self, node: str) -> Columns:
         columns = self._columns.get(node)
         if columns is None:
@@ -160,10 +165,10 @@ class TaskOutputs:
 
 def _shared_topics(topics: Mapping[str, OutputTopic]) -> list[list[str]]:
     """Return the groups of nodes that write to one topic by the same rule of partitioning."""
-    groups: dict[tuple[str, bool], list[str]] = {}
+    groups: dict[tuple[str, int], list[str]] = {}
     for node, output in topics.items():
         if not output.is_repartition:
-            groups.setdefault((output.topic, output.is_windowed), []).append(node)
+            groups.setdefault((output.topic, output.key_suffix_bytes), []).append(node)
     return [group for group in groups.values() if len(group) > 1]
 
 

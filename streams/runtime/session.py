@@ -30,6 +30,7 @@ from .writer import LogWriter
 _RECORDS_PER_ROUND = 50_000
 _IDLE_POLL_S = 0.2
 _RESTORE_STEP_S = 0.05
+_ADVANCE_EVERY_MS = 10
 _LAGS_EVERY_S = 0.1
 _LONG_AGO_S = 1e6
 _FAREWELL_S = 5.0
@@ -60,6 +61,7 @@ class Session:
         self._on_release = on_release
         self.lags: dict[TopicPartition, int | None] = {}
         self._lags_s = monotonic_s()
+        self._advanced_ms = 0
         self.tasks: dict[tuple[str, int], Task] = {}
         self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         self._owner: dict[TopicPartition, list[Task]] = {}
@@ -161,6 +163,10 @@ class Session:
     def _process(self) -> None:
         """Process what is planned, up to a bound; `_progress` becomes the number of records."""
         self._progress = 0
+        now_ms = int(self._around.wall_s() * 1000)
+        is_due = now_ms - self._advanced_ms >= _ADVANCE_EVERY_MS
+        if is_due:
+            self._advanced_ms = now_ms
         for sub in self._around.plan.subtopologies:
             tasks = [task for (name, _), task in self.tasks.items() if name == sub.name]
             tasks.sort(key=lambda task: task.partition)
@@ -175,6 +181,9 @@ class Session:
                 if done:
                     self._progress += done
                     self._note_change(task, task.counts.bytes_in - before)
+                if is_due:
+                    task.advance(now_ms)
+                    self._note_change(task, 0)
             self._send_outputs(sub, running)
 
     def _is_caught_up(self, partition: TopicPartition) -> bool:

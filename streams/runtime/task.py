@@ -132,6 +132,18 @@ class Task:
         self.counts.bytes_in += len(chunk.buffer) * len(run) // len(chunk)
         self.has_changes = True
 
+    def advance(self, now_ms: int) -> None:
+        """Tell the program the time of the wall clock; what is due by it is put out."""
+        try:
+            self.function.advance(now_ms)
+        except LogflumeError:
+            raise
+        except Exception as error:
+            raise StreamsError(f"task {self.name}: {type(error).__name__} as time goes on: {error}") from error
+        stores = self.state.stores.values() if self.state else ()
+        if self.outputs.has_any or any(store.has_changes for store in stores):
+            self.has_changes = True
+
     def flush(self) -> None:
         """Let the program put out what leaves at task commit."""
         try:

@@ -130,6 +130,12 @@ def _check_one_reader(plan: Plan) -> None:
 
 def _check_copartitioned(plan: Plan, partitions: Mapping[str, int]) -> None:
     for sub in plan.subtopologies:
+        wide = sorted(t for t in sub.program.sources.values() if sub.global_topics and partitions[t] > 1)
+        if wide:
+            raise InvalidInput(
+                f"sub-topology {sub.name!r} has a global table, of which a task reads one partition only so far, but "
+                f"{wide[0]!r} has {partitions[wide[0]]} partitions: join it as a table (app.table, join(on=...))"
+            )
         counts = {topic: partitions[topic] for topic in sub.program.sources.values()}
         if sub.program.stores and len(set(counts.values())) > 1:
             raise InvalidInput(

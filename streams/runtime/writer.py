@@ -20,7 +20,6 @@ from logflume.log.interfaces import Admin, Consumer, OffsetAndMetadata, Producer
 from logflume.log.records import Chunk, Record, TopicPartition
 from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Dirty
-from logflume.streams.state.windows import WINDOW_START_BYTES
 
 from .options import EngineOptions, Guarantee
 from .problems import DeadLetter, StreamsError, log_lost_letter
@@ -77,10 +76,10 @@ class LogWriter:
 
     def send(self, output: OutputTopic, chunk: Chunk, refused: Refused) -> None:
         """Write an output's records, each to the partition of its key (of the inner key for windows)."""
-        if not output.is_windowed:
+        if not output.key_suffix_bytes:
             self._send(output.topic, None, chunk, refused)
             return
-        for partition, part in by_inner_key(chunk, self._partitions[output.topic]):
+        for partition, part in by_inner_key(chunk, self._partitions[output.topic], output.key_suffix_bytes):
             self._send(output.topic, partition, part, refused)
 
     def send_changelog(self, topic: str, partition: int, entries: Dirty) -> None:
@@ -249,12 +248,12 @@ def _refused_entry(topic: str, partition: int) -> Refused:
     return refused
 
 
-def by_inner_key(chunk: Chunk, partitions: int) -> list[tuple[int, Chunk]]:
-    """Split a chunk with windowed keys by the partition of the key without its window start, keeping the order."""
+def by_inner_key(chunk: Chunk, partitions: int, suffix_bytes: int) -> list[tuple[int, Chunk]]:
+    """Split a chunk with windowed keys by the partition of the key without its window, keeping the order."""
     if partitions == 1:
         return [(0, chunk)]
     inner = chunk.slice(0, len(chunk))
-    inner.key_sizes = np.where(chunk.key_sizes >= 0, chunk.key_sizes - WINDOW_START_BYTES, -1).astype(np.int32)
+    inner.key_sizes = np.where(chunk.key_sizes >= 0, chunk.key_sizes - suffix_bytes, -1).astype(np.int32)
     targets = key_partitions(inner, partitions)
     return [(int(target), take(chunk, np.flatnonzero(targets == target))) for target in np.unique(targets)]
 

@@ -121,7 +121,8 @@ class RowWriter:
 
 def target_partitions(out: OutputTopic, keys: Sequence[bytes | None], count: int) -> list[int]:
     """Return the partition of each record: murmur2 of the key (of the inner key for windows); null keys by their order."""
-    inner = [None if key is None else key[:-WINDOW_START_BYTES] for key in keys] if out.is_windowed else keys
+    suffix_bytes = out.key_suffix_bytes
+    inner = [None if key is None else key[:-suffix_bytes] for key in keys] if suffix_bytes else keys
     chunk = Chunk.from_columns(out.topic, inner, [None] * len(inner), [0] * len(inner))
     targets: list[int] = key_partitions(chunk, count).tolist()
     return [i % count if target < 0 else target for i, target in enumerate(targets)]

@@ -34,6 +34,12 @@ class Base:
     def __init__(self, stores: Mapping[str, StateStore], outputs: Any, problems: Any) -> None:
         self.stores, self.outputs, self.problems = stores, outputs, problems
 
+    def follow(self, stream_time_ms: int) -> None:
+        pass
+
+    def advance(self, now_ms: int) -> None:
+        pass
+
     def flush(self) -> None:
         pass
 
@@ -95,6 +101,12 @@ class CountWindows(Base):
             store.dirty.setdefault(key, None)
             store.resident[key] = Entry((n + 1, max(last, times[i])), max(last, times[i]))
 
+    def follow(self, stream_time_ms: int) -> None:
+        pass
+
+    def advance(self, now_ms: int) -> None:
+        pass
+
     def flush(self) -> None:
         store = self.stores["per_second"]
         rows = [(key, store.resident[key]) for key in store.dirty if key in store.resident]
@@ -149,6 +161,12 @@ class All(Base):
             if source in sources:
                 function.process(source, chunk, start, stop)
 
+    def follow(self, stream_time_ms: int) -> None:
+        pass
+
+    def advance(self, now_ms: int) -> None:
+        pass
+
     def flush(self) -> None:
         for function in self.functions:
             function.flush()
@@ -176,7 +194,7 @@ def everything_plan(application: str) -> Plan:
     back = SubTopology(
         "back",
         Program(All, {"words": words}, (COUNTS, WINDOWED), settings={"functions": {Count: {"words"}, CountWindows: {"words"}}}),
-        {"out": OutputTopic("counts-out"), "windows": OutputTopic("windows-out", is_windowed=True)},
+        {"out": OutputTopic("counts-out"), "windows": OutputTopic("windows-out", key_suffix_bytes=8)},
     )
     return Plan(application, (front, back))
 
@@ -200,7 +218,7 @@ def window_plan(application: str = "windows", *, repartitions: int | None = None
     count = SubTopology(
         "windows",
         Program(CountWindows, {"words": f"{application}-words-repartition"}, (WINDOWED,)),
-        {"windows": OutputTopic("windows-out", is_windowed=True)},
+        {"windows": OutputTopic("windows-out", key_suffix_bytes=8)},
     )
     return Plan(application, (rekey, count))
 

@@ -56,7 +56,7 @@ def test_the_example_becomes_three_subtopologies_with_stable_names() -> None:
     ]
     assert parts[1].table_sources == {"airlines": "airlines"}
     assert parts[0].outputs["flights-by-carrier-repartition"].partitions is None, "the engine lets it follow airlines"
-    assert parts[2].outputs["delays"].is_windowed
+    assert parts[2].outputs["delays"].key_suffix_bytes == 8
 
 
 def test_a_repartition_topic_holds_only_what_is_read_behind_it() -> None:

@@ -104,17 +104,17 @@ def test_windowed_keys_go_where_their_inner_key_goes() -> None:
     plain = Chunk.from_columns("t", keys, keys, [1] * 50)
     windowed = Chunk.from_columns("t", [key + (60_000).to_bytes(8, "big") for key in keys], keys, [1] * 50)
     by_plain = {key: p for p, part in _partitions(plain, 5) for key in part.values()}
-    by_windowed = {key: p for p, part in by_inner_key(windowed, 5) for key in part.values()}
+    by_windowed = {key: p for p, part in by_inner_key(windowed, 5, 8) for key in part.values()}
     assert by_plain == by_windowed
-    assert sum(len(part) for _, part in by_inner_key(windowed, 5)) == 50
-    assert [p for p, _ in by_inner_key(windowed, 1)] == [0]
+    assert sum(len(part) for _, part in by_inner_key(windowed, 5, 8)) == 50
+    assert [p for p, _ in by_inner_key(windowed, 1, 8)] == [0]
 
 
 def _partitions(chunk: Chunk, partitions: int) -> list[tuple[int, Chunk]]:
     """Partition by the whole key, by padding it so that the inner key is what was the key."""
     keys = [(key or b"") + bytes(8) for key in chunk.keys()]  # noqa: SIM118 - a chunk is no dict
     padded = Chunk.from_columns("t", keys, chunk.values(), chunk.timestamps_ms)
-    return by_inner_key(padded, partitions)
+    return by_inner_key(padded, partitions, 8)
 
 
 def test_changelogs_are_compacted_and_keep_what_no_window_has_outlived() -> None:

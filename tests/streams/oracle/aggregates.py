@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Json, Record, Row, Table, put
+from .base import Json, Record, Row, Rules, Table, put
 
 Add = Callable[[Json, Json, Any], Json]
 
@@ -37,10 +37,17 @@ def reduce(function: Callable[[Json, Json], Json], subtract: Callable[[Json, Jso
 class AggregatedTable(Table):
     """An aggregate's results by key."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, rules: Rules) -> None:
         super().__init__()
+        self.rules = rules
         self.sends_old = False
         self.rows: dict[Any, Row] = {}
+
+    def old(self, row: Row | None, before: Json) -> Json:
+        """Return the row before a change: what there was, or what it was computed from."""
+        if not self.sends_old or (row is None and self.rules.has_no_first_row):
+            return None
+        return before
 
     def get(self, key: Any) -> Row | None:
         return self.rows.get(key)
@@ -69,7 +76,7 @@ class Aggregate:
         before = row.value if row else self.fold.initial
         change = r.but(
             value=self.fold.add(before, r.value, r.key),
-            old=before if self.table.sends_old else None,
+            old=self.table.old(row, before),
             ts=max(r.ts, row.ts) if row else r.ts,
         )
         put(self.table.rows, change)

@@ -41,6 +41,34 @@ class Record:
         return replace(self, **changed)
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Where a principled result differs from what Kafka Streams does; all False: as Kafka Streams does.
+
+    Attributes:
+        knows_old_rows: a filter of a table knows the rows before wherever the table is kept, and then sends no tombstone for a
+            row that did not pass before either (Kafka: as far as it was known when the filter was created).
+        has_no_first_row: the first change of an aggregate has no row before (Kafka: the initial value, which a grouped table
+            takes back though it was never there).
+        sessions_take_back: a second record at a session's only instant takes the row before back (Kafka: does not).
+        suppress_takes_back: what leaves a suppress takes back what left it before (Kafka: the row before the latest one held
+        back).
+        loses_no_windows: a window that closes gives its result, however far time has jumped (Kafka: may have dropped it), and
+            its row is seen as long as with other emission (Kafka: 1 ms longer).
+        holds_nothing_back: a record of a join without a partner leaves with the first record that is late enough (Kafka: by a
+            hint, and at most once per interval), as do windows that close.
+    """
+
+    knows_old_rows: bool = False
+    has_no_first_row: bool = False
+    sessions_take_back: bool = False
+    suppress_takes_back: bool = False
+    loses_no_windows: bool = False
+    holds_nothing_back: bool = False
+
+
+KAFKA = Rules()
+
 Port = Callable[[Record], None]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from .aggregates import AggregatedTable, Fold
-from .base import NEVER, Json, Record, Row, WindowedKey
+from .base import NEVER, Json, Record, Row, Rules, WindowedKey
 from .windows import Throttle
 
 
 class SessionTable(AggregatedTable):
     """Aggregates by session; those too old for the store's own time (the largest end) are not seen any more."""
 
-    def __init__(self, keep_ms: int, *, is_on_close: bool) -> None:
-        super().__init__()
+    def __init__(self, keep_ms: int, *, is_on_close: bool, rules: Rules) -> None:
+        super().__init__(rules=rules)
         self.keep_ms = keep_ms
         self.is_on_close = is_on_close
         self.store_time = NEVER
@@ -22,6 +22,8 @@ class SessionTable(AggregatedTable):
         return end >= self.store_time - self.keep_ms + 1
 
     def is_in_segment(self, end: int) -> bool:
+        if self.rules.loses_no_windows:
+            return True
         segment = max(self.keep_ms // 2, 60_000)
         return end >= (self.store_time - self.keep_ms) // segment * segment
 
@@ -69,6 +71,7 @@ class Sessions:
         if end < close:
             return
         assert self.fold.merge is not None
+        before = table.rows[met[0]].value if met else None
         value = self.fold.initial
         for key in met:
             value = self.fold.merge(value, table.rows[key].value)
@@ -80,7 +83,8 @@ class Sessions:
                 table.send(key, None, old)
         value = self.fold.add(value, r.value, r.key)
         table.keep(merged, value)
-        table.send(merged, value, None)
+        is_same = self.table.rules.sessions_take_back and bool(met) and (start, end) == (r.ts, r.ts)
+        table.send(merged, value, before if is_same else None)
 
     def _met(self, key: Any, ts: int) -> list[WindowedKey]:
         found = [

@@ -36,7 +36,8 @@ class SlidingWindows:
     def _update(self, r: Record, start: int, row: Row, close: int) -> None:
         if start + self.diff >= close:
             value = self.fold.add(row.value, r.value, r.key)
-            self._keep(r.key, start, value, row.value, r.ts if value is None else max(row.ts, r.ts))
+            known = self.table.rows.get(WindowedKey(r.key, start, start + self.diff))
+            self._keep(r.key, start, value, self.table.old(known, row.value), r.ts if value is None else max(row.ts, r.ts))
 
     def _keep(self, key: str, start: int, value: Json, old: Json, ts: int) -> None:
         self.table.update(WindowedKey(key, start, start + self.diff), value, old, ts)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .base import NEVER, Json, Node, Record, Row, StoredTable, Table, key_bytes
+from .base import NEVER, Json, Node, Record, Row, Rules, StoredTable, Table, key_bytes
 from .queues import Task
 from .table_joins import Join
 from .windows import FOREVER
@@ -24,8 +24,9 @@ class JoinWindow:
 class StreamJoin(Node):
     """Pairs records of two streams whose times are within the window; outer sides wait for a partner until it has closed."""
 
-    def __init__(self, task: Task, kind: str, window: JoinWindow, join: Join, interval_ms: int) -> None:
+    def __init__(self, task: Task, kind: str, window: JoinWindow, join: Join, interval_ms: int, rules: Rules) -> None:
         super().__init__()
+        self.rules = rules
         self.task, self.kind, self.window, self.join, self.interval_ms = task, kind, window, join, interval_ms
         self.ahead = {LEFT: window.after, RIGHT: window.before}
         self.outer = {"inner": set(), "left": {LEFT}, "outer": {LEFT, RIGHT}}[kind]
@@ -81,7 +82,10 @@ class StreamJoin(Node):
 
     def _flush(self, taken: int) -> None:
         open_after = {side: self.stream_time - self.ahead[side] - self.window.grace for side in (LEFT, RIGHT)}
-        if _wrapped(self.min_time + self.ahead[taken] + self.window.grace) >= self.stream_time:
+        if (
+            not self.rules.holds_nothing_back
+            and _wrapped(self.min_time + self.ahead[taken] + self.window.grace) >= self.stream_time
+        ):
             return
         if self.task.wall_clock_ms < self.next_ms:
             return
@@ -91,7 +95,7 @@ class StreamJoin(Node):
         for entry in sorted(self.waiting, key=lambda e: (e[0], e[1], key_bytes(e[2]))):
             ts, side, key = entry
             self.min_time = ts
-            if len(still_open) == 2:
+            if len(still_open) == 2 and not self.rules.holds_nothing_back:
                 break
             if ts >= open_after[side]:
                 still_open.add(side)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import NEVER, Record, Row, Table, key_bytes
+from .base import NEVER, Record, Row, Rules, Table, key_bytes
 
 
 @dataclass(slots=True)
@@ -20,8 +20,9 @@ class Held:
 class Suppress(Table):
     """`wait_ms` after an entry's time it leaves; earlier, oldest first, while there are more than `max_records` entries."""
 
-    def __init__(self, parent: Table, *, until_close: bool, wait_ms: int, max_records: int | None) -> None:
+    def __init__(self, parent: Table, *, until_close: bool, wait_ms: int, max_records: int | None, rules: Rules) -> None:
         super().__init__()
+        self.rules = rules
         self.parent, self.until_close, self.wait_ms, self.max_records = parent, until_close, wait_ms, max_records
         self.stream_time = NEVER
         self.held: dict[Any, Held] = {}
@@ -38,7 +39,10 @@ class Suppress(Table):
             is_over = self.max_records is not None and len(self.held) > self.max_records
             if self.held[key].time > self.stream_time - self.wait_ms and not is_over:
                 return
-            change = self.held.pop(key).change
+            held = self.held.pop(key)
+            change = held.change
+            if self.rules.suppress_takes_back:
+                change = change.but(old=held.before.value if held.before else None)
             if change.value is not None or not self.until_close:
                 self.forward(change)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import functions as f
 from .aggregates import Aggregate, AggregatedTable, Fold, TableAggregate, count, reduce
-from .base import Json, Node, Port, Record, Row, StoredTable, Table, WindowedKey
+from .base import KAFKA, Json, Node, Port, Record, Row, Rules, StoredTable, Table, WindowedKey
 from .foreign_keys import ForeignKeyJoin
 from .processors import Processor, processor
 from .queues import Queue, Task
@@ -43,10 +43,10 @@ class Grouped:
 class Topology:
     """All nodes of a case. `outputs` by topic, in order of production; `stores` by name."""
 
-    def __init__(self, case: Json) -> None:
-        self.case = case
+    def __init__(self, case: Json, rules: Rules = KAFKA) -> None:
+        self.case, self.rules = case, rules
         self.task = Task()
-        self.interval_ms = case.get("config", {}).get("emit_interval_ms", 0)
+        self.interval_ms = 0 if rules.holds_nothing_back else case.get("config", {}).get("emit_interval_ms", 0)
         self.edges: dict[str, Any] = {}
         self.inputs: list[tuple[str, Port]] = []
         self.global_inputs: list[tuple[str, Port]] = []
@@ -62,6 +62,10 @@ class Topology:
                 self.edges[node["id"]] = made
         for sink in case["sinks"]:
             self.edges[sink["in"]].node.children.append(self.outputs[sink["topic"]].append)
+        if rules.knows_old_rows:
+            for edge in self.edges.values():
+                if isinstance(edge, Edge) and isinstance(edge.node, View) and edge.node.is_filter:
+                    edge.node.ask_old()
         for queue in self.queues:
             queue.keeps_null_keys = _takes_null_keys(queue)
 
@@ -227,16 +231,16 @@ class Topology:
     def _windowed(self, grouped: Grouped, folds: list[Fold]) -> tuple[AggregatedTable, list[Any]]:
         window = grouped.window
         if window is None:
-            plain = AggregatedTable()
+            plain = AggregatedTable(rules=self.rules)
             kind = TableAggregate if isinstance(grouped.edges[0].node, TableGroupBy) else Aggregate
             return plain, [kind(fold, plain) for fold in folds]
         grace = window.get("grace", 0)
         if window["type"] == "session":
-            sessions = SessionTable(window["gap"] + grace, is_on_close=grouped.is_on_close)
+            sessions = SessionTable(window["gap"] + grace, is_on_close=grouped.is_on_close, rules=self.rules)
             self.graces[sessions] = grace + window["gap"]
             return sessions, [Sessions(fold, sessions, window["gap"], grace, self._throttle()) for fold in folds]
         span = _span(window)
-        table = WindowTable(span.keep_ms, is_on_close=grouped.is_on_close)
+        table = WindowTable(span.keep_ms, is_on_close=grouped.is_on_close, rules=self.rules)
         self.graces[table] = grace
         if window["type"] == "sliding":
             return table, [SlidingWindows(fold, table, window["diff"], grace, self._throttle()) for fold in folds]
@@ -264,7 +268,7 @@ class Topology:
         until_close = spec["until"] == "window_closes"
         wait_ms = self.graces.get(parent, 0) if until_close else spec["ms"]
         limit = spec["buffer"].get("max_records") if spec["buffer"].get("when_full") == "emit_early" else None
-        table = Suppress(parent, until_close=until_close, wait_ms=wait_ms, max_records=limit)
+        table = Suppress(parent, until_close=until_close, wait_ms=wait_ms, max_records=limit, rules=self.rules)
         self.graces[table] = self.graces.get(parent, 0)
         return self._after(inputs[0], table)
 
@@ -292,7 +296,9 @@ class Topology:
     # -- joins of streams
 
     def _stream_join(self, spec: Json, inputs: list[Edge]) -> Edge:
-        join = StreamJoin(self.task, spec["type"], JoinWindow(**spec["window"]), f.joiner(spec["joiner"]), self.interval_ms)
+        join = StreamJoin(
+            self.task, spec["type"], JoinWindow(**spec["window"]), f.joiner(spec["joiner"]), self.interval_ms, self.rules
+        )
         for edge, receive in zip(inputs, (join.receive_left, join.receive_right), strict=True):
             self._joined(edge).children.append(receive)
         return Edge(join)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .aggregates import AggregatedTable, Fold
-from .base import NEVER, Record, Row, WindowedKey
+from .base import NEVER, Json, Record, Row, Rules, WindowedKey
 from .queues import Task
 
 FOREVER = (1 << 63) - 1
@@ -34,33 +34,37 @@ class Span:
 class WindowTable(AggregatedTable):
     """Rows by windowed key; those too old for the store's own time are not seen any more."""
 
-    def __init__(self, keep_ms: int, *, is_on_close: bool) -> None:
-        super().__init__()
+    def __init__(self, keep_ms: int, *, is_on_close: bool, rules: Rules) -> None:
+        super().__init__(rules=rules)
         self.keep_ms = keep_ms
         self.is_on_close = is_on_close
         self.store_time = NEVER
 
     def is_visible(self, start: int) -> bool:
-        return self.keep_ms == FOREVER or start >= self.store_time - self.keep_ms + (not self.is_on_close)
+        first_seen = self.store_time - self.keep_ms + (self.rules.loses_no_windows or not self.is_on_close)
+        return self.keep_ms == FOREVER or start >= first_seen
 
     def get(self, key: WindowedKey) -> Row | None:
         return self.rows.get(key) if self.is_visible(key.window_start) else None
 
     def keep(self, key: WindowedKey, row: Row) -> None:
         self.store_time = max(self.store_time, key.window_start)
-        if row.value is None or not self.is_visible(key.window_start):
+        if row.value is None or not self._may_close(key):
             self.rows.pop(key, None)
         else:
             self.rows[key] = row
 
-    def update(self, key: WindowedKey, value: object, old: object, ts: int) -> None:
+    def update(self, key: WindowedKey, value: Json, old: Json, ts: int) -> None:
         """Keep a result, and send it unless results leave at the close."""
         self.keep(key, Row(value, ts))
         if not self.is_on_close:
-            self.forward(Record(key, value, ts, old if self.sends_old else None))
+            self.forward(Record(key, value, ts, old))
+
+    def _may_close(self, key: WindowedKey) -> bool:
+        return self.rules.loses_no_windows or self.is_visible(key.window_start)
 
     def emit(self, low: int, high: int) -> None:
-        closing = [key for key in self.rows if low <= key.window_start <= high and self.is_visible(key.window_start)]
+        closing = [key for key in self.rows if low <= key.window_start <= high and self._may_close(key)]
         for key in sorted(closing, key=lambda k: (k.window_start, k.key.encode())):
             self.forward(Record(key, self.rows[key].value, self.rows[key].ts))
 
@@ -101,7 +105,7 @@ class TimeWindows:
             row = self.table.get(key)
             before = row.value if row else self.fold.initial
             ts = max(r.ts, row.ts) if row else r.ts
-            self.table.update(key, self.fold.add(before, r.value, r.key), before, ts)
+            self.table.update(key, self.fold.add(before, r.value, r.key), self.table.old(row, before), ts)
         if self.table.is_on_close and self.throttle.may(close):
             self._close(close)
 

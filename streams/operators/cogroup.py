@@ -1,0 +1,125 @@
+"""Aggregates of several inputs (a cogroup) into the same states, and those over unlimited windows: row by row.
+
+Each input has its own stream time, which decides what is late of it; the windows are those of all inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import graph as g
+from ..columns import Batch
+from ..seams import Entry, State
+from ..windows import WINDOW_START
+from .closing import OpenEntries
+from .emission import Emission, Emitted
+from .folding import Folding
+from .operator import Errors, Task, Wiring, Work
+from .rows import put_entry
+from .session import Clocks
+from .table_aggregate import changed_entries
+from .timeline import NEVER
+from .to_table import keyed_rows
+from .windows import windows_of
+
+
+class CogroupWork(Work):
+    """See the module; without windows, over time windows or unlimited ones."""
+
+    def __init__(self, node: g.Aggregate, wiring: Wiring, task: Task) -> None:
+        self._node, self._task, self._store = node, task, task.store(node.store)
+        self._window = node.window
+        self._foldings = {
+            source: Folding(node, aggregations)
+            for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
+        }
+        self._folding = self._foldings[node.inputs[0]]
+        self._is_update = node.emit is g.Emit.UPDATE
+        self._emission = Emission(node, wiring, keeps_keys=self._is_update)
+        self._clocks = Clocks(node.inputs, self._store)
+        self._open, self._keep_ms, self._newest = None, 0, NEVER
+        if isinstance(node.window, g.TimeWindow):
+            self._keep_ms = max(node.window.retention_ms, node.window.size_ms + node.window.grace_ms)
+            if node.emit is g.Emit.FINAL:
+                self._open = OpenEntries(self._store, node.window.size_ms + node.window.grace_ms - 1)
+
+    def start(self) -> None:
+        self._clocks.start()
+        if self._open is not None:
+            self._open.start()
+
+    def process(self, batch: Batch, source: str) -> None:
+        batch = keyed_rows(self._task, self._node.name, batch)
+        if self._window is None and batch.nulls is not None:
+            for row in np.flatnonzero(batch.nulls).tolist():
+                self._task.report("null_value", self._node.name, batch, row, None)
+            batch = batch.without(batch.nulls)
+        if not len(batch):
+            return
+        assert batch.keys is not None
+        folding = self._foldings[source]
+        errors = Errors(self._task, self._node, batch)
+        report = errors.callable
+        arguments = folding.arguments(batch, errors)
+        keys: list[Any] = batch.keys.objects()
+        rows, starts = self._pairs(batch, source)
+        places = keys if starts is None else [keys[r] + WINDOW_START.pack(s) for r, s in zip(rows, starts, strict=True)]
+        self._store.load(places)
+        times = batch.times.tolist()
+        emitted = Emitted()
+        for at, (row, key) in enumerate(zip(rows, places, strict=True)):
+            is_seen = starts is None or not self._keep_ms or starts[at] >= self._newest - self._keep_ms + 1
+            entry = self._store.resident.get(key) if is_seen else None
+            old = None if entry is None else entry.state
+            state = folding.add(old, arguments[row], row, report)
+            stamp = times[row] if old is None or entry is None else max(times[row], entry.timestamp_ms)
+            if starts is not None:
+                self._newest = max(self._newest, starts[at])
+            if is_seen:
+                self._put(key, state, stamp)
+            emitted.add(row, key, stamp, folding.result(state), folding.result(old))
+        if self._is_update:
+            self._emission.forward(self._task, emitted, batch, errors=errors)
+
+    def _pairs(self, batch: Batch, source: str) -> tuple[list[int], list[int] | None]:
+        """Return the rows that count, and in which windows."""
+        window, count = self._window, len(batch)
+        if window is None:
+            return list(range(count)), None
+        times = batch.times
+        if isinstance(window, g.UnlimitedWindow):
+            rows = np.flatnonzero(times >= window.start_ms).tolist()
+            return rows, [window.start_ms] * len(rows)
+        assert isinstance(window, g.TimeWindow)
+        found = windows_of(window, times, self._clocks.of(source))
+        self._clocks.observe(source, int(found.clocks[-1]))
+        rows = list(range(count)) if found.rows is None else found.rows.tolist()
+        starts = found.starts.tolist()
+        if found.late is None:
+            return rows, starts
+        for pair in np.flatnonzero(found.late).tolist():
+            self._task.report("late", self._node.name, batch, rows[pair], (starts[pair], int(found.clocks[rows[pair]])))
+        kept = np.flatnonzero(~found.late).tolist()
+        return [rows[pair] for pair in kept], [starts[pair] for pair in kept]
+
+    def _put(self, key: bytes, state: State | None, stamp: int) -> None:
+        put_entry(self._store, key, state, stamp)
+        if self._open is not None:
+            self._open.note(key)
+
+    def commit(self) -> None:
+        if self._open is not None:
+            closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
+            self._emission.forward(self._task, finals(closed, self._folding), None)
+        elif not self._is_update:
+            self._emission.forward(self._task, changed_entries(self._store, self._folding), None)
+
+
+def finals(closed: list[tuple[bytes, Entry]], folding: Folding) -> Emitted:
+    """Return the results of closed windows, in order of (start, key)."""
+    emitted = Emitted()
+    for key, entry in sorted(closed, key=lambda item: (item[0][-8:], item[0])):
+        emitted.add(-1, key, entry.timestamp_ms, folding.result(entry.state))
+    return emitted

@@ -1,0 +1,191 @@
+"""Rows that an operator makes one by one, as a batch: for operators whose results are not those of functions over columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from logflume.log.schemas import Column as Field
+from logflume.log.schemas import Kind, is_object_class
+
+from .. import graph as g
+from ..columns import Batch, Bytes, Column, Old
+from ..columns.batch import ColumnId, row_maker
+from ..columns.decode import KeyDecoder
+from ..columns.evaluate import Evaluation
+from ..expr import TABLE_PREFIX, WHOLE, Meta, Side
+from ..seams import State
+from ..windows import key_suffix_bytes
+from .operator import Errors, Task, Wiring
+from .rows import state_columns
+
+LATEST = "LATEST"
+"""META column behind a versioned table: whether a change is of the latest version of its key. Absent: all are."""
+
+_OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND, LATEST)
+"""Columns beside the value that the rows behind an operator have of their own: the whole key has the window in it."""
+
+
+@dataclass(slots=True)
+class Emitted:
+    """R result rows in order. `rows`: which row of the batch at hand caused each (not looked at without one); `values` and
+    `olds`: tuples aligned with the schema's value columns, None for null."""
+
+    rows: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    values: list[State | None] = field(default_factory=list)
+    olds: list[State | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def add(self, row: int, key: bytes | None, time: int, value: State | None, old: State | None = None) -> None:
+        self.rows.append(row)
+        self.keys.append(key)
+        self.times.append(time)
+        self.values.append(value)
+        self.olds.append(old)
+
+    def without_rows(self, rows: Set[int]) -> Emitted:
+        """Return the results that other rows of the batch caused."""
+        kept = [place for place, row in enumerate(self.rows) if row not in rows]
+        lists = (self.rows, self.keys, self.times, self.values, self.olds)
+        return Emitted(*([each[place] for place in kept] for each in lists))  # type: ignore[arg-type]
+
+
+class Emission:
+    """Makes batches of a node's results, and forwards them. `keeps_keys`: a result has the key of the row that caused it."""
+
+    def __init__(self, node: g.Node, wiring: Wiring, *, keeps_keys: bool) -> None:
+        self.node, self.wants_old, self._keeps_keys = node, node.name in wiring.wants_old, keeps_keys
+        raw = wiring.raw_keys[node.name]
+        assert raw is not None, "a change of key is followed by a repartition"
+        names = frozenset(column.name for column in raw[1])
+        self._decoder = KeyDecoder(*raw, names, suffix_bytes=key_suffix_bytes(node.schema.window))
+        self.has_consumers = bool(wiring.children[node.name])
+        self._columns = [(column.name, column.type.kind) for column in node.schema.value]
+
+    def shell(self, emitted: Emitted, causing: Batch | None) -> Batch:
+        """Return the results without their values."""
+        times = np.array(emitted.times, np.int64)
+        if causing is None:
+            batch = Batch(self.node.schema, times, Bytes.of_objects(emitted.keys), {})
+        else:
+            rows = np.array(emitted.rows, np.int64)
+            after = causing.expand(rows, places_of(rows))
+            columns = {c: x for c, x in after.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN}
+            batch = replace(
+                after, schema=self.node.schema, times=times, keys=Bytes.of_objects(emitted.keys), columns=columns, nulls=None,
+                old=None,
+            )  # fmt: skip
+            if self._keeps_keys:
+                return batch
+        assert batch.keys is not None
+        found, _ = self._decoder.decode(batch.keys, batch.memory, _never)
+        batch.columns |= found
+        return batch
+
+    def forward(self, task: Task, emitted: Emitted, causing: Batch | None, *, errors: Errors | None = None) -> None:
+        """Forward results to all consumers, if there are any; those of rows that failed are left out."""
+        if errors is not None and errors.failed:
+            emitted = emitted.without_rows(errors.failed)
+        if len(emitted) and self.has_consumers:
+            task.forward(self.node.name, self.filled(self.shell(emitted, causing), emitted))
+
+    def filled(self, batch: Batch, emitted: Emitted, failed: Set[int] = frozenset()) -> Batch:
+        """Return a shell with its values, without the results that failed."""
+        batch.columns |= state_columns(emitted.values, self._columns)
+        batch.nulls = nulls_of(emitted.values)
+        if self.wants_old:
+            gone = nulls_of(emitted.olds)
+            batch.old = Old(state_columns(emitted.olds, self._columns), np.zeros(len(batch), np.bool_) if gone is None else gone)
+        return batch.take(np.array([row for row in range(len(batch)) if row not in failed], np.int64)) if failed else batch
+
+
+def _never(row: int, error: Exception) -> None:
+    raise AssertionError(f"the key of an entry was decoded before: {error}")
+
+
+def places_of(rows: Any) -> Any:
+    """Return the place of each of several results of one row, of rows that never fall."""
+    return np.arange(len(rows)) - np.searchsorted(rows, rows)
+
+
+def nulls_of(values: Sequence[State | None]) -> Any:
+    """Return where values are None; None: nowhere."""
+    return np.fromiter([value is None for value in values], np.bool_, len(values)) if None in values else None
+
+
+def rows_of(batch: Batch, columns: Sequence[Field]) -> list[State | None]:
+    """Return the values of a batch as tuples, None for null."""
+    lists = [batch.column(Side.VALUE, column.name).objects() for column in columns]
+    states: list[State | None] = list(zip(*lists, strict=True)) if lists else [()] * len(batch)
+    if batch.nulls is not None:
+        states = [None if null else state for state, null in zip(states, batch.nulls.tolist(), strict=True)]
+    return states
+
+
+def olds_of(batch: Batch, columns: Sequence[Field]) -> list[State | None]:
+    """Return the rows before the changes of a batch as tuples, None where there was none or nobody asked."""
+    return [None] * len(batch) if batch.old is None else rows_of(batch.before(), columns)
+
+
+class Joiner:
+    """The columns of a join, over pairs of a left and a right row, either of which may be missing."""
+
+    def __init__(self, node: g.Node, columns: Sequence[tuple[str, Evaluation]], left: g.Schema, right: g.Schema) -> None:
+        self._node, self._columns, self._left, self._right = node, columns, left, right
+        self.failed: set[int] = set()
+        """The rows of the last call for which a plain callable raised: they go no further."""
+
+    def values(
+        self,
+        task: Task,
+        shell: Batch,
+        lefts: Sequence[State | None],
+        rights: Sequence[State | None],
+        *,
+        is_needed: Sequence[bool],
+    ) -> list[State | None]:
+        """Return the joined values of the rows of a shell, None where they are not needed (and where a bare one is null)."""
+        self.failed = set()
+        if not all(is_needed):
+            rows = [row for row, needed in enumerate(is_needed) if needed]
+            part = shell.take(np.array(rows, np.int64))
+            found = self.values(
+                task, part, [lefts[r] for r in rows], [rights[r] for r in rows], is_needed=[True] * len(rows)
+            )  # fmt: skip
+            self.failed = {rows[place] for place in self.failed}
+            made: list[State | None] = [None] * len(shell)
+            for row, value in zip(rows, found, strict=True):
+                made[row] = value
+            return made
+        columns: dict[ColumnId, Column] = {c: x for c, x in shell.columns.items() if c[0] is not Side.VALUE}
+        for schema, states, prefix in ((self._left, lefts, ""), (self._right, rights, TABLE_PREFIX)):
+            names = [(prefix + column.name, column.type.kind) for column in schema.value]
+            columns |= state_columns(list(states), names)
+            columns[Side.VALUE, prefix + WHOLE] = whole(schema, states)
+        both = replace(shell, schema=self._left, columns=columns, nulls=None, old=None)
+        errors = Errors(task, self._node, both)
+        lists = [each.column(both, errors.of(each)).objects() for _, each in self._columns]
+        self.failed = set(errors.failed)
+        rows_: list[State | None] = list(zip(*lists, strict=True))
+        return [None if row == (None,) else row for row in rows_] if g.is_bare(self._node.schema) else rows_
+
+
+def whole(schema: g.Schema, states: Sequence[State | None]) -> Column:
+    """Return rows as the objects that a user's function is given."""
+    if is_one_object(schema):
+        return Column.of_objects([None if state is None else state[0] for state in states], Kind.ANY)
+    make = row_maker(schema)
+    return Column.lazily(len(states), Kind.ANY, lambda: [None if state is None else make(state) for state in states])
+
+
+def is_one_object(schema: g.Schema) -> bool:
+    """Return whether a value row is one object or primitive by itself."""
+    of_primitives = schema.value_class is not None and not is_object_class(schema.value_class)
+    return g.is_bare(schema) or (len(schema.value) == 1 and of_primitives)

@@ -1,0 +1,172 @@
+"""Rows of tables that other operators look up by key: kept ones, views of them, joins, versions of an earlier time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import graph as g
+from ..columns import Batch
+from ..columns.evaluate import Evaluation, evaluations
+from ..expr import Side, columns_used
+from ..functions import results_of
+from ..seams import State
+from ..windows import SESSION_BOUNDS, WINDOW_START
+from .emission import Joiner, nulls_of, rows_of
+from .operator import Errors, Task, Wiring
+from .project import computed
+from .rows import state_columns
+from .versions import is_versioned, version_at
+
+Found = tuple[list[State | None], list[int]]
+"""Rows, None where there is none, and their times."""
+
+
+class Lookup(Protocol):
+    """A table that rows are looked up in."""
+
+    schema: g.Schema
+
+    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
+        """Return the rows of keys, now or (of versioned tables) as of times; `batch`: has the key columns, row by row."""
+        ...
+
+
+def lookup_of(wiring: Wiring, name: str) -> Lookup:
+    """Return how rows of a table are looked up."""
+    node = wiring.node(name)
+    if isinstance(node, g.Suppress):
+        return HeldRows(node, lookup_of(wiring, node.inputs[0]))
+    if g.store_of(node) is not None:
+        return KeptRows(node)
+    if isinstance(node, g.Filter | g.Project):
+        return ViewRows(node, lookup_of(wiring, node.inputs[0]))
+    assert isinstance(node, g.TableJoin), f"{name} is not a table that can be looked up"
+    return JoinedRows(node, *(lookup_of(wiring, source) for source in node.inputs))
+
+
+def stores_behind(wiring: Wiring, name: str) -> frozenset[str]:
+    """Return the stores that a lookup of a table reads."""
+    node = wiring.node(name)
+    own = g.store_of(node)
+    if own is not None:
+        return frozenset({own})
+    below = frozenset[str]().union(*(stores_behind(wiring, source) for source in node.inputs))
+    return below | {node.store} if isinstance(node, g.Suppress) else below
+
+
+def reads_key(wiring: Wiring, name: str) -> bool:
+    """Return whether a lookup of a table computes with key columns."""
+    node = wiring.node(name)
+    if g.store_of(node) is not None:
+        return False
+    exprs = [node.predicate] if isinstance(node, g.Filter) else [x for _, x in getattr(node, "columns", ())]
+    return any(side is Side.KEY for x in exprs for side, _ in columns_used(x)) or any(
+        reads_key(wiring, source) for source in node.inputs
+    )
+
+
+class KeptRows:
+    """Of a table that is kept in a store."""
+
+    def __init__(self, node: g.Node) -> None:
+        self.schema, self._store = node.schema, g.store_of(node) or ""
+        self._is_versioned = is_versioned(node)
+        self._history_ms = getattr(node, "history_ms", None) or 0
+        has_states = isinstance(node, g.Aggregate | g.TableAggregate)
+        self._result = results_of(node.aggregations) if has_states else None  # type: ignore[attr-defined]
+        self._is_session = isinstance(node, g.Aggregate) and isinstance(node.window, g.SessionWindow)
+
+    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
+        store = task.store(self._store)
+        places = [None if key is None else session_place(key) for key in keys] if self._is_session else keys
+        store.load([place for place in places if place is not None])
+        entries = [None if place is None else store.resident.get(place) for place in places]
+        states = [None if entry is None else entry.state for entry in entries]
+        if self._is_session:
+            starts = [None if key is None else WINDOW_START.unpack_from(key, len(key) - 8)[0] for key in keys]
+            pairs = zip(states, starts, strict=True)
+            states = [None if state is None or state[0] != start else state[1:] for state, start in pairs]
+        times = [-1 if entry is None else entry.timestamp_ms for entry in entries]
+        if self._is_versioned:
+            oldest = store.stream_time_ms - self._history_ms
+            wanted: Sequence[int | None] = [None] * len(keys) if as_of is None else as_of
+            found = [version_at(state, at, oldest) for state, at in zip(states, wanted, strict=True)]
+            return [None if v is None else v[1] for v in found], [-1 if v is None else v[0] for v in found]
+        if self._result is not None:
+            states = [None if state is None else self._result(state) for state in states]
+        return states, times
+
+
+def session_place(key: bytes) -> bytes:
+    """Return the key in its store of the session that an edge's key names: the record key and the session's end."""
+    return key[: -SESSION_BOUNDS.size] + key[-SESSION_BOUNDS.size : -WINDOW_START.size]
+
+
+class ViewRows:
+    """Of a filtered or mapped table that is not kept: computed when they are looked up."""
+
+    def __init__(self, node: g.Filter | g.Project, parent: Lookup) -> None:
+        self.schema, self._node, self._parent = node.schema, node, parent
+        if isinstance(node, g.Filter):
+            self._test: Evaluation | None = Evaluation(node.predicate, is_truth=True)
+        else:
+            self._test, self._columns = None, evaluations(node.columns, is_on_table=True)
+
+    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
+        states, times = self._parent.find(task, keys, batch, as_of=as_of)
+        schema = self._parent.schema
+        columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
+        columns |= state_columns(states, [(column.name, column.type.kind) for column in schema.value])
+        rows = replace(batch, schema=schema, times=np.array(times, np.int64), columns=columns, nulls=nulls_of(states), old=None)
+        errors = Errors(task, self._node, rows)
+        if self._test is not None:
+            passes = self._test.truth(rows, errors.of(self._test)).tolist()
+            return [state if passed else None for state, passed in zip(states, passes, strict=True)], times
+        values, nulls = computed(errors, self._node, self._columns, rows)
+        made = rows_of(rows.with_values(self.schema, values, nulls=nulls, old=None), self.schema.value)
+        return [None if was is None else now for was, now in zip(states, made, strict=True)], times
+
+
+class JoinedRows:
+    """Of a join of tables that is not kept."""
+
+    def __init__(self, node: g.TableJoin, left: Lookup, right: Lookup) -> None:
+        self.schema, self._node, self._left, self._right = node.schema, node, left, right
+        self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), left.schema, right.schema)
+
+    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
+        lefts, left_times = self._left.find(task, keys, batch)
+        rights, right_times = self._right.find(task, keys, batch)
+        kind = self._node.join
+        needed = [has_result(kind, left, right) for left, right in zip(lefts, rights, strict=True)]
+        values = self._joiner.values(task, batch, lefts, rights, is_needed=needed)
+        return values, [max(times) for times in zip(left_times, right_times, strict=True)]
+
+
+def has_result(kind: g.JoinKind, left: object, right: object) -> bool:
+    """Return whether a join of two rows, None where there is none, has a result."""
+    if kind is g.JoinKind.INNER:
+        return left is not None and right is not None
+    return left is not None or (kind is g.JoinKind.OUTER and right is not None)
+
+
+class HeldRows:
+    """Behind a suppress: the row before the change that is held back, else the table's."""
+
+    def __init__(self, node: g.Suppress, parent: Lookup) -> None:
+        self.schema, self._store, self._parent = node.schema, node.store, parent
+
+    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
+        states, times = self._parent.find(task, keys, batch)
+        store = task.store(self._store)
+        store.load([key for key in keys if key is not None])
+        for row, key in enumerate(keys):
+            entry = None if key is None else store.resident.get(key)
+            if entry is not None and entry.state is not None:
+                before: Any = entry.state[2]
+                states[row], times[row] = (None, -1) if before is None else (tuple(before), -1)
+        return states, times

@@ -1,0 +1,254 @@
+"""Processors of the user: records one by one, with stores and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from logflume.log import InvalidInput, UnknownName
+from logflume.log.schemas import ANY, FormatSpec, serde
+from logflume.log.schemas import Column as Field
+
+from .. import graph as g
+from ..columns import Batch
+from ..columns.batch import ColumnId
+from ..expr import WHOLE, Meta, Side
+from ..processors import Metadata, Processor, Record, Time
+from ..seams import StateStore, StoreSpec
+from .emission import places_of
+from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
+from .rows import put_entry, state_columns
+
+VALUE = (Field("value", ANY),)
+
+
+class ProcessOperator(Operator[g.Process]):
+    """A Process."""
+
+    node_class = g.Process
+
+    def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
+        found: set[ColumnId] = {(Side.VALUE, WHOLE), (Side.KEY, WHOLE)}
+        found |= {(Side.VALUE, c.name) for c in source.schema.value} | {(Side.KEY, c.name) for c in source.schema.key}
+        return found
+
+    def stores(self) -> tuple[StoreSpec, ...]:
+        return tuple(StoreSpec(store.name, (store.key,), VALUE) for store in self.node.stores)
+
+    def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
+        return inputs[0] if self.node.is_keyed else None
+
+    def plan(self, wiring: Wiring) -> Bind:
+        return lambda task: ProcessWork(self.node, task)
+
+
+class _Schedule:
+    """A callback each `every_ms`; implements `processors.Cancellable`."""
+
+    def __init__(self, every_ms: int, call: Callable[[int], None], next_ms: int) -> None:
+        self.every_ms, self.call, self.next_ms = every_ms, call, next_ms
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Let it not be called any more."""
+        self.is_cancelled = True
+
+    def run(self, now_ms: int) -> None:
+        """Call, once, if it is due; the next time is aligned again."""
+        if now_ms >= self.next_ms and not self.is_cancelled:
+            self.next_ms = (now_ms // self.every_ms + 1) * self.every_ms
+            self.call(now_ms)
+
+
+class ProcessWork(Work):
+    """See `ProcessOperator`. Implements `processors.Context`."""
+
+    def __init__(self, node: g.Process, task: Task) -> None:
+        self._node, self._task = node, task
+        self._stores = {store.name: ProcessorStore(store, task.store(store.name), task) for store in node.stores}
+        self._schedules: list[tuple[Time, _Schedule]] = []
+        self._batch: Batch | None = None
+        self._row = 0
+        self._made: list[tuple[int, Record]] = []
+        self._now_ms: int | None = None
+        self._processor: Processor | None = None
+
+    # -- processors.Context ----------------------------------------------------------------------------------------------
+
+    def forward(self, record: Record) -> None:
+        """Give a record to all that follows."""
+        if not isinstance(record, Record):
+            raise InvalidInput(f"forward() takes a lf.Record (record.with_value(...) makes one), found {type(record).__name__}")
+        self._made.append((self._row, record))
+
+    def store(self, name: str) -> ProcessorStore:
+        """Return one of the processor's stores."""
+        if name not in self._stores:
+            raise UnknownName("store of this processor", name, self._stores)
+        return self._stores[name]
+
+    def schedule(self, every_ms: int, call: Callable[[int], None], *, time: Time = Time.STREAM) -> _Schedule:
+        """Call `call(time_ms)` each time that this much time has passed."""
+        if every_ms <= 0:
+            raise InvalidInput(f"schedule() needs an interval of 1 ms or more, found {every_ms}")
+        now_ms = self.stream_time_ms if time is Time.STREAM else self.wall_clock_ms
+        is_new = time is Time.STREAM and now_ms < 0
+        aligned_ms = (now_ms // every_ms + 1) * every_ms if time is Time.STREAM else now_ms + every_ms
+        found = _Schedule(every_ms, call, 0 if is_new else aligned_ms)
+        self._schedules.append((time, found))
+        return found
+
+    @property
+    def metadata(self) -> Metadata | None:
+        """Where the record being processed comes from; None in a schedule."""
+        batch = self._batch
+        if batch is None or batch.chunk is None or batch.rows is None:
+            return None
+        chunk = batch.chunk
+        return Metadata(chunk.topic, chunk.partition, int(chunk.offsets[batch.rows[self._row]]))
+
+    @property
+    def stream_time_ms(self) -> int:
+        """The largest event time that the task has taken, -1 before the first."""
+        return self._task.stream_time_ms
+
+    @property
+    def wall_clock_ms(self) -> int:
+        """The time of the wall clock, as of the last time that the task looked."""
+        return self._task.now_ms
+
+    # -- Work ------------------------------------------------------------------------------------------------------------
+
+    def _started(self) -> Processor:
+        if self._processor is None:
+            processor = self._node.make()
+            if not isinstance(processor, Processor):
+                raise InvalidInput(f"{self._node.name}: expected a lf.Processor, found {type(processor).__name__}")
+            self._processor = processor
+            processor.init(self)
+        return self._processor
+
+    def process(self, batch: Batch, source: str) -> None:
+        processor = self._started()
+        self._batch = batch
+        keys, values = (batch.column(side, WHOLE).objects() for side in (Side.KEY, Side.VALUE))
+        headers = batch.column(Side.META, Meta.HEADERS).objects() if _has_headers(batch) else [None] * len(batch)
+        report = Errors(self._task, self._node, batch).callable
+        for row, (key, value, at, own) in enumerate(zip(keys, values, batch.times.tolist(), headers, strict=True)):
+            self._row = row
+            pairs = tuple((h["KEY"], h["VALUE"]) for h in own) if own else ()
+            try:
+                processor.process(Record(key, value, at, pairs))
+            except Exception as error:  # noqa: BLE001
+                report(row, error)
+        self._batch = None
+        self._put_out(batch)
+
+    def start(self) -> None:
+        self._started()
+
+    @property
+    def follows_time(self) -> bool:
+        return any(kind is Time.STREAM for kind, _ in self._schedules)
+
+    def follow(self, stream_time_ms: int) -> None:
+        self._run(Time.STREAM, stream_time_ms)
+
+    def advance(self, now_ms: int) -> None:
+        self._run(Time.WALL_CLOCK, now_ms)
+
+    def commit(self) -> None:
+        for store in self._stores.values():
+            store.note_time(self.stream_time_ms)
+
+    def _run(self, time: Time, now_ms: int) -> None:
+        for kind, schedule in list(self._schedules):
+            if kind is time:
+                schedule.run(now_ms)
+        self._schedules = [item for item in self._schedules if not item[1].is_cancelled]
+        self._put_out(None)
+
+    def _put_out(self, causing: Batch | None) -> None:
+        made, self._made = self._made, []
+        if not made:
+            return
+        schema = self._node.schema
+        records = [record for _, record in made]
+        times = np.array([record.timestamp_ms for record in records], np.int64)
+        columns = state_columns([None if r.value is None else (r.value,) for r in records], [("value", ANY.kind)])
+        nulls = np.fromiter([record.value is None for record in records], np.bool_, len(records))
+        after = Batch(schema, times, None, columns, nulls=nulls if nulls.any() else None)
+        if causing is not None:
+            rows = np.array([row for row, _ in made], np.int64)
+            expanded = causing.expand(rows, places_of(rows))
+            after.chunk, after.rows, after.order, after.path_bits = (
+                expanded.chunk, expanded.rows, expanded.order, expanded.path_bits,
+            )  # fmt: skip
+            if self._node.is_keyed:
+                after.keys = expanded.keys
+                columns |= {c: x for c, x in expanded.columns.items() if c[0] is Side.KEY}
+        if after.keys is None:
+            columns |= self._key_columns([record.key for record in records])
+        self._task.forward(self._node.name, after)
+
+    def _key_columns(self, keys: list[Any]) -> dict[ColumnId, Any]:
+        fields = self._node.schema.key
+        states = [None if key is None else (key,) if len(fields) == 1 else tuple(key) for key in keys]
+        found = state_columns(list(states), [(c.name, c.type.kind) for c in fields])
+        return {(Side.KEY, name): column for (_, name), column in found.items()}
+
+
+def _has_headers(batch: Batch) -> bool:
+    chunk, rows = batch.chunk, batch.rows
+    return chunk is not None and rows is not None and bool(chunk.header_counts[rows].any())
+
+
+class ProcessorStore:
+    """Implements `processors.Store` over a state store."""
+
+    def __init__(self, spec: g.KeyValueStore, store: StateStore, task: Task | None = None) -> None:
+        from ..planner import default_key_format
+
+        self._store, self._task = store, task
+        format: FormatSpec = default_key_format((spec.key,))
+        self._serde = serde(format, (spec.key,))
+
+    def _encoded(self, key: Any) -> bytes:
+        found = self._serde.encode((key,))
+        if found is None:
+            raise InvalidInput("a store has no null keys")
+        return found
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, None when there is none."""
+        entry = self._store.get(self._encoded(key))
+        return None if entry is None or entry.state is None else entry.state[0]
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key; None deletes it."""
+        encoded = self._encoded(key)
+        self._store.load([encoded])
+        time = -1 if self._task is None else self._task.stream_time_ms
+        put_entry(self._store, encoded, None if value is None else (value,), max(0, time))
+
+    def note_time(self, stream_time_ms: int) -> None:
+        """Keep the task's stream time with the entries: schedules go on by it after a restart."""
+        self._store.stream_time_ms = max(self._store.stream_time_ms, stream_time_ms)
+
+    def delete(self, key: Any) -> Any:
+        """Delete a key and return the value it had."""
+        found = self.get(key)
+        if found is not None:
+            self.put(key, None)
+        return found
+
+    def items(self, start: Any = None, stop: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield keys and values with start <= key < stop, in the order of the encoded keys."""
+        low = b"" if start is None else self._encoded(start)
+        high = None if stop is None else self._encoded(stop)
+        for key, entry in list(self._store.range(low, high)):
+            row = self._serde.decode(key)
+            assert entry.state is not None
+            yield (None if row is None else row[0]), entry.state[0]

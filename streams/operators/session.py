@@ -1,0 +1,173 @@
+"""Aggregates per session: records of a key that follow each other within a gap.
+
+An entry of the store is a session, its key the record key and the session's end, its state the session's start and the
+aggregates'. What a record meets (which sessions it merges, whether it is late) depends on keys and times alone; states follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import graph as g
+from ..columns import Batch
+from ..seams import State, StateStore
+from ..windows import WINDOW_START, key_of_bounds
+from .closing import OpenEntries
+from .emission import Emission, Emitted
+from .folding import Folding
+from .operator import Errors, Reporter, Task, Wiring, Work
+from .timeline import Timeline
+from .to_table import keyed_rows
+
+
+class SessionWork(Work):
+    """An Aggregate over sessions; several inputs (a cogroup) change the same ones."""
+
+    def __init__(self, node: g.Aggregate, wiring: Wiring, task: Task) -> None:
+        assert isinstance(node.window, g.SessionWindow)
+        self._node, self._task, self._window = node, task, node.window
+        self._store = task.store(node.store)
+        self._wait_ms = self._window.gap_ms + self._window.grace_ms
+        self._sessions = Timeline(self._store, max(self._window.retention_ms, self._wait_ms))
+        self._foldings = {
+            source: Folding(node, aggregations)
+            for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
+        }
+        self._folding = self._foldings[node.inputs[0]]
+        self._is_update = node.emit is g.Emit.UPDATE
+        self._emission = Emission(node, wiring, keeps_keys=self._is_update)
+        self._clocks = Clocks(node.inputs, self._store)
+        self._open = OpenEntries(self._store, self._wait_ms) if node.emit is g.Emit.FINAL else None
+
+    def start(self) -> None:
+        self._clocks.start()
+        self._sessions.start()
+        if self._open is not None:
+            self._open.start()
+
+    def process(self, batch: Batch, source: str) -> None:
+        batch = keyed_rows(self._task, self._node.name, batch)
+        if not len(batch):
+            return
+        assert batch.keys is not None
+        gap, folding = self._window.gap_ms, self._foldings[source]
+        errors = Errors(self._task, self._node, batch)
+        report = errors.callable
+        arguments = folding.arguments(batch, errors)
+        keys: list[Any] = batch.keys.objects()
+        times = batch.times.tolist()
+        first = min(times)
+        self._sessions.load((key, first - gap, FAR) for key in dict.fromkeys(keys))
+        emitted = Emitted()
+        for row, (key, time) in enumerate(zip(keys, times, strict=True)):
+            clock = self._clocks.observe(source, time)
+            self._add(emitted, row, key, time, clock, arguments[row], folding, batch, report)
+        if self._is_update:
+            self._emission.forward(self._task, emitted, batch, errors=errors)
+
+    def _add(
+        self, emitted: Emitted, row: int, key: bytes, time: int, clock: int, arguments: Sequence[tuple[Any, ...]],
+        folding: Folding, batch: Batch, report: Reporter,
+    ) -> None:  # fmt: skip
+        met = self._met(key, time)
+        start = min([time, *(began for began, _, _ in met)])
+        end = max([time, *(ended for _, ended, _ in met)])
+        if end < clock - self._wait_ms:
+            self._task.report("late", self._node.name, batch, row, (start, clock))
+            return
+        state: State | None = None
+        for _, _, own in met:
+            state = folding.merge(state, own, row, report)
+        if (start, end) != (time, time):
+            for began, ended, own in met:
+                self._put(key, began, ended, None)
+                emitted.add(row, self._edge_key(key, began, ended), ended, None, folding.result(own))
+        before = state
+        state = folding.add(state, arguments, row, report)
+        self._put(key, start, end, state)
+        old = folding.result(before) if (start, end) == (time, time) else None
+        emitted.add(row, self._edge_key(key, start, end), end, folding.result(state), old)
+
+    def _met(self, key: bytes, time: int) -> list[tuple[int, int, State]]:
+        """Return start, end and state of the sessions that a record would be in, in order."""
+        gap, found = self._window.gap_ms, []
+        for end in self._sessions.times(key, time - gap, FAR):
+            entry = self._sessions.entry(key, end)
+            assert entry is not None, "what the timeline shows is in the store"
+            assert entry.state is not None
+            if entry.state[0] > time + gap:
+                break
+            found.append((entry.state[0], end, entry.state[1:]))
+        return found
+
+    def _put(self, key: bytes, start: int, end: int, state: State | None) -> None:
+        self._sessions.put(key, end, None if state is None else (start, *state), end)
+        if self._open is not None:
+            self._open.note(key + WINDOW_START.pack(end))
+
+    def _edge_key(self, key: bytes, start: int, end: int) -> bytes:
+        return key_of_bounds(self._window, key, start, end)
+
+    # -- results at a task commit ----------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        if not self._is_update:
+            closed = self._changed() if self._open is None else self._closed(self._open)
+            self._emission.forward(self._task, closed, None)
+        self._sessions.sweep()
+
+    def _changed(self) -> Emitted:
+        emitted, result = Emitted(), self._folding.result
+        for key, old in self._store.dirty.items():
+            entry = self._store.resident.get(key)
+            new = None if entry is None else entry.state
+            if old is not None and (new is None or new[0] != old[0]):
+                emitted.add(-1, *self._session(key, old), None, result(old[1:]))
+                old = None
+            if new is not None:
+                emitted.add(-1, *self._session(key, new), result(new[1:]), None if old is None else result(old[1:]))
+        return emitted
+
+    def _closed(self, opened: OpenEntries) -> Emitted:
+        emitted = Emitted()
+        closed = [(key, entry) for key, entry in opened.take_closed(self._clocks.latest) if entry.state is not None]
+        for key, entry in sorted(closed, key=lambda item: (item[0][-8:], item[1].state[0], item[0])):  # type: ignore[index]
+            assert entry.state is not None
+            emitted.add(-1, *self._session(key, entry.state), self._folding.result(entry.state[1:]))
+        return emitted
+
+    def _session(self, key: bytes, state: State) -> tuple[bytes, int]:
+        end = WINDOW_START.unpack_from(key, len(key) - 8)[0]
+        return self._edge_key(key[:-8], state[0], end), end
+
+
+FAR = (1 << 63) - 1
+
+
+class Clocks:
+    """The stream time of each input of an operator. After a restart all begin with that of the store."""
+
+    def __init__(self, inputs: Sequence[str], store: StateStore) -> None:
+        self._times = dict.fromkeys(inputs, -1)
+        self._store = store
+
+    def start(self) -> None:
+        """Begin: the store is restored."""
+        self._times = dict.fromkeys(self._times, self._store.stream_time_ms)
+
+    def observe(self, source: str, time: int) -> int:
+        """Note a record's time; return the input's stream time."""
+        now = max(self._times[source], time)
+        self._times[source] = now
+        if now > self._store.stream_time_ms:
+            self._store.stream_time_ms = now
+        return int(now)
+
+    def of(self, source: str) -> int:
+        """Return the stream time of an input."""
+        return int(self._times[source])
+
+    @property
+    def latest(self) -> int:
+        return int(self._store.stream_time_ms)

@@ -1,0 +1,203 @@
+"""Aggregates per sliding window [t - size, t], both ends inclusive (KIP-450).
+
+A window ends at a record or begins right after one, so that each combination of records within `size` of each other has one. A
+record counts in all windows that it lies in, and makes up to three new ones: the one that ends at it, the one right after it
+(with what its windows held of later records), and the one right after the record before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import graph as g
+from ..columns import Batch
+from ..seams import State
+from ..windows import WINDOW_START
+from .closing import OpenEntries
+from .cogroup import finals
+from .emission import Emission, Emitted
+from .folding import Folding
+from .operator import Errors, Reporter, Task, Wiring, Work
+from .session import Clocks
+from .table_aggregate import changed_entries
+from .timeline import Timeline
+from .to_table import keyed_rows
+
+Held = tuple[State | None, int]
+"""State and time of a window's entry."""
+
+
+def sliding_keep_ms(window: g.SlidingWindow) -> int:
+    """Return how far behind the newest window's start windows are seen."""
+    return max(window.retention_ms, 2 * window.size_ms + window.grace_ms)
+
+
+class SlidingWork(Work):
+    """An Aggregate over sliding windows; several inputs (a cogroup) change the same ones."""
+
+    def __init__(self, node: g.Aggregate, wiring: Wiring, task: Task) -> None:
+        assert isinstance(node.window, g.SlidingWindow)
+        self._node, self._task, self._window = node, task, node.window
+        self._store = task.store(node.store)
+        size, grace = node.window.size_ms, node.window.grace_ms
+        is_final = node.emit is g.Emit.FINAL
+        self._windows = Timeline(self._store, sliding_keep_ms(node.window))
+        self._foldings = {
+            source: Folding(node, aggregations)
+            for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
+        }
+        self._folding = self._foldings[node.inputs[0]]
+        self._is_update = node.emit is g.Emit.UPDATE
+        self._emission = Emission(node, wiring, keeps_keys=self._is_update)
+        self._clocks = Clocks(node.inputs, self._store)
+        self._open = OpenEntries(self._store, size + grace) if is_final else None
+
+    def start(self) -> None:
+        self._clocks.start()
+        self._windows.start()
+        if self._open is not None:
+            self._open.start()
+
+    def process(self, batch: Batch, source: str) -> None:
+        batch = keyed_rows(self._task, self._node.name, batch)
+        batch = self._valued(batch)
+        if not len(batch):
+            return
+        assert batch.keys is not None
+        size, folding = self._window.size_ms, self._foldings[source]
+        errors = Errors(self._task, self._node, batch)
+        report = errors.callable
+        arguments = folding.arguments(batch, errors)
+        keys: list[Any] = batch.keys.objects()
+        times = batch.times.tolist()
+        self._windows.load((key, min(times) - 2 * size, max(times) + 1) for key in dict.fromkeys(keys))
+        emitted = Emitted()
+        for row, (key, time) in enumerate(zip(keys, times, strict=True)):
+            clock = self._clocks.observe(source, time)
+            if time + size < clock - self._window.grace_ms:
+                self._task.report("late", self._node.name, batch, row, (time - size, clock))
+                continue
+            adding = _Adding(self, emitted, row, key, time, clock, arguments[row], folding, report)
+            if time < size:
+                adding.early()
+            else:
+                adding.usual()
+        if self._is_update:
+            self._emission.forward(self._task, emitted, batch, errors=errors)
+
+    def _valued(self, batch: Batch) -> Batch:
+        if batch.nulls is None:
+            return batch
+        for row, null in enumerate(batch.nulls.tolist()):
+            if null:
+                self._task.report("null_value", self._node.name, batch, row, None)
+        return batch.without(batch.nulls)
+
+    def rows(self, key: bytes, low: int, high: int) -> dict[int, Held]:
+        """Return the windows of a key that start within, in order of their starts."""
+        found: dict[int, Held] = {}
+        for start in self._windows.times(key, low, high):
+            entry = self._windows.entry(key, start)
+            assert entry is not None, "what the timeline shows is in the store"
+            found[start] = (entry.state, entry.timestamp_ms)
+        return found
+
+    def put(self, key: bytes, start: int, state: State | None, stamp: int) -> bytes:
+        """Set the state of a window; return its key."""
+        self._windows.put(key, start, state, stamp)
+        edge_key = key + WINDOW_START.pack(start)
+        if self._open is not None:
+            self._open.note(edge_key)
+        return edge_key
+
+    @property
+    def window(self) -> g.SlidingWindow:
+        return self._window
+
+    def commit(self) -> None:
+        if self._open is not None:
+            closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
+            self._emission.forward(self._task, finals(closed, self._folding), None)
+        elif not self._is_update:
+            self._emission.forward(self._task, changed_entries(self._store, self._folding), None)
+        self._windows.sweep()
+
+
+class _Adding:
+    """One record on its way into its windows."""
+
+    def __init__(
+        self, work: SlidingWork, emitted: Emitted, row: int, key: bytes, time: int, clock: int,
+        arguments: Sequence[tuple[Any, ...]], folding: Folding, report: Reporter,
+    ) -> None:  # fmt: skip
+        self._work, self._emitted, self._row, self._key, self._time = work, emitted, row, key, time
+        self._arguments, self._folding, self._report = arguments, folding, report
+        self._size = work.window.size_ms
+        self._close = clock - work.window.grace_ms
+        self._rows = work.rows(key, max(0, time - 2 * self._size), time + 1)
+
+    def _update(self, start: int, held: Held) -> None:
+        if start + self._size < self._close:
+            return
+        state = self._folding.add(held[0], self._arguments, self._row, self._report)
+        self._keep(start, state, held[0], self._time if state is None else max(held[1], self._time))
+
+    def _keep(self, start: int, state: State | None, before: State | None, stamp: int) -> None:
+        edge_key = self._work.put(self._key, start, state, stamp)
+        result = self._folding.result
+        self._emitted.add(self._row, edge_key, stamp, result(state), result(before))
+
+    def _new(self, start: int) -> None:
+        self._update(start, (None, self._time))
+
+    def _after(self, right: Held | None) -> None:
+        """The window right after the record holds what the windows it lies in held of later records."""
+        start = self._time + 1
+        if right is not None and right[1] > self._time and start not in self._rows and start + self._size >= self._close:
+            self._keep(start, right[0], None, right[1])
+
+    def early(self) -> None:
+        """A record before `size`: all such share the window [0, size]."""
+        rows, time = self._rows, self._time
+        combined = rows.get(0)
+        right: Held | None = None
+        for start, held in rows.items():
+            if 0 < start <= time:
+                right = held
+                self._update(start, held)
+        if right is None and combined is not None and combined[1] > time:
+            right = combined
+        self._after(right)
+        if combined is not None and combined[1] < time and combined[1] + 1 not in rows:
+            self._new(combined[1] + 1)
+        self._update(0, combined or (None, time))
+
+    def usual(self) -> None:
+        """A record from `size` on."""
+        rows, time, size = self._rows, self._time, self._size
+        right: Held | None = None
+        left: Held | None = None
+        previous: int | None = None
+        has_left = False
+        for start in reversed([start for start in rows if start != time + 1]):
+            held = rows[start]
+            if start + size > time:
+                right = right or held
+                self._update(start, held)
+            elif start + size == time:
+                has_left = True
+                self._update(start, held)
+                if held[1] >= time:
+                    self._after(right)
+                    return
+                previous = held[1]
+            else:
+                left, previous = held, held[1]
+                break
+        if previous is not None and previous + 1 not in rows and previous + 1 + size >= time:
+            self._new(previous + 1)
+        if not has_left:
+            has_more = left is not None and previous is not None and previous >= time - size
+            self._update(time - size, (left[0], time) if has_more and left is not None else (None, time))
+        self._after(right)

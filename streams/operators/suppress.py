@@ -1,0 +1,141 @@
+"""Holds changes of a table back: the latest of each key, until its window closes or a time has passed.
+
+An entry of the store is what is held back of a key: the time by which it leaves (its window's end, the time of its first
+change), the latest row, and the row before the first change, which is the one that left last. Which entry leaves when depends on
+times and keys alone: a heap of (time, key).
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from logflume.log import LogflumeError
+from logflume.log.schemas import ANY, BIGINT
+from logflume.log.schemas import Column as Field
+
+from .. import graph as g
+from ..columns import Batch
+from ..columns.batch import ColumnId
+from ..expr import Side
+from ..seams import State, StoreSpec
+from ..windows import bounds_of_key, close_wait_ms
+from .emission import Emission, Emitted, olds_of, rows_of
+from .operator import Bind, Operator, Task, Wiring, Work
+from .rows import put_entry
+
+HELD = (Field("leaves", BIGINT), Field("row", ANY), Field("before", ANY))
+_ENTRY_OVERHEAD_BYTES = 32
+
+
+class BufferFull(LogflumeError):
+    """A bounded suppress() holds back more than it may, and was told to stop then."""
+
+    code = "BUFFER_FULL"
+
+
+class SuppressOperator(Operator[g.Suppress]):
+    """A Suppress."""
+
+    node_class = g.Suppress
+
+    def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
+        return {(Side.VALUE, column.name) for column in source.schema.value}
+
+    def stores(self) -> tuple[StoreSpec, ...]:
+        return (StoreSpec(self.node.store, self.node.schema.key, HELD),)
+
+    def wants_old(self, *, is_asked: bool) -> bool:
+        return True
+
+    def plan(self, wiring: Wiring) -> Bind:
+        return lambda task: SuppressWork(self.node, wiring, task)
+
+
+class SuppressWork(Work):
+    """See `SuppressOperator`."""
+
+    def __init__(self, node: g.Suppress, wiring: Wiring, task: Task) -> None:
+        self._node, self._task, self._window = node, task, node.schema.window
+        self._store = task.store(node.store)
+        assert node.wait_ms is not None or self._window is not None
+        self._wait_ms = node.wait_ms if node.wait_ms is not None else close_wait_ms(self._window)  # type: ignore[arg-type]
+        self._emission = Emission(node, wiring, keeps_keys=False)
+        self._heap: list[tuple[int, bytes]] | None = None
+        self._sizes: dict[bytes, int] = {}
+        self._held_bytes = 0
+
+    def process(self, batch: Batch, source: str) -> None:
+        assert batch.keys is not None
+        columns = self._node.schema.value
+        keys: list[Any] = batch.keys.objects()
+        heap = self._held()
+        self._store.load(keys)
+        emitted = Emitted()
+        for row, (key, new, old, time) in enumerate(
+            zip(keys, rows_of(batch, columns), olds_of(batch, columns), batch.times.tolist(), strict=True)
+        ):
+            self._store.stream_time_ms = max(self._store.stream_time_ms, time)
+            self._hold(heap, key, new, old, time)
+            self._release(heap, emitted, row)
+        self._emission.forward(self._task, emitted, batch)
+
+    def _held(self) -> list[tuple[int, bytes]]:
+        if self._heap is None:
+            self._heap = [(entry.state[0], key) for key, entry in self._store.range(b"", None) if entry.state is not None]
+            heapify(self._heap)
+            self._store.load([key for _, key in self._heap])
+            for _, key in self._heap:
+                self._measure(key)
+        return self._heap
+
+    def _hold(self, heap: list[tuple[int, bytes]], key: bytes, new: State | None, old: State | None, time: int) -> None:
+        entry = self._store.resident.get(key)
+        known = None if entry is None else entry.state
+        if known is not None:
+            leaves, before = known[0], known[2]
+        else:
+            leaves, before = self._leaving_time(key, time), None if old is None else list(old)
+            heappush(heap, (leaves, key))
+        put_entry(self._store, key, (leaves, None if new is None else list(new), before), time)
+        self._measure(key)
+
+    def _leaving_time(self, key: bytes, time: int) -> int:
+        if self._node.wait_ms is not None:
+            return time
+        assert self._window is not None
+        return bounds_of_key(self._window, key)[1]
+
+    def _measure(self, key: bytes) -> None:
+        """Count the bytes that an entry holds, where they are bounded."""
+        if self._node.max_bytes is None:
+            return
+        entry = self._store.resident.get(key)
+        state = None if entry is None else entry.state
+        size = 0 if state is None else len(key) + len(repr(state[1])) + _ENTRY_OVERHEAD_BYTES
+        self._held_bytes += size - self._sizes.pop(key, 0)
+        if size:
+            self._sizes[key] = size
+
+    def _release(self, heap: list[tuple[int, bytes]], emitted: Emitted, row: int) -> None:
+        closed = self._store.stream_time_ms - self._wait_ms
+        while heap and (heap[0][0] <= closed or self._is_over(heap)):
+            if heap[0][0] > closed and self._node.when_full is g.WhenFull.SHUT_DOWN:
+                raise BufferFull(
+                    f"{self._node.name}: {len(heap)} results are held back, more than max_records={self._node.max_records} or "
+                    f"max_bytes={self._node.max_bytes} allow: raise the bound, or let when_full='emit_early'"
+                )
+            _, key = heappop(heap)
+            entry = self._store.resident[key]
+            assert entry.state is not None
+            _, new, old = entry.state
+            time = entry.timestamp_ms
+            put_entry(self._store, key, None, time)
+            self._measure(key)
+            if new is not None or self._node.wait_ms is not None:
+                emitted.add(row, key, time, None if new is None else tuple(new), None if old is None else tuple(old))
+
+    def _is_over(self, heap: list[tuple[int, bytes]]) -> bool:
+        node = self._node
+        too_many = node.max_records is not None and len(heap) > node.max_records
+        return too_many or (node.max_bytes is not None and self._held_bytes > node.max_bytes)

@@ -1,0 +1,82 @@
+"""The times at which a store has entries, key by key, for operators that look for entries of a key about a time.
+
+A store's key is the encoded record key and 8 bytes of a time (of a window's start, a session's end, a record). The times are
+read from the store once, when they are first asked for, and kept in memory from then on: 8 bytes and a little for each entry
+that is alive.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+
+from ..seams import Entry, State, StateStore
+from ..windows import WINDOW_START
+from .rows import put_entry
+
+NEVER = -1
+
+
+class Timeline:
+    """The entries of one store by key and time. `keep_ms`: entries further than that behind the newest are not seen any more.
+
+    Invariant: the times of a key are in order, and are those of its entries in the store that have a state.
+    """
+
+    def __init__(self, store: StateStore, keep_ms: int) -> None:
+        self.store, self.keep_ms = store, keep_ms
+        self._times: dict[bytes, list[int]] = {}
+        self._swept = NEVER
+        self.newest = NEVER
+
+    def start(self) -> None:
+        """Read the times: the store is restored, and no record has moved its time yet."""
+        for key, _ in self.store.range(b"", None):
+            time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
+            insort(self._times.setdefault(key[:-8], []), time)
+            self.newest = max(self.newest, time)
+
+    def oldest_seen(self) -> int:
+        """Return the smallest time whose entries are seen."""
+        return self.newest - self.keep_ms + 1
+
+    def times(self, key: bytes, low: int, high: int) -> list[int]:
+        """Return the times of a key with low <= time <= high that are seen, in order."""
+        found = self._times.get(key)
+        if not found:
+            return []
+        return found[bisect_left(found, max(low, self.oldest_seen())) : bisect_right(found, high)]
+
+    def load(self, keys: Iterator[tuple[bytes, int, int]]) -> None:
+        """Make the entries of keys within (low, high) present in memory."""
+        wanted = {key + WINDOW_START.pack(time) for key, low, high in keys for time in self.times(key, low, high)}
+        if wanted:
+            self.store.load(wanted)
+
+    def entry(self, key: bytes, time: int) -> Entry | None:
+        """Return the entry of a key at a time, None where there is none; it has been loaded."""
+        entry = self.store.resident.get(key + WINDOW_START.pack(time))
+        return None if entry is None or entry.state is None else entry
+
+    def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
+        """Set the state of a key at a time; None deletes it."""
+        times = self._times.setdefault(key, [])
+        self.newest = max(self.newest, time)
+        place = bisect_left(times, time)
+        is_there = place < len(times) and times[place] == time
+        if state is None:
+            if not is_there:
+                return
+            del times[place]
+        elif not is_there:
+            times.insert(place, time)
+        put_entry(self.store, key + WINDOW_START.pack(time), state, stamp)
+
+    def sweep(self) -> None:
+        """Forget what is not seen any more, each time that half of what is kept has gone by."""
+        oldest = self.oldest_seen()
+        if oldest <= 0 or oldest - self._swept < max(self.keep_ms // 2, 60_000):
+            return
+        self._swept = oldest
+        kept = {key: times[bisect_left(times, oldest) :] for key, times in self._times.items()}
+        self._times = {key: times for key, times in kept.items() if times}

@@ -1,0 +1,117 @@
+"""Kinds of windows, and how a key says which window it is of.
+
+Behind the encoded key stand 8 bytes of the window's start, for sessions its end and its start, as Kafka's windowed serializers
+write them; windows without a size of their own (sessions) say their end themselves.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+WINDOW_START = struct.Struct(">q")
+"""The window start behind the key bytes of a windowed edge or store, as Kafka's windowed serializers write it."""
+
+SESSION_BOUNDS = struct.Struct(">qq")
+"""End and start of a session behind the key bytes of an edge."""
+
+FOREVER_MS = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Tumbling (advance = size) or hopping windows [start, start + size), aligned to the epoch, in milliseconds.
+
+    A record counts for a window iff window end > stream time - grace, stream time including the record itself.
+    Retention of the store is max(retention, size + grace).
+    """
+
+    size_ms: int
+    advance_ms: int
+    grace_ms: int = 0
+    retention_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """Windows [t - size, t], both ends inclusive, that end at a record or begin right after one (KIP-450).
+
+    Two records of a key are in a window together iff their times differ by at most `size`. A record counts for a window iff
+    window end >= stream time - grace. Retention of the store is max(retention, 2 * size + grace).
+    """
+
+    size_ms: int
+    grace_ms: int = 0
+    retention_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindow:
+    """Records of a key that follow each other within `gap`: [first, last], both inclusive.
+
+    A record is late iff the session that it would be in ends before stream time - grace - gap. Retention of the store is
+    max(retention, gap + grace) behind a session's end.
+    """
+
+    gap_ms: int
+    grace_ms: int = 0
+    retention_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnlimitedWindow:
+    """One window per key, [start, for ever); records before the start do not count, none is ever late."""
+
+    start_ms: int = 0
+
+
+Window = TimeWindow | SlidingWindow | SessionWindow | UnlimitedWindow
+
+
+def key_suffix_bytes(window: Window | None) -> int:
+    """Return how many bytes behind an encoded key say which window it is of."""
+    if window is None:
+        return 0
+    return SESSION_BOUNDS.size if isinstance(window, SessionWindow) else WINDOW_START.size
+
+
+def bounds_of_key(window: Window, key: bytes) -> tuple[int, int]:
+    """Return start and end of the window that an encoded key is of, as Kafka gives them.
+
+    >>> bounds_of_key(TimeWindow(60_000, 60_000), b"user" + WINDOW_START.pack(120_000))
+    (120000, 180000)
+    >>> bounds_of_key(SessionWindow(60_000), b"user" + SESSION_BOUNDS.pack(90_000, 30_000))
+    (30000, 90000)
+    """
+    if isinstance(window, SessionWindow):
+        end, start = SESSION_BOUNDS.unpack_from(key, len(key) - SESSION_BOUNDS.size)
+        return start, end
+    (start,) = WINDOW_START.unpack_from(key, len(key) - WINDOW_START.size)
+    return start, FOREVER_MS if isinstance(window, UnlimitedWindow) else start + window.size_ms
+
+
+def key_of_bounds(window: Window, key: bytes, start_ms: int, end_ms: int) -> bytes:
+    """Return an encoded key with the window it is of."""
+    if isinstance(window, SessionWindow):
+        return key + SESSION_BOUNDS.pack(end_ms, start_ms)
+    return key + WINDOW_START.pack(start_ms)
+
+
+def store_window(window: Window | None) -> TimeWindow | None:
+    """Return by what the entries of a table with windowed keys expire: their windows' starts; None: they stay.
+
+    Rows of sessions stay: their keys end in a start, which an open session may have long behind it.
+    """
+    match window:
+        case TimeWindow():
+            return window
+        case SlidingWindow():
+            return TimeWindow(3 * window.size_ms + 1, 1, window.grace_ms, window.retention_ms)
+    return None
+
+
+def close_wait_ms(window: Window) -> int:
+    """Return how far stream time has to be past the end of a window until no record counts for it any more."""
+    if isinstance(window, UnlimitedWindow):
+        return FOREVER_MS
+    return window.grace_ms + (window.gap_ms if isinstance(window, SessionWindow) else 0)
