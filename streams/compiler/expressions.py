@@ -155,8 +155,8 @@ class _Expression:
             case e.MakeMap():
                 return self._map(expr)
             case e.MakeStruct():
-                parts = [(f"{name!r}: ", self.value(item)) for name, item in expr.items]
-                return self._collect([replace(f, code=label + f.code) for label, f in parts], "{", "}")
+                parts = [f"{name!r}: {self._attempted(self.value(item)).code}" for name, item in expr.items]
+                return Fragment(f"{{{', '.join(parts)}}}", is_nullable=False)
             case e.Lambda():
                 return self._lambda(expr)
             case e.LambdaParam():

@@ -513,9 +513,10 @@ def extract(
                 elif byte == 123 or byte == 91:
                     if f >= 0:
                         break
-                    at = _nested_end(at, end, limit)
-                    if at < 0:
+                    behind: Any = _nested_end(at, end, limit)
+                    if behind < 0:
                         break
+                    at = behind
                 elif byte == 45 or 48 <= byte <= 57:
                     value, scale, after = _number(at, end)
                     if after < 0:

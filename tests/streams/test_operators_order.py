@@ -1,0 +1,89 @@
+"""However many records are taken at once, results come as if records had come one by one, depth first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+import logflume.streams as lf
+from logflume.log.records import Chunk
+from logflume.streams import col
+from logflume.streams.state.store import Store
+
+from ._kernel_rows import Recorder
+
+
+class Order(msgspec.Struct):
+    id: int
+    status: str
+
+
+def two_branches() -> lf.App:
+    app = lf.App("branches")
+    new, rest = app.stream("orders", Order, key=str).split(col.status == "new")
+    new.to("out")
+    rest.to("out")
+    return app
+
+
+def merged() -> lf.App:
+    app = lf.App("merged")
+    new, rest = app.stream("orders", Order, key=str).split(col.status == "new")
+    new.merge(rest).group_by_key().count(emit="update").to("out")
+    return app
+
+
+def same_record_on_two_ways() -> lf.App:
+    app = lf.App("ways")
+    orders = app.stream("orders", Order, key=str)
+    orders.filter(col.id >= 0).to("out")
+    orders.flat_map_values(lambda order: [order, order]).to("out")
+    return app
+
+
+def joined_with_its_own_count() -> lf.App:
+    app = lf.App("own")
+    orders = app.stream("orders", Order, key=str)
+    counts = orders.group_by_key().count(emit="update", name="counts")
+    orders.left_join(counts).select(col.id, seen=col.count).to("out")
+    return app
+
+
+def outputs(build: Callable[[], lf.App], sizes: list[int], count: int = 200) -> list[Any]:
+    """Return what `count` records give, taken in runs of the given sizes over and over."""
+    values: list[bytes | None] = [
+        b'{"id":%d,"status":"%s"}' % (n, [b"new", b"paid", b"caf\\u00e9"][n * 7 % 3]) for n in range(count)
+    ]
+    chunk = Chunk.from_columns("orders", [b"k%d" % (n % 5) for n in range(count)], values, list(range(count)), partition=0)
+    program = build().plan().subtopologies[0].program
+    recorder, stores = Recorder(), {spec.name: Store(spec) for spec in program.stores}
+    task = program.bind(stores, recorder, recorder)
+    at, turn = 0, 0
+    while at < count:
+        stop = min(count, at + sizes[turn % len(sizes)])
+        task.process(next(iter(program.sources)), chunk, at, stop)
+        at, turn = stop, turn + 1
+    assert recorder.problems == []
+    return [(key, value, time, cause) for _, key, value, time, cause, _ in recorder.outputs]
+
+
+@pytest.mark.parametrize("build", [two_branches, merged, same_record_on_two_ways, joined_with_its_own_count])
+@pytest.mark.parametrize("sizes", [[7], [64, 3], [200]])
+def test_runs_of_any_size_give_what_single_records_give(build: Callable[[], lf.App], sizes: list[int]) -> None:
+    one_by_one = outputs(build, [1])
+    assert len(one_by_one) >= 200
+    assert outputs(build, sizes) == one_by_one
+
+
+def test_two_branches_to_one_topic_keep_the_order_of_their_records() -> None:
+    found = outputs(two_branches, [200])
+    assert [json.loads(value)["id"] for _, value, _, _ in found] == list(range(200))
+
+
+def test_a_record_sees_its_own_count_where_the_count_comes_first() -> None:
+    found = outputs(joined_with_its_own_count, [200], 20)
+    assert [json.loads(value)["seen"] for _, value, _, _ in found] == [1 + n // 5 for n in range(20)]
