@@ -425,6 +425,9 @@ def test_an_error_in_the_program_names_task_and_records(log: Log, run: Callable[
                 def process(self, *args: Any) -> None:
                     raise ZeroDivisionError("by hand")
 
+                def advance(self, now_ms: int) -> None:
+                    pass
+
             return Function()
 
     engine = run(replace(plan, subtopologies=(replace(rekey, program=Broken()), count)))
