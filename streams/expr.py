@@ -1,7 +1,7 @@
 """The expression tree: typed, frozen, and all that the compilers see (architecture, D5 and D10). Data only.
 
-What a user touches (`col.delay > 15`, SQL text) is bound to a schema and becomes this tree; from it come Python source (the
-reference tier, the meaning), numba kernels (the compiled tier) and Spark columns. Every node knows its type.
+What a user touches (`col.delay > 15`, SQL text) is bound to a schema and becomes this tree; from it come the exact form
+(Python over rows, the meaning) and the form over columns. Every node knows its type.
 
 Meaning, the same for the DSL and SQL:
 - null: an arithmetic operator, a cast or a plain function of null is null; a comparison with null is False (two-valued, so
@@ -117,7 +117,7 @@ class Function:
         name: for people and for Spark.
         impl: importable module-level callable (pickled by reference) over Python values; lambdas arrive as callables.
         handles_null: False: a null argument gives null without a call.
-        kernel: name of an exact equivalent over columns in `streams.kernels.functions`, or None: reference tier only.
+        kernel: name of an exact equivalent over columns in `streams.kernels.functions`, or None.
         columns: its form over columns (`streams.functions.scalar` says what it takes and gives), or None.
     """
 
@@ -202,7 +202,7 @@ class LambdaParam:
 
 @dataclass(frozen=True, slots=True)
 class PyCall:
-    """A plain Python callable over the whole row of one side, or over chosen columns: opaque, reference tier only.
+    """A plain Python callable over the whole row of one side, or over chosen columns: opaque, by its exact form only.
 
     `args` empty: called with the value object of the edge (a typed object when the source declared a class), else with the
     values of `args` in order. Nulls are passed on, a null value object as None.

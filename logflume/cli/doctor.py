@@ -94,7 +94,7 @@ def extras() -> Iterator[Finding]:
     """Which optional parts are installed."""
     for extra, module in (
         ("streams", "rocksdict"),
-        ("streams (compiled tier)", "numba"),
+        ("streams (kernels)", "numba"),
         ("sql", "lark"),
         ("arrow", "pyarrow"),
         ("connect", "sqlalchemy"),

@@ -1,4 +1,4 @@
-"""Expression tree -> Python source: the reference tier, which is the meaning of every expression.
+"""Expression tree -> Python source: the exact form, which is the meaning of every expression.
 
 An expression becomes one Python expression; temporaries are bound by `:=`. Operands are evaluated from left to right and no
 further once the result is known (a null operand, AND, OR, CASE). The generated text only names locals, helpers and constants that

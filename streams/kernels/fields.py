@@ -26,7 +26,7 @@ class Fields:
     Attributes:
         text, ends, fields: their spellings joined, where each ends, and whose it is: an upper-case name may be in lower case.
         numbers: of their kinds.
-        any_case: 1 for those that the reference tier looks for in any spelling.
+        any_case: 1 for those that are looked for in any spelling.
     """
 
     names: tuple[str, ...]

@@ -427,7 +427,7 @@ def extract(
     """Decode the used fields of N rows; `certain` says of which.
 
     names: the used names, joined, where each ends, and the field that each names (a field may have two). folded[F]: 1 for a
-    field that the reference tier looks for in any spelling: a row with one that is not among the names is not certain.
+    field that is looked for in any spelling: a row with one that is not among the names is not certain.
     nulls, ints (numbers, booleans, addresses of strings), floats (may share memory with ints), lengths (of strings): [F, N];
     the length of a string that is not plain is -1 - length. scratch: room for all rows; strings with escapes are written there.
 

@@ -1,7 +1,7 @@
-"""When the compiled tier takes over: after a number of records, once its kernels are loaded in the background.
+"""When kernels are used: after a number of records, once they are loaded in the background.
 
-Loading takes 0.5 s from numba's cache and some seconds without it; until then, and without numba, the reference
-tier does everything.
+Loading takes 0.5 s from numba's cache and some seconds without it; until then, and without numba, the exact
+forms do everything.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CompiledTier:
         return self._module
 
     def stay_out(self) -> None:
-        """Leave everything to the reference tier, unless the kernels are loaded already: to compare, or to save memory."""
+        """Load no kernels, unless they are loaded already: to compare, or to save memory."""
         self._is_started = True
 
     @contextmanager

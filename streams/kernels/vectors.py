@@ -1,7 +1,7 @@
-"""Expressions over columns: numpy and kernels do for all rows at once what the reference tier does row by row.
+"""Expressions over columns: numpy and kernels do for all rows at once what the exact form does row by row.
 
 Follows the meaning in `streams.expr`. `compile_vector` says by `Unsupported` what it does not hold exactly; what follows then
-stays on the reference tier. A row whose value is not certain is `unsure`, and only rows where the reference tier would evaluate
+stays with the exact form. A row whose value is not certain is `unsure`, and only rows where the exact form would evaluate
 the expression too can make the whole unsure (a CASE takes no interest in the branch not taken).
 
 A vector without nulls or unsure rows says so with None, which is the usual case and costs nothing further on.
@@ -50,7 +50,7 @@ _COMPUTE: Mapping[e.BinaryOp, Callable[[Any, Any], Any]] = MappingProxyType(
 
 
 class Unsupported(Exception):
-    """Something that only the reference tier holds; the message names it."""
+    """Something that has no form over columns; the message names it."""
 
 
 class Vector(NamedTuple):

@@ -150,12 +150,14 @@ class AggregateWork(Work):
             errors = Errors(self._task, node, batch)
         if not len(batch):
             return
-        change = self._change(batch, args)
+        change, clock = self._change(batch, args)
         if change.count == 0:
+            self._store.stream_time_ms = clock
             return
         is_update = node.emit is g.Emit.UPDATE and self._is_followed
         report = errors.callable if self._is_fold else errors.expression
         updated = self._entries.update(change, report, is_traced=is_update)
+        self._store.stream_time_ms = clock
         if updated is not None:
             rows = change.rows
             after = batch if rows is None else batch.expand(rows, _places(rows))
@@ -164,22 +166,24 @@ class AggregateWork(Work):
             if len(after):
                 self._forward(updated, after)
 
-    def _change(self, batch: Batch, args: list[Column]) -> Change:
-        """Return which entries the rows change: one each, or one in each window that is still open."""
+    def _change(self, batch: Batch, args: list[Column]) -> tuple[Change, int]:
+        """Return which entries the rows change: one each, or one in each window that is still open; and stream time behind them.
+
+        The store's own moves after the change: entries that were alive when a row came must still be read.
+        """
         assert batch.keys is not None
         window = self._node.window
         if not isinstance(window, g.TimeWindow):
-            return Change(batch.keys, batch.times, args, None, None)
+            return Change(batch.keys, batch.times, args, None, None), self._store.stream_time_ms
         found = windows_of(window, batch.times, self._store.stream_time_ms)
-        self._store.stream_time_ms = int(found.clocks[-1])
-        rows, starts = found.rows, found.starts
+        rows, starts, clock = found.rows, found.starts, int(found.clocks[-1])
         if found.late is None:
-            return Change(batch.keys, batch.times, args, rows, starts)
+            return Change(batch.keys, batch.times, args, rows, starts), clock
         for pair in np.flatnonzero(found.late).tolist():
             row = pair if rows is None else int(rows[pair])
             self._task.report("late", self._node.name, batch, row, (int(starts[pair]), int(found.clocks[row])))
         kept = np.flatnonzero(~found.late)
-        return Change(batch.keys, batch.times, args, kept if rows is None else rows[kept], starts[kept])
+        return Change(batch.keys, batch.times, args, kept if rows is None else rows[kept], starts[kept]), clock
 
     def _choose_entries(self) -> None:
         """Keep the entries as columns from when the kernels are there."""

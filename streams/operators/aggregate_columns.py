@@ -207,15 +207,16 @@ class ColumnEntries:
         return self._of_slots(slots[by_start], has_before=False)
 
     def _read_closing(self, closed: int) -> None:
-        """Read entries of closing windows that have gone from memory."""
+        """Read entries of closing windows that have gone from memory; `Store.load` would leave them out as expired."""
         if self._store.complete_from <= max(self._emitted_to + 1, 0) or closed <= self._emitted_to:
             return
         unpack = g.WINDOW_START.unpack
-        found = {k for k, _ in self._store.scan_disk(b"", None) if self._emitted_to < unpack(k[-8:])[0] <= closed}
+        on_disk = self._store.scan_disk(b"", None)
+        found = {key: entry for key, entry in on_disk if self._emitted_to < unpack(key[-8:])[0] <= closed}
         keys = list(found)
         slots = self._columns.find(keys) if keys else np.empty(0, np.int64)
-        self._store.load({key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0})
-        self._store.settle()
+        gone = [key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0]
+        self._columns.put(gone, [found[key] for key in gone], is_changed=False)
 
     def _of_slots(self, which: I64, *, has_before: bool) -> Updated:
         slots = self._columns.slots

@@ -234,7 +234,7 @@ def _by_topic(topics: Sequence[str], rows: Iterator[Any], folder: str) -> Iterat
 
 
 def prepare_kernels(records: int) -> None:
-    """Load the compiled tiers at once where there is much to do: a store keeps the tier that it begins with up to its commit."""
+    """Load the kernels at once where there is much to do: a store keeps objects up to its first commit if it began with them."""
     if records >= KERNELS_FROM_RECORDS:
         load_kernels()
         compiled_tier().load()

@@ -1,8 +1,8 @@
 """Entries of one store as typed columns, for stores whose states are numbers (architecture, D6).
 
 An entry is a slot: its key (interned in one byte arena), window start, time and state at the same place of several arrays. The
-compiled tier works on the arrays (`streams.kernels.slots`); the reference tier is lent single entries as objects and
-gives them back (`Store.settle`).
+kernels work on the arrays (`streams.kernels.slots`); who wants objects is lent single entries and gives them back
+(`Store.settle`).
 
 Shapes: S slots in use, A state columns.
 """

@@ -20,7 +20,7 @@ from logflume.streams.kernels import compiled_tier
 from logflume.streams.seams import Program
 from logflume.streams.state.store import Store
 
-numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
+numba = pytest.importorskip("numba", reason="the kernels need numba")
 
 SOURCES = (
     "CREATE STREAM CLICKS (K STRING KEY, ID BIGINT, N INTEGER, PAGE STRING, PRICE DOUBLE, OK BOOLEAN) "

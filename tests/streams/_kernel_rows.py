@@ -1,4 +1,4 @@
-"""What the tests of the compiled tier share: rows of JSON, also malformed, and a recorder of what a program does."""
+"""What the tests of the kernels share: rows of JSON, also malformed, and a recorder of what a program does."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ class Program:
     function: type
     sources: Mapping[str, str]
     stores: tuple[StoreSpec, ...] = ()
-    source_code: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Any, problems: Any) -> Any:

@@ -89,5 +89,5 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "plain":
         monkeypatch.setattr(CompiledTier, "kernels", lambda self, records: None)
     elif not compiled_tier().load():
-        pytest.skip("the compiled tier needs numba")
+        pytest.skip("the kernels need numba")
     return str(request.param)

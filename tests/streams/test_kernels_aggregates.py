@@ -26,7 +26,7 @@ from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
 from tests.streams.test_kernels_stateless import FIELDS, JSON, KAFKA, conditions, numbers, rows
 
-numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
+numba = pytest.importorskip("numba", reason="the kernels need numba")
 
 KEY = (Column("k", STRING),)
 STREAM, TABLE = g.EdgeKind.STREAM, g.EdgeKind.TABLE

@@ -1,4 +1,4 @@
-"""Aggregates of the compiled tier in an engine on a real log: results, changelogs and stores, also after the disk was lost."""
+"""Aggregates with the kernels in an engine on a real log: results, changelogs and stores, also after the disk was lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logflume.streams.kernels import compiled_tier
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.state import EntryCodec, Store
 
-numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
+numba = pytest.importorskip("numba", reason="the kernels need numba")
 
 PARTITIONS, BLOCK = 2, 3_000
 Model = dict[bytes, tuple[int, float]]
@@ -42,7 +42,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def send(log: Log, first: int, model: Model) -> None:
-    """Send a block of events, some of which only the reference tier can read, and count them into the model."""
+    """Send a block of events, some of which only the exact decoder can read, and count them into the model."""
     rng, producer = random.Random(first), log.producer()
     users = [f"u{rng.randrange(40)}" for _ in range(BLOCK)]
     prices = [rng.randrange(100) / 4 for _ in range(BLOCK)]

@@ -1,4 +1,4 @@
-"""The compiled tier inside the engine: re-keying, a repartition topic and a join over an embedded log, exactly once."""
+"""The kernels inside the engine: re-keying, a repartition topic and a join over an embedded log, exactly once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from logflume.streams.kernels import compiled_tier
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.runtime.outputs import TaskOutputs
 
-numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
+numba = pytest.importorskip("numba", reason="the kernels need numba")
 
 ORDERS, ITEMS, PARTITIONS = 4000, 40, 3
 
@@ -42,7 +42,7 @@ def item_of(n: int) -> str:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """A log with items and orders; every 50th order names its item with an escape, which only the reference tier reads."""
+    """A log with items and orders; every 50th order names its item with an escape, which the kernels read too."""
     with connect(str(tmp_path / "data")) as opened:
         for topic in ("orders", "items"):
             opened.admin().ensure_topic(topic, partitions=PARTITIONS)

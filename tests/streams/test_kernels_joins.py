@@ -20,7 +20,7 @@ from logflume.streams.state.store import Store
 
 from ._kernel_rows import Recorder
 
-numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
+numba = pytest.importorskip("numba", reason="the kernels need numba")
 
 
 class Order(msgspec.Struct):

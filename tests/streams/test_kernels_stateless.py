@@ -22,7 +22,7 @@ from logflume.streams.operators import operator_program
 
 from ._kernel_rows import ENOUGH_ROWS, FIELDS, FLOATS, JSON, KAFKA, TEXTS, Recorder, rows
 
-numba = pytest.importorskip("numba", reason="the compiled tier needs numba")
+numba = pytest.importorskip("numba", reason="the kernels need numba")
 
 
 def reference(column: Column) -> e.Expr:

@@ -418,7 +418,7 @@ def test_an_error_in_the_program_names_task_and_records(log: Log, run: Callable[
     rekey, count = plan.subtopologies
 
     class Broken:
-        sources, stores, source_code = rekey.program.sources, (), ""
+        sources, stores = rekey.program.sources, ()
 
         def bind(self, *parts: Any) -> Any:
             class Function:
