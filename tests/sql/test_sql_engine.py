@@ -155,7 +155,7 @@ REFUSED = {
     "TERMINATE CTAS_NOPE_0": "Unknown queryId",
     "SET 'auto.ofset.reset' = 'latest'": "did you mean 'auto.offset.reset'",
     "PAUSE ALL": "PAUSE is not supported yet",
-    "CREATE STREAM X (A STRING) WITH (KAFKA_TOPIC='x', PARTITIONS=1, VALUE_FORMAT='AVRO')": "AVRO is not supported yet",
+    "CREATE STREAM X (A STRING) WITH (KAFKA_TOPIC='x', PARTITIONS=1, VALUE_FORMAT='AVR')": "did you mean AVRO",
 }
 
 

@@ -49,7 +49,7 @@ def test_what_asks_whether_an_attribute_exists_still_gets_an_answer() -> None:
 
 @pytest.mark.parametrize("table", ["topic", None, 3])
 def test_a_join_with_something_else_than_a_table_is_refused(table: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"takes a table, app.table\(...\)"):
+    with pytest.raises(InvalidInput, match=r"joins a stream or a table, found .* app.table\(...\)"):
         app().stream("in").join(table)
 
 
