@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import isgenerator
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logflume.log.broker.seams import Reply, RequestContext
+from logflume.log.broker.slices import Slices
 from logflume.log.protocol import codec, tables
 
 from ._groups_harness import Broker
@@ -41,6 +43,8 @@ def ask(handlers: Any, api: str, data: st.DataObject) -> None:
     request = data.draw(message(table.request, version))
     tame(request, data)
     answer = handlers[api](RequestContext(table.key, version, 1, "c", "h", 1), request)
+    if isgenerator(answer):
+        answer = Slices().run(answer)
     if isinstance(answer, Reply):
         answer.then(lambda response: codec.encode(response, version, bytearray()))
     else:
