@@ -130,7 +130,7 @@ class TransactionCoordinator:
         An open transaction is aborted first: CONCURRENT_TRANSACTIONS until that is done. With a producer id and epoch
         (KIP-360) the caller says who it was, and is fenced if somebody else came after it.
         """
-        if not 0 < len(transactional_id) <= MAX_ID_CHARS:
+        if not transactional_id or len(transactional_id) > MAX_ID_CHARS:
             return _grant(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config.max_timeout_ms:
             return _grant(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
