@@ -14,7 +14,8 @@ from logflume.log.batch.walk import PROBLEMS, SOUND, walk, walk_in_python
 
 BLOBS = st.one_of(st.none(), st.binary(max_size=150))
 HEADERS = st.lists(st.tuples(st.text(max_size=5), BLOBS), max_size=3).map(tuple)
-RECORDS = st.lists(st.tuples(BLOBS, BLOBS, st.integers(-(2**62), 2**62), HEADERS), min_size=1, max_size=20)
+# A time is written as its distance from the first one, which has 64 bits.
+RECORDS = st.lists(st.tuples(BLOBS, BLOBS, st.integers(-(2**62), 2**62 - 1), HEADERS), min_size=1, max_size=20)
 
 
 def batch_of(records: list[tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]]) -> bytearray:
