@@ -61,7 +61,9 @@ def test_a_worker_answers_its_own_user_only(before: set[tuple[str, int]], servic
     assert found is not None
     assert found.rows == ((1, 7),)
     assert stat.S_IMODE(service.path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(service.path.parent.parent.stat().st_mode) == 0o700
+    data = local_data(log)
+    assert data is not None
+    assert stat.S_IMODE(data.directory.stat().st_mode) == 0o700
     assert listening() <= before
     assert log.admin().list_topics(include_internal=True) == ["_logflume-sql-commands", "s"]
 
