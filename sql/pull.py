@@ -206,10 +206,10 @@ class _State:
         while isinstance(operator, p.Filter | p.Select):
             steps.append(operator)
             operator = operator.input
-        if not isinstance(operator, p.Aggregate):
+        if not isinstance(operator, p.Aggregate) or isinstance(operator.window, g.SessionWindow):
             return None
         nodes = rewrite(materialized.planned.topology).nodes
-        node: g.Node = next(n for n in nodes.values() if isinstance(n, g.Aggregate))
+        node: g.Node = next(n for n in nodes.values() if isinstance(n, g.Aggregate | g.TableAggregate))
         key, store = node.schema.key, node.store  # type: ignore[attr-defined]
         while not isinstance(node, g.Source | g.Repartition):
             node = nodes[node.inputs[0]]

@@ -263,7 +263,8 @@ class StreamJoin(Node):
     """inputs = (left, right), perhaps the same. Pairs records of one key with right time in [left - before, left + after].
 
     `columns` as in StreamTableJoin, those of the right with TABLE_PREFIX. Left and outer joins put a record without a partner out
-    with nulls once its window has closed (stream time beyond it by `grace_ms`). Stores: `store` with "-left" and "-right".
+    with nulls once its window has closed (stream time beyond it by `grace_ms`); or, `is_eager`, at once, even if a partner comes
+    later. Stores: `store` with "-left" and "-right".
     """
 
     join: JoinKind
@@ -272,6 +273,7 @@ class StreamJoin(Node):
     after_ms: int
     grace_ms: int
     store: str
+    is_eager: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
