@@ -184,3 +184,13 @@ def operators(root: Operator) -> Iterator[Operator]:
     for each in inputs(root):
         yield from operators(each)
     yield root
+
+
+def key_columns(operator: Operator) -> tuple[Column, ...]:
+    """Return the columns of the key behind an operator, as its expressions name them."""
+    match operator:
+        case Scan(source):
+            return source.key
+        case Rekey(_, keys) | Regroup(_, keys):
+            return tuple(Column(name, e.type) for name, e in keys)
+    return key_columns(inputs(operator)[0])

@@ -84,6 +84,7 @@ class Aggregator:
         start: the state of nothing as `merge` takes it, where that is not `initial` (an object that `initial` only stands for).
         kernel: name of an exact numba equivalent ("count", "sum", "min", "max", "mean"), or None.
         skips_null: a null argument leaves the state unchanged.
+        is_ordered: `merge` needs the states in the order of their records, or, of sessions, of their times.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Aggregator:
     start: Callable[[], tuple[Any, ...]] | None = None
     kernel: str | None = None
     skips_null: bool = True
+    is_ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ def _result(
         key = KeyColumn(named)
     else:
         name = _free_key_name({c.name for c in columns})
-        visible.append(Visible("", name, x.ColumnRef(x.Side.KEY, name, left_expr.type), is_key=True))
+        visible.append(Visible("", name, x.ColumnRef(x.Side.KEY, p.key_columns(operator)[0].name, left_expr.type), is_key=True))
         key = KeyColumn((ast.Name(name, ""),), is_synthetic=True)
     key_columns = (Column(_key_name(key.accepted[0]), left_expr.type),)
     sources = (*left.sources, *right.sources)
