@@ -228,6 +228,14 @@ class _Shape:
         for e in wanted:
             _refuse_calls(e, self.context.library, "PARTITION BY", relation)
         exprs = [canonical(e, relation.scope, "PARTITION BY") for e in wanted]
+        if relation.first.window is not None:
+            if exprs == [key.accepted[0] for key in relation.keys]:
+                return self.projected(relation)
+            raise StatementError(
+                "Implicit repartitioning of windowed sources is not supported: the window is part of the key. See "
+                "https://github.com/confluentinc/ksql/issues/4385. GROUP BY makes a table without windows",
+                self._span("PARTITION BY"),
+            )
         bound = [binder.bind(e) for e in wanted]
         for e, b in zip(wanted, bound, strict=True):
             if b.type == ANY:
