@@ -12,10 +12,11 @@ from enum import StrEnum
 
 from logflume.log.schemas import Column, FormatSpec
 from logflume.streams.expr import Expr
-from logflume.streams.graph import Aggregation, Emit, JoinKind, Window
+from logflume.streams.graph import Aggregation, Emit, JoinKind, SessionWindow, TimeWindow
 
 from .catalog import SourceInfo
 
+Windows = TimeWindow | SessionWindow
 NamedExpr = tuple[str, Expr]
 
 
@@ -84,7 +85,7 @@ class Aggregate:
 
     input: Operator
     aggregations: tuple[Aggregation, ...]
-    window: Window | None
+    window: Windows | None
     emit: Emit
 
 
@@ -169,7 +170,7 @@ class QueryPlan:
     key: tuple[Column, ...]
     value: tuple[Column, ...]
     sources: tuple[str, ...]
-    window: Window | None = None
+    window: Windows | None = None
     output: Output | None = None
     limit: int | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logflume.streams import expr as x
-from logflume.streams.graph import SessionWindow, TimeWindow, Window
+from logflume.streams.graph import SessionWindow, TimeWindow
 
 from . import plan as p
 from .format import string_text
@@ -86,14 +86,13 @@ def _line(operator: p.Operator) -> str:
     raise AssertionError(operator)
 
 
-def window_text(window: Window) -> str:
+def window_text(window: p.Windows) -> str:
     """Write a window for people."""
     match window:
         case TimeWindow(size_ms, advance_ms, grace_ms):
             return f"window {size_ms} ms by {advance_ms} ms, grace {grace_ms} ms"
         case SessionWindow(gap_ms, grace_ms):
             return f"session of gap {gap_ms} ms, grace {grace_ms} ms"
-    raise AssertionError(window)
 
 
 def plan_text(operator: p.Operator, depth: int = 0) -> str:

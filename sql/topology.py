@@ -248,9 +248,7 @@ class _Builder:
             raise StatementError("Implicit repartitioning of windowed sources is not supported.")
         if node.kind is g.EdgeKind.STREAM:
             return self._through(node, f"{node.name}-repartition", format, keeps_null_keys=keeps_null_keys)
-        stream = self.add(
-            f"{node.name}-CHANGES", g.ToStream, schema=node.schema, kind=g.EdgeKind.STREAM, inputs=(node.name,)
-        )
+        stream = self.add(f"{node.name}-CHANGES", g.ToStream, schema=node.schema, kind=g.EdgeKind.STREAM, inputs=(node.name,))
         moved = self._through(stream, f"{node.name}-repartition", format)
         return self.add(f"{node.name}-ROWS", g.ToTable, schema=node.schema, kind=g.EdgeKind.TABLE, inputs=(moved.name,))
 

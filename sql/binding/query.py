@@ -16,7 +16,7 @@ from logflume.sql.tree import children, rewrite, walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
 from logflume.streams.functions import Library
-from logflume.streams.graph import Emit, SessionWindow, TimeWindow, Window
+from logflume.streams.graph import Emit, SessionWindow, TimeWindow
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
 from .context import Context
@@ -54,7 +54,7 @@ class BoundQuery:
     key: tuple[Column, ...]
     value: tuple[Column, ...]
     relation: Relation
-    window: Window | None
+    window: p.Windows | None
     has_new_key: bool
     columns: tuple[str, ...]
 
@@ -208,7 +208,7 @@ class _Shape:
         relation: Relation,
         items: Sequence[Item],
         *,
-        window: Window | None,
+        window: p.Windows | None,
         has_new_key: bool,
     ) -> BoundQuery:
         value = tuple(Column(name, e.type) for name, e in columns)
@@ -367,7 +367,7 @@ class _Shape:
         names: Sequence[str],
         bound: Sequence[x.Expr],
         aggregates: Sequence[BoundAggregate],
-        window: Window | None,
+        window: p.Windows | None,
     ) -> Binder:
         """Return the binder of what stands behind the aggregation: groups are the key, calls are columns."""
         substitutions: dict[ast.Expression, x.Expr] = {a.call: a.column for a in aggregates}
@@ -389,7 +389,7 @@ def _named_key(columns: Sequence[Column], items: Sequence[Item]) -> tuple[Column
     return tuple(Column(item.name, column.type) for item, column in zip(items, columns, strict=True))
 
 
-def _window_of(relation: Relation) -> Window | None:
+def _window_of(relation: Relation) -> p.Windows | None:
     window = relation.first.window
     return None if window is None else window.of_key()
 
@@ -446,7 +446,7 @@ def _group_names(groups: Sequence[ast.Expression], key_items: Sequence[Item], it
     return names
 
 
-def _window(window: ast.Window, *, is_final: bool) -> Window:
+def _window(window: ast.Window, *, is_final: bool) -> p.Windows:
     """Return a window with its grace: as given, else so long that a record counts for a day, or none where one waits for it."""
     size = window.size.ms
     advance = size if window.advance is None else window.advance.ms

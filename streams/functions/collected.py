@@ -93,7 +93,17 @@ def histogram_merge(left: State, right: State) -> State:
 
 def _histogram(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     type = map_of(STRING, BIGINT)
-    return Aggregator("HISTOGRAM", type, (Column("COUNTS", type),), ({},), histogram_add, first, histogram_merge, histogram_undo, is_ordered=True)
+    return Aggregator(
+        "HISTOGRAM",
+        type,
+        (Column("COUNTS", type),),
+        ({},),
+        histogram_add,
+        first,
+        histogram_merge,
+        histogram_undo,
+        is_ordered=True,
+    )
 
 
 def attr_add(state: State, value: Any) -> State:

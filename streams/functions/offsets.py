@@ -59,7 +59,15 @@ def _latest(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     columns = (Column("VALUE", types[0]), Column("HAS", BOOLEAN))
     skips_null = _ignores_nulls(constants)
     return Aggregator(
-        "LATEST_BY_OFFSET", types[0], columns, (None, False), latest_add, first, latest_merge, skips_null=skips_null, is_ordered=True
+        "LATEST_BY_OFFSET",
+        types[0],
+        columns,
+        (None, False),
+        latest_add,
+        first,
+        latest_merge,
+        skips_null=skips_null,
+        is_ordered=True,
     )
 
 
@@ -92,7 +100,9 @@ FUNCTIONS: tuple[Aggregate, ...] = (
         over_all("(T) -> T", _latest),
         over_all("(T, BOOLEAN) -> T", _latest, constants=1),
         over_all("(T, INTEGER) -> ARRAY<T>", _by_offset_n("LATEST_BY_OFFSET", latest_n_add, latest_n_merge), constants=1),
-        over_all("(T, INTEGER, BOOLEAN) -> ARRAY<T>", _by_offset_n("LATEST_BY_OFFSET", latest_n_add, latest_n_merge), constants=2),
+        over_all(
+            "(T, INTEGER, BOOLEAN) -> ARRAY<T>", _by_offset_n("LATEST_BY_OFFSET", latest_n_add, latest_n_merge), constants=2
+        ),
         example=((1, 2, None), 2),
     ),
     aggregate(
@@ -101,7 +111,9 @@ FUNCTIONS: tuple[Aggregate, ...] = (
         over_all("(T) -> T", _earliest),
         over_all("(T, BOOLEAN) -> T", _earliest, constants=1),
         over_all("(T, INTEGER) -> ARRAY<T>", _by_offset_n("EARLIEST_BY_OFFSET", earliest_n_add, earliest_n_merge), constants=1),
-        over_all("(T, INTEGER, BOOLEAN) -> ARRAY<T>", _by_offset_n("EARLIEST_BY_OFFSET", earliest_n_add, earliest_n_merge), constants=2),
+        over_all(
+            "(T, INTEGER, BOOLEAN) -> ARRAY<T>", _by_offset_n("EARLIEST_BY_OFFSET", earliest_n_add, earliest_n_merge), constants=2
+        ),
         example=((None, 1, 2), 1),
     ),
 )

@@ -231,5 +231,3 @@ def test_a_join_of_streams_runs(engine: SqlEngine) -> None:
     run(engine, "CREATE STREAM J AS SELECT S.ID AS ID, V, X FROM S JOIN R WITHIN 1 HOUR ON S.ID = R.ID")
     run(engine, "INSERT INTO S (ID, V) VALUES (1, 5); INSERT INTO R (ID, X) VALUES (1, 7);")
     eventually(lambda: rows(engine, "SELECT * FROM J"), [(1, 5, 7)])
-
-
