@@ -95,7 +95,7 @@ class AstBuilder(Transformer[Token, Any]):
             return _ident(unquote(token), span)
         upper = str(token).upper()
         if upper in RESERVED and token.type == "NAME":
-            raise SyntaxFault(f'{upper} is a reserved word; write "{token}" or `{token}` to use it as a name', span)
+            raise SyntaxFault(f'Syntax Error: {upper} is a reserved word; write "{token}" or `{token}` to use it as a name', span)
         return _ident(upper, span)
 
     alias = identifier

@@ -24,6 +24,7 @@ from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 # Deeper nesting is refused: every later stage walks the tree by recursion.
 NESTING_MAX = 200
 _ALL_EXPECTED_MAX = 8
+_SET_MAX = 3
 
 
 @lru_cache(maxsize=1)
@@ -125,7 +126,23 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
             hint = _near(before.group(1), keywords)
             if hint:
                 word, span = before.group(1), Span(before.start(1), before.end(1))
+    if not hint and len(expected) <= _SET_MAX:
+        return SyntaxFault(f"Syntax Error\n{_wanted(expected, word)}", span)
     return SyntaxFault(f"Syntax Error: unexpected '{word}'; expected {_list(expected)}{hint}", span)
+
+
+def _wanted(terminals: set[str], found: str) -> str:
+    """Say what one of few tokens was expected, in the words of ksqlDB's parser."""
+    names = sorted(_token_name(t) for t in terminals)
+    if len(names) == 1:
+        return f"missing {names[0]} at '{found}'"
+    return f"Expecting {{{', '.join(names)}}}, found '{found}'"
+
+
+def _token_name(terminal: str) -> str:
+    if terminal.endswith("_VALUE") or terminal in ("NAME", "QUOTED", "DIGIT_NAME", "STRING"):
+        return terminal
+    return f"'{TERMINAL_TEXT.get(terminal, terminal.removesuffix('_WORD'))}'"
 
 
 def _near(word: str, known: Sequence[str]) -> str:

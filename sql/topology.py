@@ -234,8 +234,11 @@ class _Builder:
     def _co_partitioned(self, left: g.Node, right: g.Node, kind: g.JoinKind) -> tuple[g.Node, g.Node]:
         """Return both sides with keys in one format; the side whose keys are as they were read stays, if one can."""
         formats = self._written(left), self._written(right)
-        if formats[0] is not None and formats[0] == formats[1] and (not formats[0].registry or left.schema.window is not None):
-            return left, right
+        if formats[0] is not None and formats[1] is not None:
+            is_same = replace(formats[0], subject="") == replace(formats[1], subject="") and left.schema.key == right.schema.key
+            # Windowed keys cannot be written anew; one schema has one id, so keys of equal columns are equal bytes.
+            if formats[0] == formats[1] and not formats[0].registry or (is_same and left.schema.window is not None):
+                return left, right
         kept = next((each for each in formats if each is not None and not each.registry), default_key_format(left.schema.key))
         keeps_null_keys = kind is not g.JoinKind.INNER
         return tuple(self._aligned(each, kept, keeps_null_keys=keeps_null_keys) for each in (left, right))  # type: ignore[return-value]
@@ -245,7 +248,9 @@ class _Builder:
         if self._written(node) == format:
             return node
         if node.schema.window is not None:
-            raise StatementError("Implicit repartitioning of windowed sources is not supported.")
+            raise StatementError(
+                "Implicit repartitioning of windowed sources is not supported. See https://github.com/confluentinc/ksql/issues/4385."
+            )
         if node.kind is g.EdgeKind.STREAM:
             return self._through(node, f"{node.name}-repartition", format, keeps_null_keys=keeps_null_keys)
         stream = self.add(f"{node.name}-CHANGES", g.ToStream, schema=node.schema, kind=g.EdgeKind.STREAM, inputs=(node.name,))

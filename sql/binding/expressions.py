@@ -58,6 +58,7 @@ class Binder:
         clause: SELECT, WHERE, ... for messages.
         substitutions: expressions (with canonical names) that already have a column: group keys and aggregates.
         fixed_now_ms: what UNIX_TIMESTAMP() gives; None for the clock.
+        naming: the scope in whose words messages speak, where it is not `scope`.
     """
 
     scope: Scope
@@ -67,6 +68,7 @@ class Binder:
     substitutions: Mapping[ast.Expression, x.Expr] = field(default_factory=dict)
     lambdas: Mapping[str, DataType] = field(default_factory=dict)
     fixed_now_ms: int | None = None
+    naming: Scope | None = None
 
     def bind(self, e: ast.Expression) -> x.Expr:
         """Return the typed tree of an expression. Raises StatementError at the part to blame."""
@@ -184,7 +186,7 @@ class Binder:
         return operand if e.op == "+" else x.Unary(x.UnaryOp.NEG, operand, operand.type)
 
     def _described(self, e: ast.Expression, bound: x.Expr) -> str:
-        return f"{expression_text(self.scope.shown(e))} ({show_type(bound.type)})"
+        return f"{expression_text((self.naming or self.scope).shown(e))} ({show_type(bound.type)})"
 
     def _context(self) -> str:
         return "Invalid Select: " if self.clause == "SELECT" else f"Error in {self.clause} expression: "

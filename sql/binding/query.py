@@ -27,6 +27,7 @@ from .scope import WINDOW_COLUMNS, Scope, Visible
 from .sources import Relation, carry
 
 DAY_MS = 86_400_000
+NEW_PLANNER = "ksql.new.query.planner.enabled"
 
 WINDOWS_MAX = 10_000
 """In how many windows one record may be: each costs an entry and a change of it."""
@@ -69,7 +70,7 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     Raises:
         StatementError: with the position of what is to blame.
     """
-    _check_clauses(query)
+    _check_clauses(query, context.library)
     relation = bind_relation(query, context)
     shape = _Shape(query, context, target, relation)
     for e in shape.expressions():
@@ -91,8 +92,15 @@ def _check_functions(e: ast.Expression, library: Library) -> None:
             raise error
 
 
-def _check_clauses(query: ast.Query) -> None:
+def _check_clauses(query: ast.Query, library: Library) -> None:
     if query.window is not None and query.group_by is None:
+        found = [i.expression for i in query.select if i.expression is not None]
+        plain = [e for e in found if not has_aggregate(e, library)]
+        if plain and len(plain) < len(found):
+            shown = ", ".join(map(expression_text, plain))
+            raise StatementError(
+                f"Non-aggregate SELECT expression(s) not part of GROUP BY: {shown}\nAdd GROUP BY {shown}", plain[0].span
+            )
         raise StatementError("WINDOW clause requires a GROUP BY clause.", query.clause_span("WINDOW"))
     if query.having is not None and query.group_by is None:
         raise StatementError("HAVING requires a GROUP BY clause; WHERE filters records.", query.clause_span("HAVING"))
@@ -141,8 +149,12 @@ class _Shape:
         items = self.items(relation)
         kind = p.ResultKind.TABLE if relation.is_table else p.ResultKind.STREAM
         clause = "join expression" if len(relation.sources) > 1 else "key column"
-        key_items = self._keys(relation.keys, items, clause)
         spread_out, binder = self._exploded(relation, items, kind)
+        for item in items:
+            binder.bind(item.expression)
+        if self._may_drop_keys(relation):
+            return self._chosen_keys(spread_out, binder, items)
+        key_items = self._keys(relation.keys, items, clause, relation)
         columns = self._bind_items([i for i in items if i not in key_items], binder, taken=[i.name for i in key_items])
         key = _named_key(relation.key_columns, key_items)
         root = p.Select(spread_out.operator, tuple(columns))
@@ -150,11 +162,34 @@ class _Shape:
             root, kind, key, columns, relation, items, window=_window_of(relation), has_new_key=len(relation.sources) > 1
         )
 
-    def _keys(self, keys: Sequence[KeyColumn], items: Sequence[Item], clause: str) -> list[Item]:
+    def _keys(self, keys: Sequence[KeyColumn], items: Sequence[Item], clause: str, relation: Relation) -> list[Item]:
         """Return the key items: all that a stored result needs, or those there are for one that is watched."""
-        if self.target.is_persistent:
-            return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
-        return []
+        if not self.target.is_persistent:
+            return []
+        if any(isinstance(o, p.JoinForeign) for o in p.operators(relation.operator)):
+            _check_foreign_keys(keys, items, relation)
+        return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
+
+    def _may_drop_keys(self, relation: Relation) -> bool:
+        """Tell whether the SELECT says which key columns stay, and in which order, as ksqlDB's newer planner has it."""
+        is_asked = self.context.property(NEW_PLANNER, "false").lower() == "true"
+        return is_asked and self.target.is_persistent and not relation.is_table and len(relation.sources) == 1
+
+    def _chosen_keys(self, relation: Relation, binder: Binder, items: Sequence[Item]) -> BoundQuery:
+        accepted = [e for key in relation.keys for e in key.accepted]
+        key_items = [
+            i for n, i in enumerate(items) if i.expression in accepted and i.expression not in [j.expression for j in items[:n]]
+        ]
+        columns = self._bind_items([i for i in items if i not in key_items], binder, taken=[i.name for i in key_items])
+        keys = [(i.name, binder.bind(i.expression)) for i in key_items]
+        root: p.Operator = p.Select(relation.operator, tuple(columns))
+        key = tuple(Column(name, e.type) for name, e in keys)
+        is_new = [e.name for _, e in keys if isinstance(e, x.ColumnRef)] != [c.name for c in relation.key_columns]
+        if is_new and relation.first.window is None:
+            root = p.Rekey(root, tuple(keys), "KEY")
+        return self._bound(
+            root, p.ResultKind.STREAM, key, columns, relation, items, window=_window_of(relation), has_new_key=is_new
+        )
 
     def _bind_items(self, items: Sequence[Item], binder: Binder, *, taken: Sequence[str] = ()) -> list[tuple[str, x.Expr]]:
         columns: list[tuple[str, x.Expr]] = []
@@ -241,7 +276,7 @@ class _Shape:
             if b.type == ANY:
                 raise StatementError("Cannot PARTITION BY multiple columns including NULL", e.span)
         items = self.items(relation, leading=exprs)
-        key_items = self._keys([KeyColumn((e,)) for e in exprs], items, "partitioning expression")
+        key_items = self._keys([KeyColumn((e,)) for e in exprs], items, "partitioning expression", relation)
         spread_out, select_binder = self._exploded(relation, items, p.ResultKind.STREAM)
         if spread_out is not relation:
             binder = replace(select_binder, clause="PARTITION BY")
@@ -311,7 +346,7 @@ class _Shape:
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
         emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
         root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
-        after = self._after(groups, names, bound_groups, placed, window)
+        after = self._after(groups, names, bound_groups, placed, window, relation)
         if having is not None:
             root = p.Filter(root, replace(after, clause="HAVING").condition(having), "HAVING")
         columns = self._bind_items([i for i in items if i not in key_items], after, taken=names if key_items else ())
@@ -368,6 +403,7 @@ class _Shape:
         bound: Sequence[x.Expr],
         aggregates: Sequence[BoundAggregate],
         window: p.Windows | None,
+        relation: Relation,
     ) -> Binder:
         """Return the binder of what stands behind the aggregation: groups are the key, calls are columns."""
         substitutions: dict[ast.Expression, x.Expr] = {a.call: a.column for a in aggregates}
@@ -379,7 +415,25 @@ class _Shape:
                 Visible("", meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True)
                 for meta, type in WINDOW_COLUMNS.items()
             ]
-        return replace(self.binder(Scope(tuple(visible)), "SELECT"), substitutions=substitutions)
+        return replace(self.binder(Scope(tuple(visible)), "SELECT"), substitutions=substitutions, naming=relation.scope)
+
+
+def _check_foreign_keys(keys: Sequence[KeyColumn], items: Sequence[Item], relation: Relation) -> None:
+    """Refuse a foreign-key join without the key of its left table, which is that of the result."""
+    selected = [i.expression for i in items]
+    missing = [key.accepted[0] for key in keys if not any(e in selected for e in key.accepted)]
+    if missing:
+        shown = ", ".join(_quoted(e) for e in missing)
+        plural = "s" if len(missing) > 1 else ""
+        raise StatementError(
+            "Primary key column missing in projection. For foreign-key table-table joins, the projection must include all "
+            f"primary key columns from the left input table (`{relation.first.name}`). Missing column{plural}: {shown}."
+        )
+
+
+def _quoted(e: ast.Expression) -> str:
+    assert isinstance(e, ast.Name)
+    return f"`{e.name}`"
 
 
 def _named_key(columns: Sequence[Column], items: Sequence[Item]) -> tuple[Column, ...]:

@@ -184,7 +184,7 @@ def _properties(spec: FormatSpec) -> dict[str, str]:
         found["fullSchemaName"] = spec.full_name
     if spec.schema_id:
         found["schemaId"] = str(spec.schema_id)
-    if spec.name.startswith("PROTOBUF"):
+    if spec.name == "PROTOBUF":
         found["unwrapPrimitives"] = "true"
     if spec.nullables:
         found["nullableRepresentation"] = spec.nullables.lower()
