@@ -37,7 +37,7 @@ from .binding.context import (
     WRAP_SINGLE_VALUES,
     Context,
 )
-from .binding.query import BoundQuery, Target, bind_query
+from .binding.query import BoundQuery, Target, bind_query, unknown_timestamp
 from .binding.scope import RESERVED_COLUMNS
 from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
@@ -192,7 +192,7 @@ def _timestamp(options: Options, columns: tuple[Column, ...]) -> tuple[str, str 
     at = options.span("TIMESTAMP")
     types = {c.name: c.type for c in columns}
     if name not in types:
-        raise StatementError(f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'", at)
+        raise StatementError(unknown_timestamp(name), at)
     pattern = options.get("TIMESTAMP_FORMAT")
     type = types[name]
     if type == STRING:
@@ -226,7 +226,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
         raise StatementError("CREATE ... AS SELECT does not support LIMIT clause.", s.query.clause_span("LIMIT"))
     options = read_options(s.properties, "A")
     kind = "TABLE" if s.is_table else "STREAM"
-    bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT"))
+    bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT", options.get("TIMESTAMP")))
     _check_kind(bound, s)
     first = bound.relation.first
     key_name, value_name = _sink_formats(bound, options, context)

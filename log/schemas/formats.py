@@ -148,7 +148,9 @@ def _check_type(format: Format, type: DataType, at: str) -> None:
     if type.kind not in format.kinds:
         raise InvalidInput(f"The '{format.name}' format does not support type '{type.kind}'{at}")
     if type.kind is Kind.MAP and type.key is not None and type.key.kind is not Kind.STRING:
-        raise InvalidInput(f"{format.name} format only supports MAP types with STRING keys")
+        raise InvalidInput(
+            f"{format.name}{' format' if format.name.startswith('PROTOBUF') else ''} only supports MAP types with STRING keys"
+        )
     inner = [t for t in (type.key, type.element) if t is not None] + [field.type for field in type.fields]
     for each in inner:
         _check_type(format, each, at)

@@ -456,7 +456,10 @@ class Binder:
             elif not is_concrete(pattern):
                 args.append(value)
             else:
-                args.append(implicit_cast(value, fill(pattern, variables, [value.type])))
+                wanted = fill(pattern, variables, [value.type])
+                # A decimal is given as it is: a value has a scale of its own, which GREATEST, say, keeps.
+                is_decimal = wanted.kind is Kind.DECIMAL and value.type.kind is Kind.DECIMAL
+                args.append(value if is_decimal else implicit_cast(value, wanted))
         return self._made_call(e.name, overload, args, variables)
 
     def _choose(self, e: ast.Call, overloads: Sequence[Overload], types: Sequence[DataType]) -> tuple[int, dict[str, DataType]]:

@@ -35,11 +35,15 @@ WINDOWS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a query is for. `sink`: the stream or table it makes or fills; None: someone watches. `statement`: for messages."""
+    """What a query is for. `sink`: the stream or table it makes or fills; None: someone watches. `statement`: for messages.
+
+    `timestamp`: the column that gives the sink's event time.
+    """
 
     query_id: str
     sink: str | None = None
     statement: str = "SELECT"
+    timestamp: str | None = None
 
     @property
     def is_persistent(self) -> bool:
@@ -62,6 +66,10 @@ class BoundQuery:
     @property
     def is_grouped(self) -> bool:
         return any(isinstance(o, p.Aggregate) for o in p.operators(self.root))
+
+
+def unknown_timestamp(name: str) -> str:
+    return f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'"
 
 
 def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery:
@@ -130,6 +138,9 @@ class _Shape:
 
     def items(self, relation: Relation, leading: Sequence[ast.Expression] | None = None) -> list[Item]:
         items = spread(self.query.select, relation.scope, self.binder(relation.scope, "SELECT"), leading)
+        wanted = self.target.timestamp
+        if wanted is not None and all(i.name != wanted for i in items):
+            raise StatementError(unknown_timestamp(wanted), self.query.span)
         if self.target.is_persistent:
             check_names(items)
         return items
@@ -166,7 +177,7 @@ class _Shape:
         """Return the key items: all that a stored result needs, or those there are for one that is watched."""
         if not self.target.is_persistent:
             return []
-        if any(isinstance(o, p.JoinForeign) for o in p.operators(relation.operator)):
+        if len(relation.sources) == 2 and any(isinstance(o, p.JoinForeign) for o in p.operators(relation.operator)):
             _check_foreign_keys(keys, items, relation)
         return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
 
