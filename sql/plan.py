@@ -29,10 +29,11 @@ class ResultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads a source. `timestamp`: the expression of its event time."""
+    """Reads a source. `timestamp`: the expression of its event time; `needs_time`: a record without one stops the query."""
 
     source: SourceInfo
     timestamp: Expr | None = None
+    needs_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class _Builder:
             key_format=_used(source.key_format, source.key),
             value_format=source.value_format,
             timestamp=operator.timestamp,
+            needs_time=operator.needs_time,
         )
 
     def _filter(self, operator: p.Filter) -> g.Node:
@@ -281,9 +282,10 @@ def _columns(named: tuple[tuple[str, Any], ...]) -> tuple[Column, ...]:
     return tuple(Column(name, e.type) for name, e in named)
 
 
-def _with_key_names(builder: _Builder, last: g.Node, key: tuple[Column, ...]) -> g.Node:
-    """Give a key of several columns the names it is written with; a single one is written without a name."""
-    if len(key) < 2 or [c.name for c in key] == [c.name for c in last.schema.key]:
+def _with_key_names(builder: _Builder, last: g.Node, output: p.Output) -> g.Node:
+    """Give key columns the names they are written with; a bare one is written without a name."""
+    key = output.key
+    if (len(key) < 2 and not output.key_format.is_wrapped) or [c.name for c in key] == [c.name for c in last.schema.key]:
         return last
     named = tuple(
         (column.name, x.ColumnRef(x.Side.KEY, old.name, old.type)) for column, old in zip(key, last.schema.key, strict=True)
@@ -298,7 +300,7 @@ def build_topology(plan: p.QueryPlan, *, watch: Any = None) -> g.Topology:
     last = builder.build(plan.root)
     if plan.output is not None:
         output = plan.output
-        last = _with_key_names(builder, last, output.key)
+        last = _with_key_names(builder, last, output)
         builder.add(
             "SINK",
             g.Sink,

@@ -37,10 +37,10 @@ def bind_relation(query: ast.Query, context: Context) -> Relation:
     """
     first = context.catalog.source(query.source.name, query.source.span)
     if not query.joins:
-        return scan_relation(first, query.source.alias)
+        return scan_relation(first, query.source.alias, context)
     _check_sources(query, context)
     used = _pseudo_names(query)
-    relation = scan_relation(first, query.source.alias)
+    relation = scan_relation(first, query.source.alias, context)
     _check_criteria(relation, query, context)
     for join in query.joins:
         relation = _join(relation, join, context, used)
@@ -51,7 +51,7 @@ def _check_criteria(first: Relation, query: ast.Query, context: Context) -> None
     """Refuse conditions that are none of their sources, of all joins, before anything is said of what they join."""
     columns = first.scope.columns
     for join in query.joins:
-        right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias)
+        right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias, context)
         _criteria(Scope(columns), right.scope, join)
         columns += right.scope.columns
 
@@ -84,7 +84,7 @@ def _pseudo_names(query: ast.Query) -> frozenset[str]:
 
 
 def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]) -> Relation:
-    right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias)
+    right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias, context)
     left_on, right_on = _criteria(left.scope, right.scope, join)
     got = _got(left_on, right_on, join, left, right)
     _check_kinds(left, right, join, got)

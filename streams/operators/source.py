@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from logflume.log import InvalidInput
 from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Kind
 
@@ -91,11 +92,10 @@ class SourceWork(Work):
         self._node, self._task = operator.node, task
         self._keys, self._values = operator.decoders(wiring)
         self._time = operator.timestamp
+        self._needs_time = isinstance(operator.node, g.Source) and operator.node.needs_time
         self._is_table = operator.node.kind is g.EdgeKind.TABLE
         schema, format = operator.node.schema, operator.node.key_format
-        self._rewriter = (
-            KeyEncoder(format, schema.key, is_raw=False, window=schema.window) if operator.is_key_rewritten else None
-        )
+        self._rewriter = KeyEncoder(format, schema.key, is_raw=False, window=schema.window) if operator.is_key_rewritten else None
         self._store: StateStore | None = None if operator.store is None else task.store(operator.store)
         self._wants_old = operator.node.name in wiring.wants_old
 
@@ -182,9 +182,21 @@ class SourceWork(Work):
                 self._task.report("expression", name, batch, row, "the event time is null")
         times = _times(column)
         early = ~nulls & (times < 0)
+        if self._needs_time and (nulls | early).any():
+            row = int(np.flatnonzero(nulls | early)[0])
+            raise _no_time(self._node, batch, row, None if nulls[row] else int(times[row]))
         self._report(batch, early, "negative_time", times)
         batch.times = times
         return batch.without(nulls | early)
+
+
+def _no_time(node: g.Source | g.Repartition, batch: Batch, row: int, found: int | None) -> InvalidInput:
+    chunk, rows = batch.chunk, batch.rows
+    offset = int(chunk.offsets[rows[row]]) if chunk is not None and rows is not None else -1
+    return InvalidInput(
+        f"Fatal user code error in TimestampExtractor callback for record at offset {offset} of {node.topic!r}: its event time is "
+        f"{'missing' if found is None else found}; correct the record, or let such records be left out"
+    )
 
 
 def _times(column: Column) -> I64:
