@@ -42,7 +42,10 @@ class _Builder:
             case p.Select(input, columns, name):
                 source = self.build(input)
                 schema = g.Schema(source.schema.key, _columns(columns), source.schema.window)
-                return self.add(name, g.Project, schema=schema, kind=source.kind, inputs=(source.name,), columns=columns)
+                kept = name if name != "SELECT" and source.kind is g.EdgeKind.TABLE and _has_places(columns) else None
+                return self.add(
+                    name, g.Project, schema=schema, kind=source.kind, inputs=(source.name,), columns=columns, store=kept
+                )
             case p.Explode(input, columns):
                 return self._explode(input, columns)
             case p.Rekey(input, keys, name):
@@ -238,7 +241,7 @@ class _Builder:
         if formats[0] is not None and formats[1] is not None:
             is_same = replace(formats[0], subject="") == replace(formats[1], subject="") and left.schema.key == right.schema.key
             # Windowed keys cannot be written anew; one schema has one id, so keys of equal columns are equal bytes.
-            if formats[0] == formats[1] and not formats[0].registry or (is_same and left.schema.window is not None):
+            if (formats[0] == formats[1] and not formats[0].registry) or (is_same and left.schema.window is not None):
                 return left, right
         kept = next((each for each in formats if each is not None and not each.registry), default_key_format(left.schema.key))
         keeps_null_keys = kind is not g.JoinKind.INNER
@@ -276,6 +279,12 @@ class _Builder:
 def _used(format: FormatSpec, columns: tuple[Column, ...]) -> FormatSpec:
     """A side without columns is not written, whatever format it would have."""
     return format if columns else FormatSpec("NONE")
+
+
+def _has_places(columns: tuple[p.NamedExpr, ...]) -> bool:
+    """Tell whether columns are of where a record was, which is not known any more when its row is looked up."""
+    places = {x.Meta.ROWPARTITION.value, x.Meta.ROWOFFSET.value, x.Meta.HEADERS.value}
+    return any(side is x.Side.META and name in places for _, e in columns for side, name in x.columns_used(e))
 
 
 def _columns(named: tuple[tuple[str, Any], ...]) -> tuple[Column, ...]:

@@ -25,7 +25,6 @@ from .operator import Bind, Operator, RawKey, Task, Wiring, Work
 from .rows import keep_rows
 from .versions import is_versioned, keep_versions, versions_spec
 
-
 _MANY_FORMS = frozenset({"DELIMITED", "JSON"})
 """Formats in which other programs may write one key as different bytes: with quotes, blanks, zeros, fields in another order."""
 
@@ -194,8 +193,8 @@ def _no_time(node: g.Source | g.Repartition, batch: Batch, row: int, found: int 
     chunk, rows = batch.chunk, batch.rows
     offset = int(chunk.offsets[rows[row]]) if chunk is not None and rows is not None else -1
     return InvalidInput(
-        f"Fatal user code error in TimestampExtractor callback for record at offset {offset} of {node.topic!r}: its event time is "
-        f"{'missing' if found is None else found}; correct the record, or let such records be left out"
+        f"Fatal user code error in TimestampExtractor callback for record at offset {offset} of {node.topic!r}: its event time "
+        f"is {'missing' if found is None else found}; correct the record, or let such records be left out"
     )
 
 
