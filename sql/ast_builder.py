@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +16,12 @@ from .errors import SyntaxFault
 from .words import RESERVED
 
 _INT64_MAX = 2**63 - 1
+
+CHAIN_MAX = 32
+"""Operands of AND, OR and || in a row that are grouped from the left."""
+
+WHENS_MAX = 500
+"""Branches of a CASE: each is code within that of the one before."""
 
 
 def _span(meta: Any) -> Span:
@@ -37,6 +43,28 @@ def _binary(op: str) -> Callable[..., ast.Binary]:
         return ast.Binary(op, children[0], children[-1], span=_span(meta))
 
     return build
+
+
+def _chain(op: str) -> Callable[..., ast.Expression]:
+    """Build chains of an operator that may be grouped in any way: from the left, long ones in groups, so that none is deep."""
+
+    def joined(items: Sequence[ast.Expression]) -> ast.Expression:
+        if len(items) > CHAIN_MAX:
+            return joined([joined(items[i : i + CHAIN_MAX]) for i in range(0, len(items), CHAIN_MAX)])
+        found = items[0]
+        for item in items[1:]:
+            found = ast.Binary(op, found, item, span=ast.Span(found.span.start, item.span.stop))
+        return found
+
+    def build(self: AstBuilder, meta: Any, children: list[Any]) -> ast.Expression:
+        return joined(children)
+
+    return build
+
+
+def _check_whens(whens: Sequence[Any], span: Span) -> None:
+    if len(whens) > WHENS_MAX:
+        raise SyntaxFault(f"CASE has {len(whens)} branches; at most {WHENS_MAX} are possible: join a table instead", span)
 
 
 def _unary(op: str) -> Callable[..., ast.Unary]:
@@ -145,12 +173,12 @@ class AstBuilder(Transformer[Token, Any]):
 
     # -------------------------------------------------------------------------------------------- expressions
 
-    or_ = _binary("OR")
-    and_ = _binary("AND")
+    or_ = _chain("OR")
+    and_ = _chain("AND")
     equal = _binary("=")
     less = _binary("<")
     greater = _binary(">")
-    concat = _binary("||")
+    concat = _chain("||")
     add = _binary("+")
     subtract = _binary("-")
     multiply = _binary("*")
@@ -234,6 +262,7 @@ class AstBuilder(Transformer[Token, Any]):
 
     def searched_case(self, meta: Any, children: list[Any]) -> ast.SearchedCase:
         *whens, default = children
+        _check_whens(whens, _span(meta))
         return ast.SearchedCase(tuple(whens), default, span=_span(meta))
 
     def cast(self, meta: Any, children: list[Any]) -> ast.Cast:

@@ -23,6 +23,7 @@ from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 
 # Deeper nesting is refused: every later stage walks the tree by recursion.
 NESTING_MAX = 200
+DEPTH_MAX = 150
 _ALL_EXPECTED_MAX = 8
 _SET_MAX = 3
 
@@ -87,15 +88,36 @@ def _build(text: str) -> Any:
     if deepest > NESTING_MAX:
         raise SyntaxFault(f"nested {deepest} deep; at most {NESTING_MAX} are allowed")
     try:
-        return AstBuilder().transform(_grammar().parse(text))
+        statement = AstBuilder().transform(_grammar().parse(text))
+        _check_depth(statement)
+        return statement
     except VisitError as e:
         if isinstance(e.orig_exc, SqlError):
             raise e.orig_exc from None
+        if isinstance(e.orig_exc, RecursionError):
+            raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
         raise
     except UnexpectedInput as e:
         raise _explain(text, e) from None
     except RecursionError:
         raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
+
+
+def _check_depth(statement: ast.Node) -> None:
+    """Refuse expressions within expressions beyond what all later stages can walk; walks without recursion itself."""
+    todo: list[tuple[Any, int]] = [(statement, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if isinstance(value, tuple):
+            todo += [(item, depth) for item in value]
+        elif isinstance(value, ast.Node):
+            if depth > DEPTH_MAX:
+                raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", value.span)
+            todo += [
+                (getattr(value, name), depth + (not isinstance(value, ast.When)))
+                for name in value.__dataclass_fields__
+                if name != "span"
+            ]
 
 
 def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:

@@ -236,6 +236,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     timestamp = _timestamp(options, bound.key + bound.value)
     topic = options.get("KAFKA_TOPIC") or context.property(OUTPUT_PREFIX, "") + s.name
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
+    _check_loop(topic, bound, s.span)
     key_spec = _sink_key(registered(key_spec, KEY_SIDE, topic, options, context), s.name)
     value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first, options)
     _check_sink_schemas(bound, key_spec, value_spec, options, at)
@@ -342,6 +343,15 @@ def _window_info(bound: BoundQuery) -> WindowInfo:
     return WindowInfo("SESSION")
 
 
+def _check_loop(topic: str, bound: BoundQuery, span: ast.Span) -> None:
+    if any(source.topic == topic for source in bound.relation.sources):
+        raise StatementError(
+            f"topic '{topic}' is written from what is read from it, so each record would come back for ever: write to another "
+            "topic",
+            span,
+        )
+
+
 def _check_own_topic(topic: str, span: ast.Span) -> None:
     """Refuse a topic that somebody keeps for himself, the catalog's own among them."""
     try:
@@ -432,6 +442,7 @@ def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> Plann
     bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))
     if bound.kind is not p.ResultKind.STREAM:
         raise StatementError("Invalid result type. Your SELECT query produces a TABLE, INSERT INTO needs a STREAM.", s.span)
+    _check_loop(sink.topic, bound, s.span)
     root = _fitted(bound, sink, s)
     output = p.Output(
         sink.topic,

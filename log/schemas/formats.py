@@ -140,6 +140,10 @@ def check_columns(format: Format, columns: tuple[Column, ...]) -> None:
     if format.max_columns is not None and len(columns) > format.max_columns:
         raise InvalidInput(f"The '{format.name}' format only supports {format.max_columns or 'no'} columns, found {len(columns)}")
     for column in columns:
+        if "JSON" in format.name and any(c in '"\\' or c < " " for c in column.name):
+            raise InvalidInput(
+                f"{format.name} has no column names with quotes, backslashes or control characters, found {column.name!r}"
+            )
         at = f", column: `{column.name}`" if format.name == "DELIMITED" else ""
         _check_type(format, column.type, at)
 

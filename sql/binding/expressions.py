@@ -273,10 +273,7 @@ class Binder:
             error.reason = f"Invalid Predicate: {error.reason}"
             error.args = (error.reason,)
             raise
-        any_equal: x.Expr = x.Literal(False, BOOLEAN)
-        for i, choice in enumerate(choices):
-            equal = x.Binary(x.BinaryOp.EQ, operand, choice, BOOLEAN)
-            any_equal = equal if i == 0 else x.Binary(x.BinaryOp.OR, any_equal, equal, BOOLEAN)
+        any_equal = _any_of([x.Binary(x.BinaryOp.EQ, operand, choice, BOOLEAN) for choice in choices])
         return x.Unary(x.UnaryOp.NOT, any_equal, BOOLEAN) if e.is_negated else any_equal
 
     def _like(self, e: ast.Like) -> x.Expr:
@@ -511,6 +508,14 @@ def replace_type(e: x.Expr, type: DataType) -> x.Expr:
 def _required(operand: x.Expr) -> x.Expr:
     """In a lambda arithmetic with null is an error: the function around it gives null as a whole, not an item that is null."""
     return operand if isinstance(operand, x.Literal) else x.Call(REQUIRED, (operand,), operand.type)
+
+
+def _any_of(tests: Sequence[x.Expr]) -> x.Expr:
+    """Return whether one of many tests holds, as a tree that is not deep."""
+    if len(tests) < 2:
+        return tests[0] if tests else x.Literal(False, BOOLEAN)
+    half = len(tests) // 2
+    return x.Binary(x.BinaryOp.OR, _any_of(tests[:half]), _any_of(tests[half:]), BOOLEAN)
 
 
 def _refuse_nulls(items: Sequence[x.Expr], what: str, of: str) -> None:

@@ -230,7 +230,10 @@ def _header(header: Mapping[str, Any]) -> tuple[str, bytes | None]:
     import base64
 
     value = header.get("VALUE")
-    return (header["KEY"], None if value is None else base64.b64decode(value))
+    try:
+        return (header["KEY"], None if value is None else base64.b64decode(value, validate=True))
+    except ValueError:
+        raise CaseFault(f"the header {header['KEY']!r} is in base64, found {value!r}") from None
 
 
 def _topic(topic: Mapping[str, Any], where: str) -> CaseTopic:
