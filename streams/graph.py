@@ -410,6 +410,23 @@ class Sink(Node):
     topic_configs: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route(Node):
+    """Writes each record to the topic that `topic_of` gives for it.
+
+    With `topics` only to those, created as a Sink's is; else to any that exists. A record without such a topic is refused.
+    `barred`: the application's own inputs and internal topics, filled in by the planner.
+    """
+
+    topic_of: Expr
+    key_format: FormatSpec
+    value_format: FormatSpec
+    topics: tuple[str, ...] = ()
+    partitions: int | None = None
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    barred: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
     """A named graph: nodes by name, in an order where inputs come first. Pickles when its callables do."""

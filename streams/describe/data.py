@@ -130,7 +130,7 @@ def _kind(node: g.Node) -> str:
         g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.ToTable: "to table",
         g.StreamJoin: "join", g.TableJoin: "join", g.Subscribe: "ask", g.Answer: "answer", g.Resolve: "join",
         g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process",
-        g.Merge: "merge", g.Foreach: "call", g.Sink: "sink",
+        g.Merge: "merge", g.Foreach: "call", g.Sink: "sink", g.Route: "sink",
     }[type(node)]  # fmt: skip
 
 
@@ -140,6 +140,9 @@ def _describe(node: g.Node) -> NodeBox:
             return _box(node, f"reads {node.topic}", (), node.topic)
         case g.Sink():
             return _box(node, f"writes {node.topic}", node.inputs, node.topic)
+        case g.Route():
+            among = (f"among {', '.join(node.topics)}",) if node.topics else ()
+            return _box(node, f"writes to {expression_text(node.topic_of)}", node.inputs, expression_text(node.topic_of), among)
         case g.Filter():
             return _box(node, expression_text(node.predicate), node.inputs, None)
         case g.Project():

@@ -13,9 +13,10 @@ from .. import graph as g
 from ..expr import ColumnRef, Expr, Side
 from . import aggregates as a
 from .binding import Scope, bind
+from .calling import call
 from .fields import Value
 from .naming import Graph, slug
-from .stream import Function, bind_keys, call
+from .stream import Function, bind_keys
 from .table import checked_emit
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,13 +10,15 @@ from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
 
 from .. import graph as g
-from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
+from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
 from .binding import Scope, bind
-from .callables import Items, Pair, Pairs, expect_arguments, returned_type
+from .callables import Items, Pair, Pairs, returned_type
 from .fields import Field, Value
+from .calling import call, condition, foreach_node
 from .missing import missing
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, key_columns, key_format, value_format
+from .sinks import sink
 
 if TYPE_CHECKING:
     from ..processors import Processor
@@ -357,15 +359,31 @@ class Stream:
 
     def to(
         self,
-        topic: str,
+        topic: str | Value | Function,
         *,
+        topics: Sequence[str] = (),
         format: str | None = None,
         key_format: str | None = None,
         partitions: int | None = None,
         **configs: str,
     ) -> None:
-        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (see `App.stream`)."""
-        sink(self.graph, self.node, topic, format, key_format, partitions, configs)
+        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (see `App.stream`).
+
+        `topic` may be computed from the record: a column expression, or `function(value)` or `function(key, value)`. Then it is
+        one of `topics`, which are created if missing, or without them any topic that exists. A record without such a topic is
+        refused: counted, and kept as a dead letter, as if its topic had not taken it.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> app = lf.App("orders")
+        >>> app.stream("orders").to(lf.col.country.cast(str) + "-orders", topics=["de-orders", "fr-orders"])
+        >>> driver = TopologyTestDriver(app, on_problem="skip")
+        >>> for country in ("de", "fr", "??"):
+        ...     driver.input("orders").send({"country": country})
+        >>> driver.output("fr-orders").read()[0].value, driver.problems
+        ({'country': 'fr'}, Counter({'refused': 1}))
+        """
+        sink(self.graph, self.node, topic, topics, format, key_format, partitions, configs)
 
     def scope(self) -> Scope:
         """Where the names of expressions are looked up."""
@@ -374,24 +392,6 @@ class Stream:
     def then(self, node: g.Node) -> Stream:
         """Return what comes out of a node behind this stream."""
         return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
-
-
-def condition(predicate: Value | Function, scope: Scope, what: str) -> Expr:
-    """Return a condition as a tree."""
-    if not isinstance(predicate, Value):
-        return call(predicate, what, type=BOOLEAN)
-    expr = bind(predicate, scope)
-    if expr.type not in (BOOLEAN, ANY):
-        raise InvalidInput(f"{what}: `{predicate!r}` is {expr.type}, expected a condition (BOOLEAN)")
-    return expr
-
-
-def call(function: Function, what: str, *, type: Any = ANY, contract: Callable[[Function], Function] | None = None) -> PyCall:
-    """Return a call of `function(value)` or `function(key, value)`; `contract` checks what it returns."""
-    takes_key = expect_arguments(function, (1, 2), 1, what) == 2
-    whole = ColumnRef(Side.VALUE, WHOLE, ANY)
-    function = function if contract is None else contract(function)
-    return PyCall(function, (ColumnRef(Side.KEY, WHOLE, ANY), whole) if takes_key else (whole,), type)
 
 
 def bind_keys(keys: tuple[Value | Function, ...], type: Any, what: str, scope: Scope) -> tuple[tuple[str, Expr], ...]:
@@ -432,59 +432,6 @@ def bind_columns(columns: tuple[Value, ...], named: dict[str, Any], scope: Scope
 def object_class(hint: Any) -> type[Any] | None:
     """Return the annotated class of a function's results when its fields are known."""
     return hint if is_object_class(hint) else None
-
-
-def foreach_node(graph: Graph, node: g.Node, function: Function, what: str) -> g.Foreach:
-    """Return a node that calls a function, whatever arguments it takes."""
-    count = expect_arguments(function, (1, 2, 3), 2, what)
-    name = graph.free(f"{node.name}-{what.removesuffix('()')}")
-    return g.Foreach(name=name, schema=node.schema, kind=node.kind, inputs=(node.name,), function=_ADAPT[count](function))
-
-
-@dataclass(frozen=True, slots=True)
-class OfValue:
-    """Calls `function(value)`."""
-
-    function: Function
-
-    def __call__(self, key: Any, value: Any, timestamp_ms: int) -> None:
-        self.function(value)
-
-
-@dataclass(frozen=True, slots=True)
-class OfKeyValue:
-    """Calls `function(key, value)`."""
-
-    function: Function
-
-    def __call__(self, key: Any, value: Any, timestamp_ms: int) -> None:
-        self.function(key, value)
-
-
-_ADAPT: dict[int, Callable[[Function], Function]] = {1: OfValue, 2: OfKeyValue, 3: lambda function: function}
-
-
-def sink(
-    graph: Graph,
-    node: g.Node,
-    topic: str,
-    format: str | None,
-    key_format_name: str | None,
-    partitions: int | None,
-    configs: dict[str, str],
-) -> None:
-    """Add a sink. Config names may use `_` for `.`."""
-    schema = node.schema
-    graph.add(
-        g.Sink(
-            name=graph.free(f"{topic}-sink" if topic in graph.nodes else topic), schema=schema, kind=node.kind,
-            inputs=(node.name,), topic=topic,
-            key_format=key_format(schema.key, key_format_name, topic, graph.registry),
-            value_format=value_format(schema, format, topic, graph.registry), partitions=partitions,
-            topic_configs={name.replace("_", "."): value for name, value in configs.items()},
-        ),
-        fix=_FIX,
-    )  # fmt: skip
 
 
 def _typed(expr: Expr, type: Any) -> Expr:

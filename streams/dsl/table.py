@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from ..expr import Expr
 from . import aggregates as a
 from .binding import Scope, bind
 from .callables import returned_type
+from .calling import call, condition, foreach_node
 from .fields import Value
 from .missing import missing
 from .naming import Graph, duration, slug
 from .schemas import PRIMITIVES
-from .stream import Function, On, Stream, bind_columns, call, condition, foreach_node, object_class, sink
+from .sinks import sink
+from .stream import Function, On, Stream, bind_columns, object_class
 
 if TYPE_CHECKING:
     from .cogroups import Cogrouped
@@ -334,16 +336,20 @@ class Table:
 
     def to(
         self,
-        topic: str,
+        topic: str | Value | Function,
         *,
+        topics: Sequence[str] = (),
         format: str | None = None,
         key_format: str | None = None,
         partitions: int | None = None,
         **configs: str,
     ) -> None:
-        """Write the changes to a topic, created if missing: compacted, unless `cleanup_policy` differs or rows are windowed."""
+        """Write the changes to a topic, created if missing: compacted, unless `cleanup_policy` differs or rows are windowed.
+
+        `topic` may be computed from the row, as in `Stream.to`; a deleted row has none, unless it follows from the key.
+        """
         defaults = {} if self.schema.window else {"cleanup.policy": "compact"}
-        sink(self.graph, self.node, topic, format, key_format, partitions, defaults | configs)
+        sink(self.graph, self.node, topic, topics, format, key_format, partitions, defaults | configs)
 
     def scope(self) -> Scope:
         """Where the names of expressions are looked up."""

@@ -219,8 +219,8 @@ class BoundProgram:
 
     def _put_out(self) -> None:
         sent, self._sent = self._sent, {}
-        for found in sent.values():
-            put_out(self._outputs, found)
+        for topic, found in sent.items():
+            put_out(self._outputs, topic, found)
 
 
 def operator_program(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[str]) -> OperatorProgram:
