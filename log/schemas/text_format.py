@@ -1,7 +1,7 @@
 """The TEXT serde: one value of any type as a person would type it; text as it is, everything else as JSON.
 
-It is for keys of which no type is known: a text key is what Kafka's string serializer writes. Reading gives what JSON says (`5` is
-a number, whether it was written as one or as text) and text for the rest; who needs the type says it, and reads KAFKA.
+It is for keys of which no type is known: a text key is what Kafka's string serializer writes. Reading gives what JSON says
+(`5` is a number, whether it was written as one or as text) and text for the rest; who needs the type says it, and reads KAFKA.
 """
 
 from __future__ import annotations

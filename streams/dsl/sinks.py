@@ -28,6 +28,7 @@ def sink(
 ) -> None:
     """Add a sink. Config names may use `_` for `.`."""
     schema = node.schema
+    check_partitions(partitions)
     settings: dict[str, Any] = {
         "partitions": partitions, "topic_configs": {name.replace("_", "."): value for name, value in configs.items()},
         "schema": schema, "kind": node.kind, "inputs": (node.name,),
@@ -36,13 +37,19 @@ def sink(
         graph.add(_route(graph, node, topic, topics, format, key_format_name, settings), fix="give it other topics")
         return
     if topics:
-        raise InvalidInput(f"to({topic!r}, topics=...): a list of topics is for a computed one, to(lambda value: ..., topics=...)")
+        raise InvalidInput(f"to({topic!r}, topics=...): a list of topics is for a computed one, to(lambda value: ...)")
     added = g.Sink(
         name=graph.free(f"{topic}-sink" if topic in graph.nodes else topic), topic=topic,
         key_format=sink_key_format(graph, node, key_format_name, topic),
         value_format=value_format(schema, format, topic, graph.registry), **settings,
     )  # fmt: skip
     graph.add(added, fix="pass name='...'")
+
+
+def check_partitions(partitions: int | None) -> None:
+    """Refuse what is no number of partitions."""
+    if partitions is not None and (isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1):
+        raise InvalidInput(f"partitions= is a whole number of at least 1, found {partitions!r}")
 
 
 def sink_key_format(graph: Graph, node: g.Node, name: str | None, topic: str) -> FormatSpec:
@@ -80,10 +87,9 @@ def _route(
     found = {"key": sink_key_format(graph, node, key_format_name, ""), "value": value_format(schema, format, "", "")}
     for side, spec in found.items():
         if format_of(spec.name).schemas is not None:
-            raise InvalidInput(f"the schema of {spec.name} {side}s is registered by topic: a computed topic takes JSON, KAFKA ...")
+            raise InvalidInput(f"the schema of {spec.name} {side}s is registered by topic: a computed one takes JSON, KAFKA ...")
     name = topic.name if isinstance(topic, Field) else "topic"
     return g.Route(
         name=graph.free(f"{node.name}-to-{name}"), topic_of=topic_of, topics=tuple(dict.fromkeys(topics)),
         key_format=found["key"], value_format=found["value"], **settings,
     )  # fmt: skip
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logflume.log import InvalidInput
@@ -13,12 +13,13 @@ from .. import graph as g
 from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
 from .binding import Scope, bind
 from .callables import Items, Pair, Pairs, returned_type
-from .fields import Field, Value
 from .calling import call, condition, foreach_node
+from .fields import Field, Value
 from .missing import missing
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, key_columns, key_format, value_format
-from .sinks import sink
+from .sinks import check_partitions, sink
+from .windows import Duration
 
 if TYPE_CHECKING:
     from ..processors import Processor
@@ -34,10 +35,10 @@ _FIX = "pass name='...'"
 class Within(NamedTuple):
     """The times of a join as its caller gave them, in ms."""
 
-    within: float | None
-    before: float | None
-    after: float | None
-    grace: float | None
+    within: Duration | None
+    before: Duration | None
+    after: Duration | None
+    grace: Duration | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class Stream:
     8
     """
 
-    graph: Graph
-    node: g.Node
+    graph: Graph = field(repr=False)
+    node: g.Node = field(repr=False)
     base: str
 
     def __getattr__(self, name: str) -> Any:
@@ -222,10 +223,10 @@ class Stream:
         joiner: Function | None = None,
         *,
         on: On | None = None,
-        within: float | None = None,
-        before: float | None = None,
-        after: float | None = None,
-        grace: float | None = None,
+        within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
+        grace: Duration | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
@@ -251,10 +252,10 @@ class Stream:
         joiner: Function | None = None,
         *,
         on: On | None = None,
-        within: float | None = None,
-        before: float | None = None,
-        after: float | None = None,
-        grace: float | None = None,
+        within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
+        grace: Duration | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
@@ -266,10 +267,10 @@ class Stream:
         other: Stream,
         joiner: Function | None = None,
         *,
-        within: float | None = None,
-        before: float | None = None,
-        after: float | None = None,
-        grace: float | None = None,
+        within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
+        grace: Duration | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
@@ -298,7 +299,7 @@ class Stream:
             return self, names
         return self._rekey(columns, f"{self.base}-by-{'-'.join(slug(column) for column in names)}"), names
 
-    def to_table(self, *, name: str | None = None, store: str | None = None, history: float | None = None) -> Table:
+    def to_table(self, *, name: str | None = None, store: str | None = None, history: Duration | None = None) -> Table:
         """Read the stream as a table: the latest value of each key; a null value deletes it. `store` keeps the rows readable.
 
         `history` (ms) keeps the rows of that long ago too: joins see the row of their record's time (a versioned table).
@@ -350,6 +351,9 @@ class Stream:
 
     def repartition(self, name: str, *, partitions: int | None = None) -> Stream:
         """Write to an internal topic by key and go on behind it."""
+        check_partitions(partitions)
+        if not isinstance(name, str):
+            raise InvalidInput(f"repartition() takes the name of its internal topic, found {name!r}")
         node = g.Repartition(
             name=f"{name}-repartition", schema=self.schema, kind=g.EdgeKind.STREAM, inputs=(self.node.name,),
             topic=f"{self.graph.name}-{name}-repartition", partitions=partitions,

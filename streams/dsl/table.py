@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from logflume.log import InvalidInput
@@ -13,7 +13,7 @@ from .. import graph as g
 from ..expr import Expr
 from . import aggregates as a
 from .binding import Scope, bind
-from .callables import returned_type
+from .callables import expect_arguments, returned_type
 from .calling import call, condition, foreach_node
 from .fields import Value
 from .missing import missing
@@ -68,6 +68,7 @@ class Grouped:
         """Aggregate together with other grouped streams; `add(aggregate, value)` is for the values of this one."""
         from .cogroups import Cogrouped
 
+        expect_arguments(add, (2, 3), 2, "cogroup()")
         if self.over is not None:
             raise InvalidInput("cogroup() comes before window(): the window is that of all its streams")
         return Cogrouped(((self, add),))
@@ -194,8 +195,8 @@ class Table:
     [{'name': 'Ann'}, None]
     """
 
-    graph: Graph
-    node: g.Node
+    graph: Graph = field(repr=False)
+    node: g.Node = field(repr=False)
     base: str
 
     def __getattr__(self, name: str) -> Any:
@@ -363,8 +364,8 @@ class Table:
 class GlobalTable:
     """Rows by key that every task has all of, whatever its partition: streams join it by any key."""
 
-    graph: Graph
-    node: g.Source
+    graph: Graph = field(repr=False)
+    node: g.Source = field(repr=False)
     base: str
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class Output:
 class OutputOperator(Operator[g.Sink | g.Route | g.Repartition]):
     """A Sink, or a Repartition where it is written (and, in `route.py`, a Route)."""
 
-    node_class = g.Sink
+    node_class: ClassVar[type[g.Node]] = g.Sink
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         node = self.node

@@ -142,9 +142,11 @@ def test_under_the_setting_to_stop_the_application_stops_with_the_cause(tmp_path
     with embedded(tmp_path / "log") as log:
         log.admin().create_topic("in", partitions=1)
         send_json(log, "in", [("k", {"kind": "nowhere", "n": 1}, 1_000)])
-        with running(shop(), log, tmp_path / "state", on_problem="stop") as engine:
-            with pytest.raises(PoisonRecord, match=r"(?s)nowhere.*create it, or list it"):
-                engine.wait()
+        with (
+            running(shop(), log, tmp_path / "state", on_problem="stop") as engine,
+            pytest.raises(PoisonRecord, match=r"(?s)nowhere.*create it, or list it"),
+        ):
+            engine.wait()
         assert log.admin().end_offsets([TopicPartition("in", 0)])[TopicPartition("in", 0)] == 1
 
 
