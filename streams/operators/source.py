@@ -15,8 +15,8 @@ from ..columns.batch import PATH_BITS, ColumnId, objects_of
 from ..columns.decode import KeyDecoder, ValueDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Side, columns_used
-from ..kernels.vectors import Mask
 from ..seams import StateStore, StoreSpec
+from ..vectors.expressions import Mask
 from ..windows import key_suffix_bytes, store_window
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
 from .rows import keep_rows
@@ -84,6 +84,9 @@ class SourceWork(Work):
         value_class = operator.node.schema.value_class
         is_whole = (Side.VALUE, WHOLE) in wiring.needs[operator.node.name] and not g.is_bare(operator.node.schema)
         self._object_class = value_class if is_whole and is_object_class(value_class) else None
+
+    def process(self, batch: Batch, source: str) -> None:
+        raise AssertionError("a source has no input but its topic")
 
     def take(self, chunk: Chunk, start: int, stop: int, first_cause: int) -> None:
         """Take records start..stop of a chunk, the first of which is at `first_cause` in the round."""
