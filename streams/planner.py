@@ -134,10 +134,16 @@ def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
             raise InvalidInput(f"{node.name!r} aggregates records without a key: group_by something first")
         if node.emit is g.Emit.FINAL and node.window is None:
             raise InvalidInput(f"{node.name!r}: emit='final' needs a window, whose end makes a result final")
+        if node.ttl_ms is not None and (node.window is not None or node.ttl_ms <= 0):
+            raise InvalidInput(f"{node.name!r}: ttl= is a time above 0, of aggregates without windows")
         if isinstance(node.window, g.TimeWindow):
             _check_window(node.name, node.window)
         if isinstance(node.window, g.UnlimitedWindow) and node.emit is g.Emit.FINAL:
             raise InvalidInput(f"{node.name!r}: emit='final' needs windows that end; an unlimited window never does")
+    elif isinstance(node, g.Late):
+        aggregate = inputs[0]
+        if not isinstance(aggregate, g.Aggregate) or (aggregate.window is None and aggregate.ttl_ms is None):
+            raise InvalidInput(f"{node.name!r}: records come late for a windowed aggregate, {aggregate.name!r} is none")
     elif isinstance(node, g.Merge):
         shapes = {(i.schema.key, i.schema.value, i.schema.window) for i in inputs}
         if len(shapes) > 1:
@@ -241,7 +247,7 @@ def _wanted_formats(node: g.Node, formats: list[FormatSpec | None]) -> list[tupl
         case g.Aggregate() | g.StreamJoin():
             wanted = next((format for format in reversed(formats) if format is not None), None)
             return [(place, wanted) for place in range(len(formats))]
-        case g.ToTable() | g.TableAggregate():
+        case g.ToTable() | g.TableAggregate() | g.Deduplicate():
             return [(0, formats[0])]
     return []
 

@@ -155,7 +155,7 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
     if issubclass(cls, msgspec.Struct):
         names = cls.__struct_fields__
     elif is_model_class(cls):
-        names = tuple(cls.model_fields)  # type: ignore[attr-defined]
+        names = tuple(cls.model_fields)
     elif dataclasses.is_dataclass(cls):
         names = tuple(field.name for field in dataclasses.fields(cls))
     if not names:
@@ -170,7 +170,7 @@ def _names_with_default(cls: type[Any]) -> set[str]:
         missing = dataclasses.MISSING
         return {f.name for f in dataclasses.fields(cls) if f.default is not missing or f.default_factory is not missing}
     if is_model_class(cls):
-        return {name for name, field in cls.model_fields.items() if not field.is_required()}  # type: ignore[attr-defined]
+        return {name for name, field in cls.model_fields.items() if not field.is_required()}
     return set(getattr(cls, "_field_defaults", ()))
 
 
@@ -322,7 +322,7 @@ def _object_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Row |
     is_by_name = typing.is_typeddict(cls) or bool(getattr(cls, "__match_args__", names) != tuple(names))
     make: Callable[..., Any] = cls
     if is_model_class(cls):
-        is_by_name, make = True, lambda **values: cls.model_validate(values, by_name=True)  # type: ignore[attr-defined]
+        is_by_name, make = True, lambda **values: cls.model_validate(values, by_name=True)
 
     def converted(row: Row) -> list[Any]:
         out = list(row)

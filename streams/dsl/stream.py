@@ -331,6 +331,50 @@ class Stream:
 
         return processed(self, processor, stores, None, name, is_keyed=True)
 
+    def deduplicate(
+        self,
+        *by: Value | Function,
+        within: Duration | None = None,
+        grace: Duration | None = None,
+        key: Any = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Let the first record of each key pass, or of each value of `by`, which becomes the key; the others end here.
+
+        Args:
+            within: records are the same only if their times are less than this apart; without it keys are kept for ever.
+            grace: how late a record may come and still be compared with those about its time; by default `within`.
+            name: of the store.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> app = lf.App("payments")
+        >>> app.stream("payments").deduplicate(lf.col.id.cast(str), within=lf.hours(1)).to("once")
+        >>> driver = TopologyTestDriver(app)
+        >>> for time_ms in (0, 5, 3_600_000):
+        ...     driver.input("payments").send({"id": "p1"}, timestamp_ms=time_ms)
+        >>> [record.timestamp_ms for record in driver.output("once").read()]
+        [0, 3600000]
+        """
+        from .windows import milliseconds
+
+        grouped = self.group_by(*by, key=key) if by else self.group_by_key()
+        if not grouped.stream.schema.key:
+            raise InvalidInput("deduplicate() needs a key: deduplicate(lf.col.id), or stream(..., key=str)")
+        within_ms = None if within is None else milliseconds(within)
+        if within_ms == 0 or (within_ms is None and grace is not None):
+            raise InvalidInput(f"deduplicate() takes within=lf.hours(1), a time above 0, and with it grace=; found {within!r}")
+        store = name or f"{grouped.base}-{'distinct' if within_ms is None else 'deduplicate'}"
+        node = g.Deduplicate(
+            name=store, schema=grouped.stream.schema, kind=g.EdgeKind.STREAM, inputs=(grouped.stream.node.name,), store=store,
+            within_ms=within_ms, grace_ms=(within_ms or 0) if grace is None else milliseconds(grace),
+        )  # fmt: skip
+        return Stream(self.graph, self.graph.add(node, fix=_FIX), grouped.base)
+
+    def distinct(self, *by: Value | Function, key: Any = None, name: str | None = None) -> Stream:
+        """Let the first record of each key pass, or of each value of `by`, which becomes the key: what has passed stays known."""
+        return self.deduplicate(*by, key=key, name=name)
+
     def merge(self, *others: Stream) -> Stream:
         """Interleave with other streams of the same columns; each keeps its own order."""
         for other in others:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName
 
-from ..windows import SessionWindow, SlidingWindow, TimeWindow, UnlimitedWindow
+from ..calendars import CalendarUnit
+from ..windows import CalendarWindow, SessionWindow, SlidingWindow, TimeWindow, UnlimitedWindow
 
 Duration = float | timedelta
 """Milliseconds, or a timedelta."""
@@ -19,8 +21,10 @@ def milliseconds(value: Duration) -> int:
 
 def signed_milliseconds(value: Duration) -> int:
     """Return a duration in milliseconds that may be negative."""
-    is_number = isinstance(value, int | float | timedelta) and not isinstance(value, bool)
-    return -_whole(-value, 1) if is_number and value < value * 0 else _whole(value, 1)
+    if isinstance(value, timedelta):
+        value = value / timedelta(milliseconds=1)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return -_whole(-value, 1) if is_number and value < 0 else _whole(value, 1)
 
 
 def seconds(value: float) -> int:
@@ -128,6 +132,24 @@ def sliding(
     """
     length = _length(size, days, hours, minutes, seconds, what="sliding(minutes=5)")
     return SlidingWindow(length, _whole(grace, 1), _whole(retention, 1))
+
+
+def calendar(unit: str, *, zone: str = "UTC", grace: Duration = 0, retention: Duration = 0) -> CalendarWindow:
+    """Windows of the calendar: "day", "week" (from Monday), "month", "quarter" or "year", on the clocks of a time zone.
+
+    A day on which clocks change is 23 or 25 hours long.
+
+    >>> calendar("day", zone="Europe/Berlin")
+    CalendarWindow(unit=<CalendarUnit.DAY: 'day'>, zone='Europe/Berlin', grace_ms=0, retention_ms=0)
+    """
+    units = [str(known) for known in CalendarUnit]
+    if unit not in units:
+        raise UnknownName("unit of a calendar", str(unit), units)
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise UnknownName("time zone", str(zone), available_timezones()) from None
+    return CalendarWindow(CalendarUnit(unit), zone, _whole(grace, 1), _whole(retention, 1))
 
 
 def unlimited(start: int = 0) -> UnlimitedWindow:

@@ -95,7 +95,7 @@ def in_order(plan: Plan) -> list[SubTopology]:
     """Return the sub-topologies so that whoever writes a repartition topic comes before whoever reads it.
 
     Raises:
-        InvalidInput: they feed each other in a circle, or a record says its topic itself, which only a running application can follow.
+        InvalidInput: they feed each other in a circle, or records say their topics themselves.
     """
     computed = [node for sub in plan.subtopologies for node, out in sub.outputs.items() if out.is_computed]
     if computed:
