@@ -1,4 +1,4 @@
-"""A small certificate authority: makes itself, and issues certificates of servers and clients (keys on P-256, which all clients know).
+"""A small certificate authority: makes itself, and issues certificates of servers and clients (keys on P-256).
 
 What it makes is PEM text in memory; where it is kept is the caller's business.
 """

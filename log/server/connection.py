@@ -8,6 +8,7 @@ returned, so that bytes of one request never turn into those of another.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import struct
@@ -537,9 +538,18 @@ class Connection:
             self.close("the broker is stopping")
             return
         if self._login is not None and self._login.is_failed and self.is_idle:
+            self._discard_received()
             self.close("the login was refused")
             return
         self._resume()
+
+    def _discard_received(self) -> None:
+        """Take what a client sent that is not answered any more: closed with it unread, the client might lose the last answer."""
+        scratch = memoryview(bytearray(INITIAL_BUFFER_BYTES))
+        with contextlib.suppress(OSError):
+            for _ in range(RECEIVES_PER_TURN):
+                if not self._sock.recv_into(scratch):
+                    break
 
     def _resume(self) -> None:
         """Read on unless too much is waiting to be answered or sent; what was received meanwhile is handled first."""

@@ -18,7 +18,7 @@ from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.security import LoginCounts
 from logflume.log.broker.security.listener_settings import PLAINTEXT, SASL_PLAINTEXT, ListenerSettings
-from logflume.log.broker.security.mechanisms import login_policy, owner_policy
+from logflume.log.broker.security.mechanisms import check_mechanisms, login_policy, owner_policy
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
@@ -106,6 +106,7 @@ class BrokerShell:
             given["listeners"] = named_addresses(listen)
         config = BrokerConfig(given | {"log.dirs": path})
         plans = plan_listeners(config, advertised=advertised)
+        tls = {plan.name: _prepare(config, plan) for plan in plans}  # before anything is made: settings that do not fit
         disk = OsDisk()
         data_dir = DataDir.open(path, disk=disk, node_id=config.number("node.id"))
         flusher = FlushScheduler(loop)
@@ -125,7 +126,7 @@ class BrokerShell:
                 next_turn=loop.call_soon,
             )
             shell = cls(loop, data_dir, core, flusher, offload)
-            shell._listen(addresses, plans, has_unix_socket=has_unix_socket)
+            shell._listen(addresses, plans, tls, has_unix_socket=has_unix_socket)
             await shell._serve_health()
         except BaseException:
             if shell is not None:
@@ -153,7 +154,7 @@ class BrokerShell:
         if not address:
             return
         assert self._listener is not None
-        sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, time.time())
+        sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, self.logins, time.time())
         metrics = Metrics(sources)
         pages = {
             "/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE),
@@ -174,10 +175,19 @@ class BrokerShell:
             problems.append(f"{len(troubles)} partitions cannot be used: {shown}")
         return Answer("\n".join([*problems, ""]).encode(), 503) if problems else Answer(b"ready\n")
 
-    def _listen(self, addresses: dict[str, Address], plans: Sequence[ListenerPlan], *, has_unix_socket: bool) -> None:
+    def _listen(
+        self,
+        addresses: dict[str, Address],
+        plans: Sequence[ListenerPlan],
+        tls: Mapping[str, ListenerTls | None],
+        *,
+        has_unix_socket: bool,
+    ) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
-        guards = [self._guard(plan) for plan in plans]  # all of them first: nothing is listened on with settings that do not fit
-        for plan, guard in zip(plans, guards, strict=True):
+        for plan in plans:
+            settings = ListenerSettings(self.core.config, plan.name, plan.protocol)
+            logins = login_policy(self.core, settings, self.logins, self.handlers.complaints) if settings.has_sasl else None
+            guard = Guard(tls[plan.name], logins)
             self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised, guard=guard))
             if not plan.address.is_loopback and plan.protocol == SASL_PLAINTEXT:
                 text = (
@@ -198,15 +208,6 @@ class BrokerShell:
             self.addresses.append(self._listener.listen(UNIX_LISTENER, unix, guard=guard))
         if self.addresses:
             self.data_dir.set_address(str(self.addresses[-1]))
-
-    def _guard(self, plan: ListenerPlan) -> Guard:
-        """Return how a listener makes sure of its clients. Raises InvalidInput."""
-        settings = ListenerSettings(self.core.config, plan.name, plan.protocol)
-        policy = login_policy(self.core, settings, self.logins, self.handlers.complaints) if settings.has_sasl else None
-        tls = ListenerTls(settings) if settings.has_tls else None
-        if tls is not None:
-            tls.refresh(time.time())
-        return Guard(tls, policy)
 
     def _refresh_tls(self) -> None:
         """Take over certificates that were renewed."""
@@ -339,6 +340,18 @@ class BrokerShell:
             self._loop.call_later(CHECKPOINT_PAUSE_S, step)
 
         step()
+
+
+def _prepare(config: BrokerConfig, plan: ListenerPlan) -> ListenerTls | None:
+    """Return the TLS of a listener, None without. Raises InvalidInput: the listener's security settings do not fit."""
+    settings = ListenerSettings(config, plan.name, plan.protocol)
+    if settings.has_sasl:
+        check_mechanisms(settings)
+    if not settings.has_tls:
+        return None
+    tls = ListenerTls(settings)
+    tls.refresh(time.time())
+    return tls
 
 
 def unix_socket_path(data_dir: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from logflume.log.server import EmbeddedBroker, start_embedded
 from logflume.log.server.addresses import parse_address
 
 PASSWORDS = {"admin": "admin-secret-5b1c", "alice": "alice-secret-91ff", "bob": "bob, secret=3e07"}
-NOW = datetime.now(timezone.utc)
+NOW = datetime.now(UTC)
 LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SHA_256, SHA_512 = 1, 2
 

@@ -15,7 +15,7 @@ from .jaas import parse_jaas, plain_passwords
 from .listener_settings import ListenerSettings
 from .login import Exchange, Identity, LoginCounts, LoginPolicy
 from .plain import PlainExchange
-from .scram import ScramExchange
+from .scram import ScramExchange, random_nonce
 from .users import Users
 
 SCRAM = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
@@ -64,23 +64,30 @@ def owner_policy(core: Core, counts: LoginCounts, complaints: Complaints) -> Log
     """Return the policy of the owner's socket, where a process may log in as a user on his behalf."""
     makers: dict[str, Callable[[], Exchange]] = {"PLAIN": partial(PlainExchange, core.users, {}, core.offload)}
     for name, mechanism in SCRAM.items():
-        makers[name] = partial(ScramExchange, mechanism, UserAccounts(core.users), core.random_bytes)
+        makers[name] = partial(ScramExchange, mechanism, UserAccounts(core.users), partial(random_nonce, core.random_bytes))
     delay_ms = core.config.number("connection.failed.authentication.delay.ms")
     return LoginPolicy(makers, core.clock, core.timers, counts, failed_delay_ms=delay_ms, told=_teller(complaints))
 
 
-def _mechanisms(core: Core, settings: ListenerSettings) -> Mapping[str, Callable[[], Exchange]]:
+def check_mechanisms(settings: ListenerSettings) -> list[str]:
+    """Return the names of a listener's mechanisms. Raises InvalidInput: there is no such one, or its settings do not fit."""
     asked = settings.parts("sasl.enabled.mechanisms")
     unknown = [name for name in asked if name not in KNOWN]
     if unknown or not asked:
         expected = f"sasl.enabled.mechanisms expects some of {', '.join(KNOWN)}"
         raise InvalidInput(f"listener {settings.name}: {expected}; found {', '.join(unknown)[:200] or 'none'}")
+    if "PLAIN" in asked:
+        _plain_passwords(settings)
+    return asked
+
+
+def _mechanisms(core: Core, settings: ListenerSettings) -> Mapping[str, Callable[[], Exchange]]:
     makers: dict[str, Callable[[], Exchange]] = {}
-    for name in asked:
+    for name in check_mechanisms(settings):
         if name == "PLAIN":
             makers[name] = partial(PlainExchange, core.users, _plain_passwords(settings), core.offload)
         else:
-            makers[name] = partial(ScramExchange, SCRAM[name], UserAccounts(core.users), core.random_bytes)
+            makers[name] = partial(ScramExchange, SCRAM[name], UserAccounts(core.users), partial(random_nonce, core.random_bytes))
     return makers
 
 

@@ -40,14 +40,15 @@ class ScramExchange:
         "_credential",
         "_gs2",
         "_identity",
+        "_make_nonce",
         "_mechanism",
         "_nonce",
-        "_random_bytes",
         "_user",
     )
 
-    def __init__(self, mechanism: Mechanism, accounts: Accounts, random_bytes: Callable[[int], bytes]) -> None:
-        self._mechanism, self._accounts, self._random_bytes = mechanism, accounts, random_bytes
+    def __init__(self, mechanism: Mechanism, accounts: Accounts, make_nonce: Callable[[], str]) -> None:
+        """`make_nonce` gives the server's half of a nonce: printable, without a comma, never the same again."""
+        self._mechanism, self._accounts, self._make_nonce = mechanism, accounts, make_nonce
         self._nonce = self._gs2 = self._auth_prefix = self._user = ""
         self._credential: ScramCredential | None = None
         self._identity: Identity | None = None
@@ -74,7 +75,7 @@ class ScramExchange:
         self._user = saslname(fields[0][2:])
         is_token = "tokenauth=true" in fields[2:]
         self._credential, self._identity = self._accounts.find(self._user, self._mechanism, is_token=is_token)
-        self._nonce = nonce + base64.b64encode(self._random_bytes(NONCE_BYTES)).decode()
+        self._nonce = nonce + self._make_nonce()
         salt = base64.b64encode(self._credential.salt).decode()
         challenge = f"r={self._nonce},s={salt},i={self._credential.iterations}"
         self._auth_prefix = f"{bare},{challenge}"
@@ -103,6 +104,10 @@ class ScramExchange:
             raise LoginFailed(f"wrong user or password: {self._user!r}")
         verifier = base64.b64encode(hmac.digest(credential.server_key, auth_message, hash_name)).decode()
         return Step(f"v={verifier}".encode(), self._identity)
+
+
+def random_nonce(random_bytes: Callable[[int], bytes]) -> str:
+    return base64.b64encode(random_bytes(NONCE_BYTES)).decode()
 
 
 def _split_gs2(text: str) -> tuple[str, str]:
