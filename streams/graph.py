@@ -72,7 +72,7 @@ def is_bare(schema: Schema) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Aggregator:
-    """An aggregate function as the compilers see it. All callables are importable module-level functions.
+    """An aggregate function as operators see it. All callables are importable module-level functions.
 
     Attributes:
         state_columns: typed state per key, so that a store keeps it as columns (ANY for arbitrary objects).
