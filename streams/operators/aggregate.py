@@ -79,6 +79,8 @@ class AggregateOperator(Operator[g.Aggregate]):
         is_mergeable = node.window is None or isinstance(node.window, g.TimeWindow)
         if node.ttl_ms is not None or node.emit is not g.Emit.COMMIT or g.is_bare(node.schema) or node.others or not is_mergeable:
             return None
+        if any(each.is_ordered for each in used):
+            return None
         if not all(each.merge is not None and all(c.type.kind in _EXACT_KINDS for c in each.state_columns) for each in used):
             return None
         merge = merge_of(node.aggregations)
