@@ -335,6 +335,11 @@ class _Shape:
         aggregates = [
             bind_aggregate(c, n, self.binder(relation.scope, "SELECT"), self.context.properties) for n, c in enumerate(calls)
         ]
+        if relation.is_table and query.window is not None:
+            raise StatementError(
+                "Windowing not supported for table aggregations: the rows of a table have no end; read the topic as a STREAM",
+                query.clause_span("WINDOW"),
+            )
         if relation.is_table:
             without = [a.call.name for a in aggregates if not a.has_undo]
             if without:
