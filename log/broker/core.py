@@ -26,7 +26,7 @@ from .diskspace import DiskSpace, default_min_free_bytes
 from .features import Features
 from .quotas.store import make_quotas
 from .seams import Clock, Offload, Timers, do_at_once
-from .slices import Slices
+from .slices import Slices, Steps
 from .telemetry import ClientTelemetry, SubscriptionStore
 from .troubles import Troubles
 
@@ -38,6 +38,8 @@ FIRST_CLUSTER_CONFIGS = ("min.insync.replicas",)
 
 MAX_GROUPS_WITH_CONFIGS = 10_000
 PARALLEL_FROM = 16
+TOPICS_AT_A_TIME = 50
+"""That get their configs anew in one slice."""
 DISK_THREADS = 16
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -269,20 +271,22 @@ class Core:
         own = self.cluster.broker_configs if is_default else configs
         self.config.check_dynamic(own, cluster=configs if is_default else self.cluster.cluster_configs)
 
-    def set_broker_configs(self, configs: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of this broker, which were checked; they apply at once."""
+    def set_broker_configs(self, configs: Mapping[str, str]) -> Steps:
+        """Replace the dynamic configs of this broker, which were checked; they apply at once, to topics one after the other."""
         self.cluster.set_broker_configs(configs)
-        self._dynamic_configs_changed()
+        yield from self._dynamic_configs_changed()
 
-    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of all brokers, which were checked; they apply at once."""
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> Steps:
+        """Replace the dynamic configs of all brokers, which were checked; they apply as those of `set_broker_configs`."""
         self.cluster.set_cluster_configs(configs)
-        self._dynamic_configs_changed()
+        yield from self._dynamic_configs_changed()
 
-    def _dynamic_configs_changed(self) -> None:
+    def _dynamic_configs_changed(self) -> Steps:
         self.config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
-        for topic in self.cluster.topics.values():
+        for number, topic in enumerate(list(self.cluster.topics.values()), start=1):
             self._apply_configs(topic)
+            if number % TOPICS_AT_A_TIME == 0:
+                yield None
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """Return the configs that a group has of its own, also when there is no such group yet."""

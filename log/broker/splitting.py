@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from logflume.log.protocol import ErrorCode
+
 from .seams import Handler, Reply, RequestContext
 from .slices import Steps
 
@@ -91,7 +93,9 @@ def _handle_parts(handler: Handler, split: Split, context: RequestContext, reque
             if not answer.is_done:
                 yield answer
             answer = answer.value
-        if not hasattr(answer, split.answered) or getattr(answer, "error_code", 0):  # CLOSE_CONNECTION; refused as a whole
+        if not hasattr(answer, split.answered):  # CLOSE_CONNECTION
+            return answer
+        if getattr(answer, "error_code", ErrorCode.NONE):  # refused as a whole
             return answer
         if response is None:
             response = answer

@@ -95,7 +95,12 @@ def _make_logs(
     core: Core, wanted: Sequence[tuple[Topic, range]]
 ) -> Generator[Reply | None, None, tuple[dict[str, list[PartitionLog]], Errors]]:
     """Make the logs of partitions; where one fails, none of its topic stays."""
-    jobs = [(topic, partial(core.opener(topic, is_new=True), index)) for topic, indexes in wanted for index in indexes]
+    jobs: list[tuple[Topic, _Job]] = []
+    for number, (topic, indexes) in enumerate(wanted, start=1):
+        open_one = core.opener(topic, is_new=True)
+        jobs += [(topic, partial(open_one, index)) for index in indexes]
+        if number % TOPICS_AT_A_TIME == 0:
+            yield None
     outcomes = yield from _elsewhere(core, [job for _, job in jobs])
     logs: dict[str, list[PartitionLog]] = {}
     errors: Errors = {}
