@@ -128,6 +128,7 @@ class Core:
             os.path.join(data_dir.path, "cluster.json"),
             disk,
             first_cluster_configs={name: config.text(name) for name in FIRST_CLUSTER_CONFIGS},
+            offload=offload,
         )
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         self.disk_space = DiskSpace(self.free_bytes, self._min_free_bytes)
@@ -193,7 +194,7 @@ class Core:
         self.check_new_topic(name, partition_count, configs or {})
         self.finish_deletions({name})
         topic = self.new_topic(name, partition_count, configs or {})
-        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.add_topics([topic]))
+        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.now(self.cluster.add_topics([topic])))
         self.take_in(topic, 0, logs)
         return topic
 
@@ -490,7 +491,7 @@ class Core:
     def _delete_logs(self, topic: Topic) -> None:
         """Delete the logs of a topic that is listed as deleted. Raises StorageError."""
         self.for_logs(lambda delete: delete(), self.take_out(topic))
-        self.cluster.finish_delete([topic])
+        self.cluster.now(self.cluster.finish_delete([topic]))
 
     def for_logs(self, function: Callable[[_T], _R], items: Sequence[_T], *, threads: int = DISK_THREADS) -> list[_R]:
         """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""

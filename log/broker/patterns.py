@@ -1,7 +1,7 @@
 """Regular expressions that come from clients, matched against names by RE2 as in Kafka: in linear time and bounded memory.
 
-Linear is not fast: `(t?){900}t{900}` takes 10 ms to judge one name of 240 characters. So an expression remembers what it judged, and
-`judged` has all topics judged off the loop before a handler asks about them.
+Linear is not fast: `(t?){900}t{900}` takes 10 ms to judge one name of 240 characters. So an expression remembers what it
+judged, and `judged` has all topics judged off the loop before a handler asks about them.
 """
 
 from __future__ import annotations
