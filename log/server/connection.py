@@ -414,7 +414,12 @@ class Connection:
             return settle(outcome)
         settled = Reply()
         settled.held_bytes, settled.is_long = outcome.held_bytes, outcome.is_long
-        outcome.then(lambda response: settled.set(settle(response)))
+
+        def tell(response: Any) -> None:
+            settled.is_long = outcome.is_long
+            settled.set(settle(response))
+
+        outcome.then(tell)
         return settled
 
     def _mute(self, quiet_ms: int) -> None:

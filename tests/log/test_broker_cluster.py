@@ -1,4 +1,4 @@
-"""`cluster.json` is written off the broker's thread: nothing is there before it is on disk, nothing is lost between two writes."""
+"""`cluster.json` is written off the broker's thread: nothing is there before it is on disk, nothing is lost between writes."""
 
 from __future__ import annotations
 
