@@ -41,7 +41,8 @@ class EngineOptions:
 
     Attributes:
         state_dir: where state lives; each running instance of an application takes a numbered directory of its own in it.
-        commit_interval_ms: time between task commits while there is something to commit; after a pause the first comes at once.
+        commit_interval_ms: time from one task commit to the next while there is something to commit, of which at least half is
+            left for processing; after a pause the first comes at once.
         commit_bytes: input that makes a task commit due earlier.
         memory_bytes: for entries in memory, all stores of the application together.
         buffered_records_max: per input partition; beyond it fetching that partition pauses.

@@ -32,7 +32,6 @@ _IDLE_POLL_S = 0.2
 _RESTORE_STEP_S = 0.05
 _ADVANCE_EVERY_MS = 10
 _LAGS_EVERY_S = 0.1
-_LONG_AGO_S = 1e6
 _FAREWELL_S = 5.0
 _EVERYTHING = (1 << 62, 1 << 30)
 
@@ -71,7 +70,7 @@ class Session:
         self._running: set[Task] = set()
         self._paused: set[TopicPartition] = set()
         self._has_changes = False
-        self._commit_ended_s = monotonic_s() - _LONG_AGO_S
+        self._commit_due_s = monotonic_s()
         self._uncommitted_bytes = 0
         self._purged_s = monotonic_s()
         self._purgeable: dict[TopicPartition, int] = {}
@@ -157,8 +156,7 @@ class Session:
             return 0.0
         if not self._has_changes:
             return _IDLE_POLL_S
-        due_s = self._commit_ended_s + self._options.commit_interval_ms / 1000
-        return min(max(due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
+        return min(max(self._commit_due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
 
     def _process(self) -> None:
         """Process what is planned, up to a bound; `_progress` becomes the number of records."""
@@ -235,8 +233,7 @@ class Session:
         """Return whether to commit: what comes after a pause at once, what follows it once per interval."""
         if not self._has_changes:
             return False
-        waited_ms = (self._monotonic_s() - self._commit_ended_s) * 1000
-        return waited_ms >= self._options.commit_interval_ms or self._uncommitted_bytes >= self._options.commit_bytes
+        return self._monotonic_s() >= self._commit_due_s or self._uncommitted_bytes >= self._options.commit_bytes
 
     def commit(self) -> None:
         """Commit all tasks with changes: results due, one log transaction, then one write batch of each task's state."""
@@ -271,8 +268,9 @@ class Session:
         self._committed.update(offsets)
         repartitions = self._around.topics.repartition_topics
         self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})
-        self._commit_ended_s = self._monotonic_s()
-        self._commit_times.add(self._commit_ended_s - started_s)
+        ended_s, interval_s = self._monotonic_s(), self._options.commit_interval_ms / 1000
+        self._commit_due_s = max(started_s + interval_s, ended_s + interval_s / 2)
+        self._commit_times.add(ended_s - started_s)
 
     def _send_changes(self, task: Task) -> dict[str, Dirty]:
         """Send changed entries to the changelogs; return the entries for the write batch."""
