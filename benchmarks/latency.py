@@ -2,9 +2,9 @@
 
 Run: python -m benchmarks.latency [--records-per-s=N] [--seconds=N] [--json]
 
-Broker, application and this process are three processes. A record carries the time at which it was handed to the producer; what is
-measured is until a read_committed consumer has its result. The figures hold the producer's own acknowledgement beside them, which is
-the cost of one fsync on this disk.
+Broker, application and this process are three processes. A record carries the time at which it was handed to the producer; what
+is measured is until a read_committed consumer has its result. The producer's own acknowledgement stands beside it: what one write
+to the log costs on this machine.
 """
 
 from __future__ import annotations

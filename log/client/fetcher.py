@@ -33,8 +33,8 @@ CATCH_UP_WAIT_MS = 20
 """How long a fetch waits for data of idle partitions while the caller has yet to take the data of others."""
 
 GATHER_S, GATHER_BYTES = 0.005, 64 * 1024
-"""While the caller has yet to take less than this, the next fetch leaves later, so that it brings more: records that come a few at a
-time would else cost a request each."""
+"""While the caller has yet to take less than this, the next fetch leaves later, so that it brings more: records that come a few
+at a time would else cost a request each."""
 
 TOLD_PAUSE_S = 1.0
 """Between two tellings of an error that only the caller can mend."""

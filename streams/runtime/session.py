@@ -20,7 +20,7 @@ from .closing import Closer, within
 from .opening import Surroundings, across_gap, check_restored, open_task, start_positions
 from .options import Guarantee
 from .outputs import Columns, merge_by_time
-from .positions import to_offsets
+from .positions import read_times, to_offsets
 from .problems import PoisonRecord, StreamsError
 from .restore import Restorer
 from .status import CommitTimes
@@ -252,7 +252,7 @@ class Session:
         entries: list[dict[str, Dirty]] = []
         for task in changed:
             entries.append(self._send_changes(task))
-            offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents))
+            offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents, self._around.address))
         failpoint("after-produce")
         self._writer.commit(offsets, lambda: [letter for task in changed for letter in task.problems.take_letters()])
         failpoint("after-log-commit")
@@ -367,11 +367,18 @@ class Session:
             if task.state:
                 task.state.preload()
             self._running.add(task)
+            self._announce(task)
             partitions = [partition for partition in task.inputs if partition in self._paused]
             self.consumer.resume(partitions)
             self._paused.difference_update(partitions)
         if fresh:
             self._on_tasks()
+
+    def _announce(self, task: Task) -> None:
+        """Have the next task commit say where this task answers now, if that has changed."""
+        known = {tp: offset for tp in task.inputs if (offset := self._committed.get(tp)) is not None}
+        if read_times(known).at != self._around.address:
+            task.has_changes = self._has_changes = True
 
     def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit before the partitions may go elsewhere; whether they do is known at the next assignment, until then all rest."""

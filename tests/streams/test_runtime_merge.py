@@ -51,7 +51,8 @@ def test_records_that_come_a_few_at_a_time_are_taken_together() -> None:
     (run,) = merger.runs
     assert [value.decode() for value in run.chunk.values() if value] == [f"a-0-{i}" for i in range(7)]
     assert run.chunk.keys() == run.chunk.values()
-    assert run.chunk.offsets.tolist() == [0, 2, 4, 6, 8, 10, 12] and run.chunk.next_offset == 14
+    assert run.chunk.offsets.tolist() == [0, 2, 4, 6, 8, 10, 12]
+    assert run.chunk.next_offset == 14
     assert run.times_ms.tolist() == [5, 5, 9, 9, 9, 9, 9]
     source.processed(run)
     assert (source.position, source.buffered_records, source.buffered_bytes) == (14, 0, 0)
