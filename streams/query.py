@@ -13,7 +13,7 @@ from logflume.log import InvalidInput, UnknownName
 from logflume.log.records import TopicPartition
 
 from .planner import plan, rewrite
-from .rows import StoreRows, TypedRecord, key_format_of, stored_nodes
+from .rows import StoredRow, StoreRows, key_format_of, stored_nodes
 from .runtime import Peers, StorePlace
 from .seams import changelog_topic
 from .state import EntryCodec
@@ -65,11 +65,11 @@ class StoreQuery:
         time."""
         return self._rows.get(key, as_of=as_of)
 
-    def windows(self, key: Any) -> list[TypedRecord]:
+    def windows(self, key: Any) -> list[StoredRow]:
         """Return the rows of all windows of a key that are kept, oldest first."""
         return self._rows.windows(key)
 
-    def rows(self) -> list[TypedRecord]:
+    def rows(self) -> list[StoredRow]:
         """Return all rows, in order of their encoded keys."""
         return self._rows.rows()
 
@@ -79,7 +79,7 @@ class StoreQuery:
         lags = [held.lag_records for held in self._peers.held.values()]
         return None if not lags or None in lags else sum(lag for lag in lags if lag is not None)
 
-    def follow(self) -> Iterator[TypedRecord]:
+    def follow(self) -> Iterator[StoredRow]:
         """Yield all rows, then every change as it is committed (`value` None: the row is gone), for ever.
 
         Between the two nothing is left out and nothing goes back: changes that were made while the rows were read come once,
@@ -105,7 +105,7 @@ class StoreQuery:
 
     def _changes(
         self, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], seen: dict[bytes, bytes]
-    ) -> Iterator[TypedRecord]:
+    ) -> Iterator[StoredRow]:
         consumer = self._log.consumer(read_committed=True)
         latest: dict[bytes, bytes | None] = {}
         try:
@@ -129,9 +129,9 @@ class StoreQuery:
         finally:
             consumer.close()
 
-    def _change(self, key: bytes, value: bytes | None) -> TypedRecord:
+    def _change(self, key: bytes, value: bytes | None) -> StoredRow:
         row = None if value is None else self._rows.of_entry(key, self._codec.decode(value))
-        return row if row is not None else TypedRecord(self._rows.key_of(key), None, -1)
+        return row if row is not None else StoredRow(self._rows.key_of(key), None, -1)
 
     def close(self) -> None:
         """Let go of the log. Idempotent."""

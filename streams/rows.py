@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from logflume.log import Headers, InvalidInput, UnknownName
+from logflume.log import InvalidInput, UnknownName
 from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
@@ -32,15 +32,12 @@ class WindowedKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TypedRecord:
-    """A record or a stored row: key and value as objects."""
-
-    __test__ = False
+class StoredRow:
+    """A row of a store: key and value as objects."""
 
     key: Any
     value: Any
     timestamp_ms: int
-    headers: Headers = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +139,7 @@ class StoreRows:
         found = self.record(key, as_of=as_of)
         return None if found is None else found.value
 
-    def record(self, key: Any, *, as_of: int | None = None) -> TypedRecord | None:
+    def record(self, key: Any, *, as_of: int | None = None) -> StoredRow | None:
         """Return the row of a key with its time."""
         encoded = self._key.encode(key) or b""
         if self._is_session:
@@ -152,7 +149,7 @@ class StoreRows:
             return None
         return self._record(encoded, entry, as_of)
 
-    def rows(self) -> list[TypedRecord]:
+    def rows(self) -> list[StoredRow]:
         """Return all rows, in order of their encoded keys; of a versioned table the latest."""
         entries = list(self._store.range(b"", None))
         if isinstance(self._node, g.Aggregate):
@@ -160,7 +157,7 @@ class StoreRows:
         found = [self._record(key, entry, None) for key, entry in entries]
         return [record for record in found if record is not None]
 
-    def windows(self, key: Any) -> list[TypedRecord]:
+    def windows(self, key: Any) -> list[StoredRow]:
         """Return the rows of all windows of a key that are kept, oldest first; sessions by their end."""
         if self._key.window is None:
             raise InvalidInput("the store has no windows: get(key) gives its row")
@@ -173,11 +170,11 @@ class StoreRows:
         """Return the object of a key as it lies in the store; of a session's only what precedes its end is known."""
         return self._key.decode(key + bytes(SESSION_BOUNDS.size - WINDOW_START_BYTES) if self._is_session else key)
 
-    def of_entry(self, key: bytes, entry: Entry) -> TypedRecord | None:
+    def of_entry(self, key: bytes, entry: Entry) -> StoredRow | None:
         """Return the row of an entry as it lies in the store."""
         return None if entry.state is None else self._record(key, entry, None)
 
-    def _record(self, key: bytes, entry: Entry, as_of: int | None) -> TypedRecord | None:
+    def _record(self, key: bytes, entry: Entry, as_of: int | None) -> StoredRow | None:
         state, time = entry.state, entry.timestamp_ms
         assert state is not None
         if self._history_ms is not None:
@@ -189,7 +186,7 @@ class StoreRows:
             assert self._node.schema.window is not None
             end = g.WINDOW_START.unpack_from(key, len(key) - 8)[0]
             key, state = key_of_bounds(self._node.schema.window, key[:-8], state[0], end), state[1:]
-        return TypedRecord(self._key.decode(key), self._value.of_row(tuple(self._result(state))), time)
+        return StoredRow(self._key.decode(key), self._value.of_row(tuple(self._result(state))), time)
 
 
 def stored_nodes(nodes: Mapping[str, g.Node]) -> dict[str, g.Node]:

@@ -22,16 +22,29 @@ from . import graph as g
 from .dsl.app import App
 from .operators.process import ProcessorStore as KeyValueRows
 from .planner import plan, rewrite
-from .rows import StoreRows, TypedRecord, key_format_of, key_side, stored_nodes, value_side
+from .rows import StoreRows, WindowedKey, key_format_of, key_side, stored_nodes, value_side
 from .runtime.options import OnProblem
 from .runtime.problems import StreamsError
 from .seams import SubTopology, TaskFunction
 from .state.store import Store
 
+__all__ = ["TestInput", "TestOutput", "TestProcessorStore", "TestRecord", "TopologyTestDriver", "WindowedKey"]
+
 _log = logging.getLogger("logflume.streams")
 
 
-TestRecord = TypedRecord
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """A record as the driver gives it: key and value as objects."""
+
+    __test__ = False
+
+    key: Any
+    value: Any
+    timestamp_ms: int
+    headers: Headers = field(default=(), repr=False)
+
+
 RawRecord = tuple[bytes | None, bytes | None, int, Headers]
 
 
