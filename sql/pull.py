@@ -68,7 +68,13 @@ def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[Sourc
         if pull.where is None or value_of(pull.where, row) is True:
             found.append(tuple(value_of(e, row) for _, e in pull.columns))
     columns = tuple(Column(name, e.type) for name, e in pull.columns)
-    return Rows(pull.source.name, columns, tuple(found), note + skipped.note())
+    keys = frozenset(name for name, e in pull.columns if pull.source.is_table and _is_key(e))
+    is_limited = pull.limit is not None and len(found) >= pull.limit
+    return Rows(pull.source.name, columns, tuple(found), note + skipped.note(), keys, is_limited)
+
+
+def _is_key(e: x.Expr) -> bool:
+    return isinstance(e, x.ColumnRef) and (e.side is x.Side.KEY or e.name in (x.Meta.WINDOWSTART, x.Meta.WINDOWEND))
 
 
 # ------------------------------------------------------------------------------------------------ binding

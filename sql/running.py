@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
-from logflume.streams.graph import Topology
+from logflume.streams.graph import Node, Repartition, Topology
 from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus
 from logflume.streams.seams import Plan, changelog_topic
 
@@ -38,11 +39,21 @@ def compile_topology(topology: Topology, application: str) -> Plan:
         NotSupported: the streams engine has no way yet to run it.
     """
     try:
-        return plan(replace(topology, name=application))
+        return plan(_under(topology, application))
     except StatementError:
         raise
     except InvalidInput as e:
         raise NotSupported(f"this query ({e})") from e
+
+
+def _under(topology: Topology, application: str) -> Topology:
+    """Return a topology under its application's name; so are its own topics, which no two queries may share."""
+    nodes: dict[str, Node] = {}
+    for name, node in topology.nodes.items():
+        if isinstance(node, Repartition):
+            node = replace(node, topic=f"{application}-{node.topic.removeprefix(f'{topology.name}-')}")
+        nodes[name] = node
+    return replace(topology, name=application, nodes=MappingProxyType(nodes))
 
 
 def internal_topics(compiled: Plan) -> frozenset[str]:

@@ -119,8 +119,8 @@ def table_shape(planned: PlannedQuery) -> TableShape | None:
     if operator.window is not None and not isinstance(operator.window, g.TimeWindow):
         return None
     nodes = rewrite(planned.topology).nodes
-    found = next((n for n in nodes.values() if isinstance(n, g.Aggregate)), None)
-    if found is None or nodes[found.inputs[0]].kind is g.EdgeKind.TABLE:
+    found = next((n for n in nodes.values() if isinstance(n, g.Aggregate | g.TableAggregate)), None)
+    if found is None:
         return None
     node: g.Node = nodes[found.inputs[0]]
     while not isinstance(node, g.Source | g.Repartition):

@@ -1,4 +1,4 @@
-"""Stream topologies: a DSL over the log, its planner and compilers, the runtime, and a test driver."""
+"""Stream topologies: a DSL over the log, its planner, operators and runtime, and a test driver."""
 
 from .dsl import (
     App,
@@ -10,6 +10,7 @@ from .dsl import (
     Table,
     aggregate,
     apply,
+    calendar,
     col,
     count,
     days,
@@ -28,6 +29,7 @@ from .dsl import (
     sliding,
     sum,
     table,
+    top_n,
     tumbling,
     unlimited,
     until_time_limit,
@@ -55,6 +57,7 @@ __all__ = [
     "Topology",
     "aggregate",
     "apply",
+    "calendar",
     "col",
     "count",
     "days",
@@ -74,6 +77,7 @@ __all__ = [
     "sliding",
     "sum",
     "table",
+    "top_n",
     "tumbling",
     "unlimited",
     "until_time_limit",

@@ -13,8 +13,9 @@ Rules of a Work:
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -72,6 +73,13 @@ class Task(Protocol):
         """Report a row of a batch that is left out or nulled."""
         ...
 
+    def late(self, node: str, batch: Batch, row: int, cause: object, *, counts_elsewhere: bool = False) -> None:
+        """Tell of a row that is too late for a window: it goes to the node's Late, else it is reported.
+
+        `counts_elsewhere`: other windows take the row, so that it is reported only.
+        """
+        ...
+
     def reporter(self, node: str, batch: Batch, *, reason: str = "expression") -> Reporter:
         """Return what reports errors of rows of a batch."""
         ...
@@ -88,6 +96,7 @@ class Wiring:
         needs: name -> the columns of its output that a consumer reads.
         raw_keys: name -> format and columns of the encoded key at hand there, None after a change of key.
         wants_old: TABLE nodes whose consumers compare with the row before.
+        lates: Aggregate -> its Late, which is none of its children.
     """
 
     operators: Mapping[str, Operator[Any]]
@@ -97,6 +106,12 @@ class Wiring:
     needs: Mapping[str, frozenset[ColumnId]]
     raw_keys: Mapping[str, RawKey | None]
     wants_old: frozenset[str]
+    lates: Mapping[str, str] = field(default_factory=dict)
+
+    def following(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that what a node does goes to: its children, and its Late."""
+        late = self.lates.get(name)
+        return self.children[name] if late is None else (*self.children[name], late)
 
     def node(self, name: str) -> g.Node:
         """Return a node by name."""
@@ -112,12 +127,12 @@ class Wiring:
         return (Side.VALUE, column) in needs or (Side.VALUE, "*") in needs
 
 
-class Work:
+class Work(ABC):
     """An operator at work in one task. One thread."""
 
+    @abstractmethod
     def process(self, batch: Batch, source: str) -> None:
         """Take a batch of an input."""
-        raise NotImplementedError
 
     def process_all(self, batches: Sequence[tuple[str, Batch]]) -> None:
         """Take all batches of a round, of several inputs or branches: (input, batch) in no order between them.
@@ -152,7 +167,20 @@ class Work:
 Bind = Callable[[Task], Work]
 
 
-class Operator(Generic[N]):
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What takes a range of the input by itself, and what puts that together with the ranges before.
+
+    Attributes:
+        node: keeps partial entries; a windowed one has one more column, the number of its records.
+        merge: gives of the state of an entry and that of a partial entry the state of both.
+    """
+
+    node: g.Node
+    merge: Merge
+
+
+class Operator(ABC, Generic[N]):
     """What a node reads, keeps and does. Stateless: one per process."""
 
     node_class: ClassVar[type[g.Node]]
@@ -193,20 +221,13 @@ class Operator(Generic[N]):
         """Return whether it needs the rows before of its input; `is_asked`: a consumer needs those of this node."""
         return is_asked and self.node.kind is g.EdgeKind.TABLE
 
-    def partial(self) -> g.Node | None:
-        """Return the node that takes a range of the input by itself, from empty stores; None where that would not be exact."""
+    def partial(self) -> Partial | None:
+        """Return how a range of the input is taken by itself, from empty stores; None where that would not be exact."""
         return None
 
-    def merge(self) -> Merge:
-        """Return the function from the state of an entry and that of a partial entry to the state of both.
-
-        A windowed partial entry has one more column, the number of its records.
-        """
-        raise NotImplementedError
-
+    @abstractmethod
     def plan(self, wiring: Wiring) -> Bind:
         """Return what makes the Work of a task."""
-        raise NotImplementedError
 
 
 class Errors:

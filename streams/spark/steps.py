@@ -20,7 +20,7 @@ import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 from logflume.log.batch.columns import load_kernels
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -92,7 +92,16 @@ def repartition_inputs(sub: SubTopology, plan: Plan) -> tuple[str, ...]:
 
 
 def in_order(plan: Plan) -> list[SubTopology]:
-    """Return the sub-topologies so that whoever writes a repartition topic comes before whoever reads it."""
+    """Return the sub-topologies so that whoever writes a repartition topic comes before whoever reads it.
+
+    Raises:
+        InvalidInput: they feed each other in a circle, or records say their topics themselves.
+    """
+    computed = [node for sub in plan.subtopologies for node, out in sub.outputs.items() if out.is_computed]
+    if computed:
+        raise InvalidInput(
+            f"{computed[0]!r}: records say their topics themselves; a backfill writes to topics that it knows: to('topic')"
+        )
     writers: dict[str, set[str]] = {}
     for sub in plan.subtopologies:
         for out in sub.outputs.values():
@@ -237,7 +246,7 @@ def prepare_kernels(records: int) -> None:
     """Load the kernels at once where there is much to do: a store keeps objects up to its first commit if it began with them."""
     if records >= KERNELS_FROM_RECORDS:
         load_kernels()
-        compiled_tier().load()
+        kernel_loader().load()
 
 
 def stored_chunks(log: Log, application: str, sub: SubTopology, partition: int, start: Checkpoint, store: str) -> Iterator[Chunk]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from logflume.log import connect
 from logflume.log.interfaces import Log
-from logflume.sql import Rows, SqlEngine, StatementError
+from logflume.sql import PushQuery, Rows, SqlEngine, StatementError
 from logflume.sql.command_log import Command, CommandLog, command_topic
 
 SETUP = """
@@ -204,3 +205,16 @@ def test_commands_are_written_with_their_plan(engine: SqlEngine) -> None:
     command = Command("X", "CSAS_X_1", {"a": "b"}, engine._applied.queries["CSAS_O_0"].recorded, 7)
     assert Command.decode(command.encode(), "here") == command
     assert json.loads(command.encode())["plan"]["v"] == 1
+
+
+def test_queries_that_run_side_by_side_share_no_topic_of_their_own(engine: SqlEngine, log: Log) -> None:
+    list(engine.execute("CREATE STREAM r (id INT KEY, n STRING) WITH (KAFKA_TOPIC='r', PARTITIONS=2, VALUE_FORMAT='JSON');"))
+    join = "SELECT s.id, s.n, r.n FROM s JOIN r WITHIN 1 HOUR ON s.n = r.n EMIT CHANGES;"
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            (push,) = engine.execute(join)
+            assert isinstance(push, PushQuery)
+            stack.enter_context(push)
+        assert len(internal(log)) == 2 * len({t.split("-", 4)[4] for t in internal(log)})
+        assert all(t.startswith("logflume-sql-push-") for t in internal(log))
+    assert internal(log) == set()
