@@ -117,6 +117,7 @@ class Like(Node):
     pattern: Expression
     escape: str | None = None
     is_negated: bool = False
+    ignores_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +174,12 @@ class Dereference(Node):
 
 @dataclass(frozen=True, slots=True)
 class Call(Node):
-    """`is_star`: f(*)."""
+    """`is_star`: f(*). `is_distinct`: f(DISTINCT ...)."""
 
     name: str
     args: tuple[Expression, ...]
     is_star: bool = False
+    is_distinct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +369,7 @@ class InsertValues(Node):
 
     target: str
     columns: tuple[str, ...]
-    values: tuple[Expression, ...]
+    rows: tuple[tuple[Expression, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -231,6 +232,12 @@ class AstBuilder(Transformer[Token, Any]):
         plain = AstBuilder.like(self, meta, children)
         return ast.Like(plain.operand, plain.pattern, plain.escape, True, span=plain.span)
 
+    def ilike(self, meta: Any, children: list[Any]) -> ast.Like:
+        return replace(AstBuilder.like(self, meta, children), ignores_case=True)
+
+    def not_ilike(self, meta: Any, children: list[Any]) -> ast.Like:
+        return replace(AstBuilder.not_like(self, meta, children), ignores_case=True)
+
     def at_time_zone(self, meta: Any, children: list[Any]) -> ast.AtTimeZone:
         return ast.AtTimeZone(children[0], unquote(children[1]), span=_span(meta))
 
@@ -249,6 +256,9 @@ class AstBuilder(Transformer[Token, Any]):
     def call(self, meta: Any, children: list[Any]) -> ast.Call:
         args = tuple(c for c in children[1:] if c is not None)
         return ast.Call(str(children[0]).upper(), args, span=_span(meta))
+
+    def call_distinct(self, meta: Any, children: list[Any]) -> ast.Call:
+        return ast.Call(str(children[0]).upper(), tuple(children[1:]), is_distinct=True, span=_span(meta))
 
     def call_star(self, meta: Any, children: list[Any]) -> ast.Call:
         return ast.Call(str(children[0]).upper(), (), is_star=True, span=_span(meta))
@@ -577,8 +587,11 @@ class AstBuilder(Transformer[Token, Any]):
         return tuple(str(c) for c in children)
 
     def insert_values(self, meta: Any, children: list[Any]) -> ast.InsertValues:
-        target, columns, *values = children
-        return ast.InsertValues(str(target), columns or (), tuple(v for v in values if v is not None), span=_span(meta))
+        target, columns, *rows = children
+        return ast.InsertValues(str(target), columns or (), tuple(rows), span=_span(meta))
+
+    def row(self, meta: Any, children: list[Any]) -> tuple[ast.Expression, ...]:
+        return tuple(e for e in children if e is not None)
 
     def alter_option(self, meta: Any, children: list[Any]) -> tuple[str, ast.TypeName]:
         return (str(children[-2]), children[-1])

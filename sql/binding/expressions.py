@@ -283,7 +283,12 @@ class Binder:
                 raise StatementError(
                     f"{self._context()}Like condition must be between strings, found {self._described(side, bound)}", side.span
                 )
-        matched = x.Call(LIKE, (operand, pattern, x.Literal(e.escape, STRING)), BOOLEAN)
+        escape = e.escape
+        if e.ignores_case:
+            lower = self.library.scalars["LCASE"].overloads[0]
+            operand, pattern = (self._made_call("LCASE", lower, (side,), {}) for side in (operand, pattern))
+            escape = None if escape is None else escape.lower()
+        matched = x.Call(LIKE, (operand, pattern, x.Literal(escape, STRING)), BOOLEAN)
         return x.Unary(x.UnaryOp.NOT, matched, BOOLEAN) if e.is_negated else matched
 
     # -------------------------------------------------------------------------------------------- CASE, CAST, constructors
@@ -423,6 +428,8 @@ class Binder:
                 )
             raise unknown_function(self.library, e.name)
         overloads = found.overloads
+        if e.is_distinct:
+            raise StatementError(f"{self._context()}DISTINCT is for COUNT(DISTINCT ...), {e.name} is not an aggregate", e.span)
         if e.is_star:
             raise StatementError(f"Function '{e.name.lower()}' does not accept parameters (). Only COUNT takes *")
         if e.name == "AS_VALUE" and len(e.args) == 1:

@@ -20,7 +20,7 @@ from logflume.sql.catalog import Catalog, SourceInfo
 from logflume.sql.definitions import apply_definition
 from logflume.sql.errors import NotSupported, SqlError, StatementError, SyntaxFault
 from logflume.sql.inference import inferred
-from logflume.sql.inserts import values_record
+from logflume.sql.inserts import values_records
 from logflume.sql.parser import parse_statement
 from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert, plan_source, register_schemas
 from logflume.sql.scripts import split_script
@@ -126,9 +126,9 @@ def _execute(run: _Run, statement: ast.Statement) -> None:
         case ast.InsertQuery():
             _add_query(run, statement, plan_insert(statement, run.context(), query_id=_query_id(run, statement)))
         case ast.InsertValues():
-            record = values_record(statement, run.context())
-            output = Output(record.topic, record.key, record.value, record.timestamp_ms)
-            run.topics.setdefault(record.topic, []).append(output)
+            for record in values_records(statement, run.context()):
+                output = Output(record.topic, record.key, record.value, record.timestamp_ms)
+                run.topics.setdefault(record.topic, []).append(output)
         case ast.SetProperty() | ast.UnsetProperty():
             raise CaseFault(f"{run.case.id}: SET in a case")
         case ast.QueryStatement():
