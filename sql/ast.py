@@ -290,7 +290,7 @@ class Window(Node):
 
 @dataclass(frozen=True, slots=True)
 class Query(Node):
-    """emit: None, 'CHANGES' or 'FINAL'. `group_by`, `partition_by`: None without the clause."""
+    """emit: None, 'CHANGES' or 'FINAL'. `group_by`, `partition_by`: None without the clause. `unions`: behind UNION ALL."""
 
     select: tuple[SelectItem, ...]
     source: SourceRef
@@ -302,6 +302,7 @@ class Query(Node):
     having: Expression | None = None
     emit: str | None = None
     limit: int | None = None
+    unions: tuple[Query, ...] = ()
     clauses: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
 
     def clause_span(self, clause: str) -> Span:

@@ -436,9 +436,16 @@ class AstBuilder(Transformer[Token, Any]):
             content("HAVING"),
             content("EMIT"),
             content("LIMIT"),
+            tuple(c for c in children if isinstance(c, ast.Query)),
             tuple((name, value[1]) for name, value in clauses.items()),
             span=_span(meta),
         )
+
+    query_part = query
+
+    def union(self, meta: Any, children: list[Any]) -> ast.Query:
+        part: ast.Query = children[0]
+        return part
 
     # -------------------------------------------------------------------------------------------- statements
 

@@ -130,6 +130,7 @@ def query_text(q: ast.Query) -> str:
         parts.append(f"PARTITION BY {_texts(q.partition_by) or '()'}")
     if q.having:
         parts.append(f"HAVING {expression_text(q.having)}")
+    parts += [f"UNION ALL {query_text(part)}" for part in q.unions]
     if q.emit:
         parts.append(f"EMIT {q.emit}")
     if q.limit is not None:

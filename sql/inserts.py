@@ -139,8 +139,7 @@ def _check_columns(
         return
     if len(names) != len(row):
         raise StatementError(
-            f"Expected {len(names)} values ({', '.join(names)}), found {len(row)}. Name the columns to give only "
-            "some of them.",
+            f"Expected {len(names)} values ({', '.join(names)}), found {len(row)}. Name the columns to give only some of them.",
             s.span,
         )
     for name in names:

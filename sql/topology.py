@@ -22,6 +22,7 @@ class _Builder:
     def __init__(self, query_id: str) -> None:
         self.query_id = query_id
         self.nodes: dict[str, g.Node] = {}
+        self._scans: list[tuple[p.Scan, g.Node]] = []
 
     def add(self, wanted: str, make: type[g.Node], **fields: Any) -> g.Node:
         name, letter = wanted, ord("B")
@@ -52,6 +53,10 @@ class _Builder:
                 source = self.build(input)
                 schema = g.Schema(_columns(keys), source.schema.value)
                 return self.add(f"{name}-KEY", g.Rekey, schema=schema, kind=source.kind, inputs=(source.name,), key=keys)
+            case p.Union(parts):
+                nodes = [self.build(part) for part in parts]
+                names = tuple(node.name for node in nodes)
+                return self.add("UNION", g.Merge, schema=nodes[0].schema, kind=g.EdgeKind.STREAM, inputs=names)
             case p.Regroup():
                 return self._regroup(operator)
             case p.Aggregate():
@@ -67,6 +72,14 @@ class _Builder:
         raise AssertionError(operator)
 
     def _scan(self, operator: p.Scan) -> g.Node:
+        """Return the node of a source; one that is read twice is one node."""
+        found = next((node for scan, node in self._scans if scan == operator), None)
+        if found is None:
+            found = self._source(operator)
+            self._scans.append((operator, found))
+        return found
+
+    def _source(self, operator: p.Scan) -> g.Node:
         source = operator.source
         return self.add(
             source.name,

@@ -78,6 +78,8 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     Raises:
         StatementError: with the position of what is to blame.
     """
+    if query.unions:
+        return _united(query, context, target)
     _check_clauses(query, context.library)
     relation = bind_relation(query, context)
     shape = _Shape(query, context, target, relation)
@@ -89,6 +91,43 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     if query.partition_by is not None:
         return shape.partitioned(relation)
     return shape.projected(relation)
+
+
+def _united(query: ast.Query, context: Context, target: Target) -> BoundQuery:
+    """Bind UNION ALL: streams of the same columns by position, named as in the first."""
+    queries = (replace(query, unions=()), *query.unions)
+    parts = [bind_query(each, context, target) for each in queries]
+    first = parts[0]
+    for each, part in zip(queries, parts, strict=True):
+        if part.kind is not p.ResultKind.STREAM or part.window is not None:
+            raise StatementError("UNION ALL is of streams without windows; a part of it is a table, or windowed", each.span)
+        types = [[c.type for c in side] for side in (part.key, part.value)]
+        if types != [[c.type for c in side] for side in (first.key, first.value)]:
+            raise StatementError(
+                f"the parts of UNION ALL have other columns: ({_shown(first)}) and ({_shown(part)}); name them in one order, "
+                "with CAST where types differ",
+                each.span,
+            )
+    root = p.Union(tuple(_renamed(part, first) for part in parts))
+    sources = tuple(source for part in parts for source in part.relation.sources)
+    relation = replace(first.relation, operator=root, sources=sources)
+    return replace(first, root=root, relation=relation, has_new_key=True)
+
+
+def _shown(bound: BoundQuery) -> str:
+    parts = [f"{c.name} {show_type(c.type)} KEY" for c in bound.key] + [f"{c.name} {show_type(c.type)}" for c in bound.value]
+    return ", ".join(parts)
+
+
+def _renamed(part: BoundQuery, first: BoundQuery) -> p.Operator:
+    """Return a part of a union with the names of the first, keys as the result has them."""
+    refs = zip(first.value, part.value, strict=True)
+    root: p.Operator = p.Select(part.root, tuple((a.name, x.ColumnRef(x.Side.VALUE, b.name, b.type)) for a, b in refs), "PART")
+    ours = p.key_columns(root)
+    if not ours or not first.key:
+        return root
+    keys = zip(first.key, ours, strict=True)
+    return p.Rekey(root, tuple((a.name, x.ColumnRef(x.Side.KEY, b.name, b.type)) for a, b in keys), "PART")
 
 
 def _check_functions(e: ast.Expression, library: Library) -> None:
