@@ -32,6 +32,7 @@ from .types import array as array_of
 DEFAULT_MESSAGE = "ConnectDefault"
 DECIMAL, TIMESTAMP_MESSAGE = "confluent.type.Decimal", "google.protobuf.Timestamp"
 DATE_MESSAGE, TIME_MESSAGE = "google.type.Date", "google.type.TimeOfDay"
+WRAPPERS_FILE = "google/protobuf/wrappers.proto"
 _META = "confluent.field_meta"
 _MAX_DEPTH = 64
 _MESSAGES: Mapping[str, DataType] = {TIMESTAMP_MESSAGE: TIMESTAMP, DATE_MESSAGE: DATE, TIME_MESSAGE: TIME}
@@ -184,6 +185,13 @@ def _meta(field: Any) -> Mapping[str, str]:
         return {}
     found = options.FromString(field.GetOptions().SerializeToString())
     return dict(found.Extensions[extension].params)
+
+
+def fields_of(message: Any, columns: Sequence[Column]) -> list[Any]:
+    """Return the field of each column: of the very name, else of that name in upper case, else None."""
+    by_name = dict(message.fields_by_name)
+    by_upper = {name.upper(): field for name, field in by_name.items()}
+    return [by_name.get(column.name) or by_upper.get(column.name.upper()) for column in columns]
 
 
 # ------------------------------------------------------------------------------------------------ columns -> text

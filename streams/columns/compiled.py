@@ -31,6 +31,11 @@ def _kernels(package: str) -> Kernels:
     return Kernels(*(importlib.import_module(f"{package}.{name}") for name in ("json_rows", "texts", "slots", "table_slots")))
 
 
+def wire_kernels(name: str) -> ModuleType | None:
+    """Return the kernels of a binary form, `avro_rows` or `proto_rows`, once loaded; the first call begins to load them."""
+    return compiled_tier().more(name)
+
+
 def observe(records: int) -> None:
     """Count records as taken, and begin to load the kernels once it pays."""
     compiled_tier().kernels(records)

@@ -22,6 +22,7 @@ class CompiledTier:
 
     def __init__(self) -> None:
         self._module: ModuleType | None = None
+        self._more: dict[str, ModuleType | None] = {}
         self._seen_records = 0
         self._lock = threading.Lock()
         self._is_held_back = False
@@ -38,6 +39,15 @@ class CompiledTier:
                 threading.Thread(target=self.load, name="logflume-streams-kernels", daemon=True).start()
         return self._module
 
+    def more(self, name: str) -> ModuleType | None:
+        """Return kernels that not everybody needs, once all others are loaded; the first call begins to load them."""
+        if self._is_held_back or self._module is None:
+            return None
+        if name not in self._more:
+            self._more[name] = None
+            threading.Thread(target=self.load, args=(name,), name=f"logflume-streams-{name}", daemon=True).start()
+        return self._more[name]
+
     def stay_out(self) -> None:
         """Load no kernels, unless they are loaded already: to compare, or to save memory."""
         self._is_started = True
@@ -51,13 +61,15 @@ class CompiledTier:
         finally:
             self._is_held_back = False
 
-    def load(self) -> bool:
-        """Load the kernels now, blocking; False without numba."""
+    def load(self, *more: str) -> bool:
+        """Load the kernels now, blocking, and more of them by name; False without numba."""
         with self._lock:
             if self._module is None and importlib.util.find_spec("numba") is not None:
                 for name in ("texts", "table_slots", "slots"):
                     importlib.import_module(f"{__package__}.{name}")
                 self._module = importlib.import_module(f"{__package__}.json_rows")
+            for name in more if self._module is not None else ():
+                self._more[name] = importlib.import_module(f"{__package__}.{name}")
             return self._module is not None
 
 
