@@ -21,7 +21,7 @@ from logflume.streams.columns.batch import Batch
 from logflume.streams.columns.column import Bytes, joined
 from logflume.streams.columns.decode import ValueDecoder
 from logflume.streams.columns.encode import KeyEncoder, RowEncoder
-from logflume.streams.kernels.tier import compiled_tier
+from logflume.streams.kernels import kernel_loader
 
 from ._report import Figure, main
 
@@ -56,7 +56,7 @@ def chunk_of(values: list[bytes | None]) -> Chunk:
 
 def columns() -> Iterable[Figure]:
     """Decode and encode with the kernels."""
-    assert compiled_tier().load("avro_rows", "proto_rows")
+    assert kernel_loader().load("avro_rows", "proto_rows")
     registry = MemoryRegistry()
     used = frozenset(column.name for column in COLUMNS)
     for name in ("JSON", "AVRO", "PROTOBUF", "JSON_SR"):

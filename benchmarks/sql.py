@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.sql [planning|queries] [--json]
 
-The queries run as in `benchmarks.streams_compiler` (stores in memory, no log), so that both can be compared: SQL should cost
+The queries run as in `benchmarks.streams_programs` (stores in memory, no log), so that both can be compared: SQL should cost
 what the DSL costs. Each query runs without the kernels and with them; each figure says which.
 """
 
@@ -15,14 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks._report import Figure, main
-from benchmarks.streams_compiler import CHUNK, REPEATS, Sink, clicks
+from benchmarks.streams_programs import CHUNK, REPEATS, Sink, clicks
 from logflume.log.records import Chunk
 from logflume.sql import Catalog, plan_query
 from logflume.sql.binding.context import Context
 from logflume.sql.definitions import apply_definition
 from logflume.sql.parser import parse_statement
 from logflume.streams import plan
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.seams import Program
 from logflume.streams.state.store import Store
 
@@ -81,9 +81,9 @@ def measure_queries() -> Iterator[Figure]:
     """Records a second of each query, without the kernels and with them."""
     sources = catalog()
     few, many = clicks(10_000), clicks(100_000)
-    compiled_tier().stay_out()
+    kernel_loader().stay_out()
     for is_compiled in (False, True):
-        if is_compiled and not compiled_tier().load():
+        if is_compiled and not kernel_loader().load():
             return
         for name, text in QUERIES.items():
             chunks, users = (many, 100_000) if name.startswith("T4") else (few, 10_000)

@@ -1,11 +1,11 @@
-"""Topologies T1 to T4 over JSON on both tiers, and the restart after SIGKILL with 1 GB of state.
+"""Topologies T1 to T4 over JSON, with the kernels and without them, and the restart after SIGKILL with 1 GB of state.
 
 Run: python -m benchmarks.streams [stateless|count|regrouped|windows|join|restart] [--records=N] [--state-mb=N] [--json]
 
 A broker in a process of its own; the application in another, from its first task to the last record committed, outputs and
 changelogs included (exactly-once, acks after fsync); loading code and kernels is start-up and left out. The figure is records per
 second of CPU of the application (user and system, all threads), so that it says what one core does whoever else is running; the
-wall time is given beside it. Both tiers read the same input, one after the other, over the same broker. The input:
+wall time is given beside it. Both read the same input, one after the other, over the same broker. The input:
 4 partitions, key = user, 75 bytes of JSON, times rising by 1 ms a record, 1 % of them set back by up to 5 s.
 """
 
@@ -33,7 +33,7 @@ from logflume.log.batch.columns import load_kernels
 from logflume.log.interfaces import Log
 from logflume.log.records import Chunk
 from logflume.streams import App, col, count, seconds, sum, tumbling
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime import Engine, EngineOptions, EngineState
 
 COMPILED, REFERENCE = "compiled", "reference"
@@ -163,9 +163,9 @@ def child(name: str, tier: str, address: str, state_dir: str) -> None:
     """Run an application on one tier until everything is read and committed; print what it cost."""
     load_kernels()
     if tier == COMPILED:
-        compiled_tier().load()
+        kernel_loader().load()
     else:
-        compiled_tier().stay_out()
+        kernel_loader().stay_out()
     app = APPS[name](f"{name}-{tier}", address)
     with connect(address) as log:
         engine = Engine(app.plan(), log, EngineOptions(state_dir=Path(state_dir)))

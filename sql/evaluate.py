@@ -1,5 +1,5 @@
 """Evaluates bound expressions one row at a time, straight from the tree: for INSERT VALUES, pull queries and as a second
-opinion on the compilers. The meaning is that of `streams/expr.py`; an error is raised, the caller decides what it means.
+opinion on the operators. The meaning is that of `streams/expr.py`; an error is raised, the caller decides what it means.
 """
 
 from __future__ import annotations

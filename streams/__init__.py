@@ -1,4 +1,4 @@
-"""Stream topologies: a DSL over the log, its planner and compilers, the runtime, and a test driver."""
+"""Stream topologies: a DSL over the log, its planner, operators and runtime, and a test driver."""
 
 from .dsl import (
     App,

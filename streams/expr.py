@@ -1,4 +1,4 @@
-"""The expression tree: typed, frozen, and all that the compilers see (architecture, D5 and D10). Data only.
+"""The expression tree: typed, frozen, and all that evaluation sees (architecture, D5 and D10). Data only.
 
 What a user touches (`col.delay > 15`, SQL text) is bound to a schema and becomes this tree; from it come the exact form
 (Python over rows, the meaning) and the form over columns. Every node knows its type.
@@ -111,13 +111,13 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A scalar function as the compilers see it; overloads are resolved before the tree is built.
+    """A scalar function as evaluation sees it; overloads are resolved before the tree is built.
 
     Attributes:
         name: for people and for Spark.
         impl: importable module-level callable (pickled by reference) over Python values; lambdas arrive as callables.
         handles_null: False: a null argument gives null without a call.
-        kernel: name of an exact equivalent over columns in `streams.kernels.functions`, or None.
+        kernel: name of an exact equivalent over columns in `streams.vectors.functions`, or None.
         columns: its form over columns (`streams.functions.scalar` says what it takes and gives), or None.
     """
 

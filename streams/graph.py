@@ -72,7 +72,7 @@ def is_bare(schema: Schema) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Aggregator:
-    """An aggregate function as the compilers see it. All callables are importable module-level functions.
+    """An aggregate function as operators see it. All callables are importable module-level functions.
 
     Attributes:
         state_columns: typed state per key, so that a store keeps it as columns (ANY for arbitrary objects).
@@ -84,6 +84,7 @@ class Aggregator:
         start: the state of nothing as `merge` takes it, where that is not `initial` (an object that `initial` only stands for).
         kernel: name of an exact numba equivalent ("count", "sum", "min", "max", "mean"), or None.
         skips_null: a null argument leaves the state unchanged.
+        is_ordered: `merge` needs the states in the order of their records, or, of sessions, of their times.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Aggregator:
     start: Callable[[], tuple[Any, ...]] | None = None
     kernel: str | None = None
     skips_null: bool = True
+    is_ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,8 @@ class StreamJoin(Node):
     """inputs = (left, right), perhaps the same. Pairs records of one key with right time in [left - before, left + after].
 
     `columns` as in StreamTableJoin, those of the right with TABLE_PREFIX. Left and outer joins put a record without a partner out
-    with nulls once its window has closed (stream time beyond it by `grace_ms`). Stores: `store` with "-left" and "-right".
+    with nulls once its window has closed (stream time beyond it by `grace_ms`); or, `is_eager`, at once, even if a partner comes
+    later. Stores: `store` with "-left" and "-right".
     """
 
     join: JoinKind
@@ -272,6 +275,7 @@ class StreamJoin(Node):
     after_ms: int
     grace_ms: int
     store: str
+    is_eager: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ comes from that record. Stores are those of the task: what is put into them is d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -112,7 +113,7 @@ class Context(Protocol):
     def wall_clock_ms(self) -> int: ...
 
 
-class Processor:
+class Processor(ABC):
     """The base of a user's processors.
 
     >>> import logflume.streams as lf
@@ -141,9 +142,9 @@ class Processor:
         """Begin; stores are there, schedules can be set up."""
         self.context = context
 
+    @abstractmethod
     def process(self, record: Record) -> None:
         """Take a record."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End: the task goes away."""

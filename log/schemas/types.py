@@ -16,7 +16,7 @@ A *row* is a tuple aligned with a tuple of columns; `None` in a row is null, `No
 | ARRAY | list of element values |
 | MAP | dict (keys STRING unless said otherwise) |
 | STRUCT | dict field name -> value, all fields present |
-| ANY | any Python object: the value of a plain callable, opaque to the compiler |
+| ANY | any Python object: the value of a plain callable, opaque to expressions |
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Binding of expressions: names to columns, operators and functions to their typed form, implicit casts made explicit.
 
-The result is the tree of `streams.expr`, which the compilers take. Faults point at the sub-expression that is to blame.
+The result is the tree of `streams.expr`, which the operators evaluate. Faults point at the sub-expression that is to blame.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from logflume.log.records import I64, Chunk
 from logflume.log.schemas import BIGINT, Kind, is_object_class, object_codec
 
 from .. import graph as g
-from ..compiler.expressions import identifier
+from ..exact.expressions import identifier
 from ..expr import Meta, Side
-from ..kernels.vectors import Mask, Vector
+from ..vectors.expressions import Mask, Vector
 from ..windows import bounds_of_key
 from .column import Bytes, Column
 

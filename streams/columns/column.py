@@ -19,8 +19,8 @@ from logflume.log.batch.spans import span_objects
 from logflume.log.records import I32, I64
 from logflume.log.schemas import Kind
 
-from ..kernels.vectors import KINDS, Mask, Vector, full, is_plain
-from .compiled import kernels
+from ..kernels import loaded_kernels
+from ..vectors.expressions import KINDS, Mask, Vector, full, is_plain
 
 _CLASSES = {0: bool, 1: int, 2: int, 3: float, 4: str}
 _DTYPES = {0: np.bool_, 1: np.int64, 2: np.int64, 3: np.float64, 4: np.int64}
@@ -151,7 +151,7 @@ def vector_objects(vector: Vector, kind: Kind) -> list[Any]:
 
 def _texts(addresses: I64, sizes: I64) -> list[Any]:
     """Return the texts at addresses."""
-    loaded = kernels()
+    loaded = loaded_kernels()
     assert loaded is not None, "texts are spans only where kernels made them"
     ends = np.cumsum(sizes)
     out = np.empty((int(ends[-1]) if len(ends) else 0) + 1, np.uint8)

@@ -19,15 +19,15 @@ from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column as Field
 from logflume.log.schemas import FormatSpec, Kind, serde
 
-from ..compiler.codecs import write_decode
-from ..compiler.expressions import Namespace
-from ..compiler.writer import Writer
+from ..exact.codecs import write_decode
+from ..exact.expressions import Namespace
+from ..exact.writer import Writer
 from ..expr import Side
-from ..kernels.fields import Extracted, Fields, vectors
-from ..kernels.vectors import Mask, Unsupported, Vector
+from ..kernels import loaded_kernels
+from ..vectors.expressions import Mask, Unsupported, Vector
 from .batch import ColumnId
 from .column import Bytes, Column, patched
-from .compiled import kernels
+from .fields import Extracted, Fields, vectors
 from .framed import FramedFields
 
 FEW_RECORDS = 48
@@ -60,7 +60,7 @@ class ValueDecoder:
 
     def decode(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         """Decode the values of records start..stop; rows count from `start`."""
-        loaded = kernels()
+        loaded = loaded_kernels()
         if self._fast is None or loaded is None or stop - start < FEW_RECORDS or not chunk.buffer.flags.c_contiguous:
             return self._decode_objects(chunk, start, stop, report)
         if self._rest:
@@ -196,7 +196,7 @@ class KeyDecoder:
         """Return the key columns, and the rows that could be decoded (None: all)."""
         if self._decode is None:
             return {}, None
-        loaded = kernels()
+        loaded = loaded_kernels()
         if self._fast is not None and loaded is not None and keys.count >= FEW_RECORDS and keys.has_spans:
             return self._decode_spans(keys, loaded.texts, memory, report)
         return self._decode_objects(keys.objects(), report)

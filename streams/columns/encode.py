@@ -16,15 +16,15 @@ from logflume.log.records import I32, I64, Chunk
 from logflume.log.schemas import Column as Field
 from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, has_layouts, write_layout
 
-from ..compiler.codecs import encode_fragment
-from ..compiler.expressions import Fragment, Namespace
+from ..exact.codecs import encode_fragment
+from ..exact.expressions import Fragment, Namespace
 from ..expr import Meta, Side
-from ..kernels.fields import plain_name
-from ..kernels.vectors import KINDS, Unsupported
+from ..kernels import Kernels, loaded_kernels, wire_kernels
+from ..vectors.expressions import KINDS, Unsupported
 from ..windows import SESSION_BOUNDS, WINDOW_START, SessionWindow, Window
 from .batch import Batch
 from .column import Bytes, Column, joined
-from .compiled import Kernels, kernels, wire_kernels
+from .fields import plain_name
 
 FEW_ROWS = 48
 _MAX_ESCAPED = 5
@@ -63,7 +63,7 @@ class KeyEncoder:
         if not self._columns:
             return Bytes.of_objects([None] * len(batch)), set()
         columns = [batch.column(Side.KEY, column.name) for column in self._columns]
-        loaded = kernels()
+        loaded = loaded_kernels()
         if self._fast is not None and loaded is not None and batch.keys is None and columns[0].has_vector:
             return self._encode_vector(columns[0], batch, loaded), set()
         lists = [column.objects() for column in columns]
@@ -123,7 +123,7 @@ class RowEncoder:
 
     def _encode(self, batch: Batch, keys: Bytes, report: Report) -> Encoded:
         columns = [batch.column(Side.VALUE, column.name) for column in self._columns]
-        loaded = kernels()
+        loaded = loaded_kernels()
         if (
             self._fast is not None
             and loaded is not None

@@ -17,13 +17,13 @@ from logflume.log.records import I64
 from logflume.log.schemas import Kind
 
 from .. import expr as e
-from ..kernels.forms import Formed, compile_form
-from ..kernels.vectors import KINDS, Mask, Unsupported, Vector, VectorOf, compile_vector, full
-from ..kernels.vectors import Rows as VectorRows
+from ..exact.rows import Exact, exact
+from ..kernels import loaded_kernels
+from ..vectors.expressions import KINDS, Mask, Unsupported, Vector, VectorOf, compile_vector, full
+from ..vectors.expressions import Rows as VectorRows
+from ..vectors.library_calls import Formed, compile_form
 from .batch import Batch, ColumnId
 from .column import Column, patched
-from .compiled import kernels
-from .exact import Exact, exact
 
 FEW_ROWS = 48
 """Below, a loop over rows is cheaper than the operations over columns."""
@@ -130,7 +130,7 @@ class Evaluation:
 
     def _by_columns(self, batch: Batch, report: Report) -> Column | None:
         """Return the values by the column form; None where there is none, or it would not pay."""
-        loaded = kernels()
+        loaded = loaded_kernels()
         if loaded is None or len(batch) < FEW_ROWS or self._vector is None:
             return None
         columns = [batch.column(*column) for column in self.used]

@@ -18,9 +18,9 @@ from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column as Field
 from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, has_layouts, read_layout
 
-from ..kernels.fields import Extracted, Fields
-from ..kernels.vectors import KINDS, Mask, Unsupported
-from .compiled import wire_kernels
+from ..kernels import wire_kernels
+from ..vectors.expressions import KINDS, Mask, Unsupported
+from .fields import Extracted, Fields
 
 _MAX_HEADS = 16
 """Heads that are looked for in a run."""

@@ -1,4 +1,4 @@
-"""Aggregates as a user writes them: `lf.count()`, `lf.mean(col.dep_delay)`; `bind_aggregate` makes the compilers' of them."""
+"""Aggregates as a user writes them: `lf.count()`, `lf.mean(col.dep_delay)`; `bind_aggregate` makes the graph's of them."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,8 @@ def processed(
     """Add a processor."""
     if not callable(make) or isinstance(make, Processor):
         raise InvalidInput(f"process() takes a class or a function that makes a processor for each task, found {make!r}")
+    if inspect.isabstract(make):
+        raise InvalidInput(f"{make.__name__} takes no records: define process(self, record)")
     for store in stores:
         if not isinstance(store, KeyValueStore):
             raise InvalidInput(f"process() takes stores as lf.key_value_store('name'), found {store!r}")

@@ -1,5 +1,5 @@
-"""The kernels: loops in numba's subset over arrays and memory, and expressions over columns."""
+"""The kernels: loops in numba's subset over arrays and memory, loaded in the background."""
 
-from .tier import CompiledTier, compiled_tier
+from .loading import KernelLoader, Kernels, kernel_loader, loaded_kernels, observe, wire_kernels
 
-__all__ = ["CompiledTier", "compiled_tier"]
+__all__ = ["KernelLoader", "Kernels", "kernel_loader", "loaded_kernels", "observe", "wire_kernels"]

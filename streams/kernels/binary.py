@@ -20,7 +20,7 @@ PLAIN, SPECIAL, BROKEN = 0, 1, 2
 _POSITIVE = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
-@njit(inline="always")
+@njit
 def read_varint(at: int, end: int) -> Any:
     """Return (64 bits, the address behind); the address is -1 where it is cut off or longer than that."""
     if at < end:
@@ -42,17 +42,17 @@ def read_varint(at: int, end: int) -> Any:
     return np.int64(0), np.int64(-1)
 
 
-@njit(inline="always")
+@njit
 def from_zigzag(value: int) -> int:
     return ((value >> 1) & _POSITIVE) ^ -(value & 1)
 
 
-@njit(inline="always")
+@njit
 def to_zigzag(value: int) -> int:
     return (value << 1) ^ (value >> 63)
 
 
-@njit(inline="always")
+@njit
 def put_varint(out: int, at: int, value: int) -> int:
     """Write 64 bits; return the position after them."""
     while value < 0 or value > 127:
@@ -63,7 +63,7 @@ def put_varint(out: int, at: int, value: int) -> int:
     return at + 1
 
 
-@njit(inline="always")
+@njit
 def varint_size(value: int) -> int:
     size = np.int64(1)
     while value < 0 or value > 127:
@@ -72,7 +72,7 @@ def varint_size(value: int) -> int:
     return size
 
 
-@njit(inline="always")
+@njit
 def text_state(at: int, end: int, limit: int) -> int:
     """Return what the text from `at` to `end` is; memory can be read up to `limit`."""
     at = _interesting(at, end, limit)
@@ -91,12 +91,12 @@ def text_state(at: int, end: int, limit: int) -> int:
     return SPECIAL
 
 
-@njit(inline="always")
+@njit
 def _skip_plain(at: int, end: int, limit: int) -> int:
     return min(_interesting(at, end, limit), end)
 
 
-@njit(inline="always")
+@njit
 def starts_with(at: int, end: int, head: int, size: int) -> bool:
     if end - at < size:
         return False

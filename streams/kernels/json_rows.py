@@ -1,4 +1,4 @@
-"""JSON rows <-> columns: the kernels. Needs numba; `program.py` decides when they are used.
+"""JSON rows <-> columns: the kernels. Needs numba; `columns/decode.py` and `encode.py` decide when they are used.
 
 A row is a JSON object, its numbers of at most 15 digits without exponent, its texts valid UTF-8 without escaped surrogates.
 Nested values are stepped over where nobody reads them. Whatever else it is (a duplicate field, a type that does not fit,

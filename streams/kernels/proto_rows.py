@@ -44,8 +44,8 @@ _MAX_SECONDS = np.int64(9_000_000_000_000_000)
 _LOW_HALF = np.int64(0xFFFFFFFF)
 
 
-@njit(inline="always")
-def _wire_type(operation: int) -> int:
+@njit
+def _wire_type(operation: Any) -> int:
     if operation <= ENUM:
         return _VARINT
     if operation <= FLOAT:
@@ -53,14 +53,14 @@ def _wire_type(operation: int) -> int:
     return _FIXED64 if operation <= DOUBLE else _LENGTH
 
 
-@njit(inline="always")
+@njit
 def _signed(value: int) -> int:
     """Return the lowest 32 bits as a signed number."""
     return ((value & _LOW_HALF) ^ np.int64(0x80000000)) - np.int64(0x80000000)
 
 
 @njit
-def _is_packed(operation: int, at: int, end: int) -> bool:
+def _is_packed(operation: Any, at: int, end: int) -> bool:
     """Return whether bytes are numbers one behind the other."""
     wire = _wire_type(operation)
     if wire == _FIXED32:
@@ -167,8 +167,8 @@ def extract(
             if at < 0 or tag < 8 or tag > 0xFFFFFFFF or at - began > 5:
                 break
             number, wire = tag >> 3, tag & 7
-            step = run + number if number <= steps[run, 2] else np.int64(-1)
-            operation = steps[step, 0] if step >= 0 else np.int64(UNKNOWN)
+            step: Any = run + number if number <= steps[run, 2] else np.int64(-1)
+            operation: Any = steps[step, 0] if step >= 0 else np.int64(UNKNOWN)
             f = steps[step, 1] if step >= 0 else np.int64(-1)
             bits, size = np.int64(0), np.int64(0)
             if wire == _VARINT:
@@ -279,14 +279,14 @@ def extract(
     return count
 
 
-@njit(inline="always")
+@njit
 def _put_tag(out: int, at: int, tag: int, size: int) -> int:
     for k in range(size):
         store_byte(out, at + k, tag >> (k << 3))
     return at + size
 
 
-@njit(inline="always")
+@njit
 def _put_value(operation: int, out: int, at: int, value: int, size: int) -> int:
     """Write a value without its tag; of a text `value` is the address."""
     if operation == STRING:

@@ -1,4 +1,4 @@
-"""A table's rows in slots, found by their encoded keys: the kernels. Needs numba; `tables.py` owns the arrays.
+"""A table's rows in slots, found by their encoded keys: the kernels. Needs numba; `operators/table_columns.py` owns the arrays.
 
 A slot is found through `table` (int32[2^n], -1 is free) by open addressing over the hash of its key. All that is known of it
 lies together in one row of `records`, mostly one line of the cache: a lookup is as fast as the lines that it touches. Nothing

@@ -20,22 +20,22 @@ from logflume.log.schemas import Column as Field
 from .. import graph as g
 from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
-from ..columns.compiled import kernels
 from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Meta, Side, columns_used
 from ..functions.aggregate import first
 from ..functions.totals import count
-from ..kernels.vectors import Vector
+from ..kernels import loaded_kernels
 from ..seams import Entry, State, StoreSpec
 from ..state.store import Store
+from ..vectors.expressions import Vector
 from ..windows import WINDOW_START, key_suffix_bytes, store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
 from .cogroup import CogroupWork
 from .entries import Change, Entries, States, Updated
 from .folding import state_fields
-from .operator import Bind, Errors, Merge, Operator, Task, Wiring, Work
+from .operator import Bind, Errors, Merge, Operator, Partial, Task, Wiring, Work
 from .session import SessionWork
 from .sliding import SlidingWork, sliding_keep_ms
 from .to_table import keyed_rows
@@ -71,24 +71,24 @@ class AggregateOperator(Operator[g.Aggregate]):
     def wants_old(self, *, is_asked: bool) -> bool:
         return False
 
-    def partial(self) -> g.Node | None:
+    def partial(self) -> Partial | None:
         """Of one range: a window's state with its number of records, which the ranges before may make late."""
         node = self.node
         used = [aggregation.aggregator for aggregation in node.aggregations]
         is_mergeable = node.window is None or isinstance(node.window, g.TimeWindow)
         if node.emit is not g.Emit.COMMIT or g.is_bare(node.schema) or node.others or not is_mergeable:
             return None
+        if any(each.is_ordered for each in used):
+            return None
         if not all(each.merge is not None and all(c.type.kind in _EXACT_KINDS for c in each.state_columns) for each in used):
             return None
+        merge = merge_of(node.aggregations)
         if node.window is None:
-            return node
+            return Partial(node, merge)
         name = "records"
         while any(aggregation.name == name for aggregation in node.aggregations):
             name += "_"
-        return replace(node, aggregations=(*node.aggregations, g.Aggregation(name, count())))
-
-    def merge(self) -> Merge:
-        return merge_of(self.node.aggregations)
+        return Partial(replace(node, aggregations=(*node.aggregations, g.Aggregation(name, count()))), merge)
 
     def plan(self, wiring: Wiring) -> Bind:
         node = self.node
@@ -189,7 +189,7 @@ class AggregateWork(Work):
         """Keep the entries as columns from when the kernels are there."""
         form = self._columns_form
         if form is not None and isinstance(self._entries, ObjectEntries) and isinstance(self._store, Store):
-            loaded = kernels()
+            loaded = loaded_kernels()
             if loaded is not None:
                 self._entries.open()
                 self._entries = ColumnEntries(

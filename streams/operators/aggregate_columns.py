@@ -12,11 +12,11 @@ from logflume.log.schemas import Kind
 
 from .. import graph as g
 from ..columns import Bytes, Column
-from ..columns.compiled import Kernels
-from ..kernels.vectors import Vector
+from ..kernels import Kernels
 from ..seams import StoreSpec
 from ..state.columns import holds
 from ..state.store import Store
+from ..vectors.expressions import Vector
 from .entries import Change, States, Updated
 from .operator import Reporter
 

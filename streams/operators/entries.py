@@ -8,7 +8,7 @@ from typing import Protocol
 from logflume.log.records import I64
 
 from ..columns import Bytes, Column
-from ..kernels.vectors import Mask
+from ..vectors.expressions import Mask
 from .operator import Reporter
 
 

@@ -10,8 +10,8 @@ from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
 from ..columns.evaluate import Evaluation
 from ..expr import Side, columns_used
-from ..kernels.vectors import Mask
 from ..seams import StoreSpec
+from ..vectors.expressions import Mask
 from ..windows import store_window
 from .operator import Bind, Errors, Operator, Task, Wiring, Work
 from .rows import keep_rows

@@ -13,6 +13,7 @@ Rules of a Work:
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -112,12 +113,12 @@ class Wiring:
         return (Side.VALUE, column) in needs or (Side.VALUE, "*") in needs
 
 
-class Work:
+class Work(ABC):
     """An operator at work in one task. One thread."""
 
+    @abstractmethod
     def process(self, batch: Batch, source: str) -> None:
         """Take a batch of an input."""
-        raise NotImplementedError
 
     def process_all(self, batches: Sequence[tuple[str, Batch]]) -> None:
         """Take all batches of a round, of several inputs or branches: (input, batch) in no order between them.
@@ -152,7 +153,20 @@ class Work:
 Bind = Callable[[Task], Work]
 
 
-class Operator(Generic[N]):
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What takes a range of the input by itself, and what puts that together with the ranges before.
+
+    Attributes:
+        node: keeps partial entries; a windowed one has one more column, the number of its records.
+        merge: gives of the state of an entry and that of a partial entry the state of both.
+    """
+
+    node: g.Node
+    merge: Merge
+
+
+class Operator(ABC, Generic[N]):
     """What a node reads, keeps and does. Stateless: one per process."""
 
     node_class: ClassVar[type[g.Node]]
@@ -193,20 +207,13 @@ class Operator(Generic[N]):
         """Return whether it needs the rows before of its input; `is_asked`: a consumer needs those of this node."""
         return is_asked and self.node.kind is g.EdgeKind.TABLE
 
-    def partial(self) -> g.Node | None:
-        """Return the node that takes a range of the input by itself, from empty stores; None where that would not be exact."""
+    def partial(self) -> Partial | None:
+        """Return how a range of the input is taken by itself, from empty stores; None where that would not be exact."""
         return None
 
-    def merge(self) -> Merge:
-        """Return the function from the state of an entry and that of a partial entry to the state of both.
-
-        A windowed partial entry has one more column, the number of its records.
-        """
-        raise NotImplementedError
-
+    @abstractmethod
     def plan(self, wiring: Wiring) -> Bind:
         """Return what makes the Work of a task."""
-        raise NotImplementedError
 
 
 class Errors:

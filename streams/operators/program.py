@@ -16,7 +16,7 @@ from logflume.log import LogflumeError
 
 from .. import graph as g
 from ..columns import Batch
-from ..columns.compiled import observe
+from ..kernels import observe
 from ..seams import Outputs, Problems, StateStore, StoreSpec
 from .operator import Bind, Reporter, Wiring, Work
 from .outputs import Output, put_out

@@ -15,8 +15,8 @@ from ..columns.batch import PATH_BITS, ColumnId
 from ..columns.decode import KeyDecoder, ValueDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Side, columns_used
-from ..kernels.vectors import Mask
 from ..seams import StateStore, StoreSpec
+from ..vectors.expressions import Mask
 from ..windows import key_suffix_bytes, store_window
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
 from .rows import keep_rows
@@ -81,6 +81,9 @@ class SourceWork(Work):
         self._is_table = operator.node.kind is g.EdgeKind.TABLE
         self._store: StateStore | None = None if operator.store is None else task.store(operator.store)
         self._wants_old = operator.node.name in wiring.wants_old
+
+    def process(self, batch: Batch, source: str) -> None:
+        raise AssertionError("a source has no input but its topic")
 
     def take(self, chunk: Chunk, start: int, stop: int, first_cause: int) -> None:
         """Take records start..stop of a chunk, the first of which is at `first_cause` in the round."""

@@ -17,12 +17,12 @@ from .. import graph as g
 from ..columns import Batch, Column
 from ..columns.batch import ColumnId
 from ..columns.column import patched
-from ..columns.compiled import kernels
 from ..columns.evaluate import FEW_ROWS, Evaluation, evaluations
 from ..expr import TABLE_PREFIX, WHOLE, Side, columns_used
 from ..functions import results_of
-from ..kernels.vectors import KINDS, Vector
+from ..kernels import loaded_kernels
 from ..seams import StoreSpec
+from ..vectors.expressions import KINDS, Vector
 from .lookup_join import WAITING, LookupJoinWork
 from .lookups import stores_behind
 from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
@@ -168,7 +168,7 @@ class Lookup:
 
     def _columns(self) -> TableColumns | None:
         """Return the columns beside the store, from when the kernels are there."""
-        loaded = kernels() if self._view.has_columns else None
+        loaded = loaded_kernels() if self._view.has_columns else None
         if loaded is None:
             return None
         if self._table is None:

@@ -16,8 +16,8 @@ from logflume.log.schemas import Column, Kind
 
 from ..columns import Batch
 from ..expr import Side
-from ..kernels.vectors import KINDS, Mask, Vector, is_plain
 from ..seams import State, StateStore
+from ..vectors.expressions import KINDS, Mask, Vector, is_plain
 
 _FIRST_SLOTS = 1024
 _FIRST_BYTES = 1 << 16
@@ -37,7 +37,7 @@ class Found:
 
 
 class TableColumns:
-    """See the module. One thread. `columns`: those that are kept, by name; `kernels`: `kernels.table_slots`."""
+    """See the module. One thread. `columns`: those that are kept, by name; `kernels`: `Kernels.tables`."""
 
     def __init__(self, store: StateStore, columns: tuple[Column, ...], kernels: Any) -> None:
         self._store = store

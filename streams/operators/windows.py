@@ -9,7 +9,7 @@ import numpy as np
 from logflume.log.records import I64
 
 from ..graph import TimeWindow
-from ..kernels.vectors import Mask
+from ..vectors.expressions import Mask
 
 LAST_TIME_MS = (1 << 63) - 1
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from logflume.streams import graph as g
 from logflume.streams.expr import Side
 from logflume.streams.graph import TimeWindow
-from logflume.streams.operators import Merge, OperatorProgram, Wiring, operator_program
+from logflume.streams.operators import Merge, OperatorProgram, Partial, Wiring, operator_program
 from logflume.streams.seams import OutputTopic, Plan, Program, SubTopology
 
 _PLACES = frozenset({(Side.META, "ROWPARTITION"), (Side.META, "ROWOFFSET")})
@@ -108,24 +108,24 @@ def range_form(sub: SubTopology) -> RangeForm | None:
     if source.kind is not g.EdgeKind.STREAM or g.store_of(source) is not None:
         return None
     chain: set[str] = {source.name}
-    partial: dict[str, g.Node] = {}
+    partial: dict[str, Partial] = {}
     if not _follow(wiring, source.name, chain, partial) or _behind(wiring, partial) & chain:
         return None
-    found = {name: partial.get(name, operator.node) for name, operator in wiring.operators.items()}
+    found = {name: partial[name].node if name in partial else operator.node for name, operator in wiring.operators.items()}
     nodes = {name: node for name, node in found.items() if name in chain or name in partial}
     outputs = {name: sub.outputs[name] for name in sub.outputs if name in chain and name != source.name}
-    stores = {g.store_of(node) or "": wiring.operators[name] for name, node in partial.items()}
+    specs = [spec for name in partial for spec in wiring.operators[name].stores()]
     return RangeForm(
         sub.name,
         source.name,
         operator_program(nodes, [source.name], list(outputs)),
         outputs,
-        {store: operator.merge() for store, operator in stores.items()},
-        {spec.name: spec.window for operator in stores.values() for spec in operator.stores() if spec.window is not None},
+        {g.store_of(made.node) or "": made.merge for made in partial.values()},
+        {spec.name: spec.window for spec in specs if spec.window is not None},
     )
 
 
-def _follow(wiring: Wiring, name: str, chain: set[str], partial: dict[str, g.Node]) -> bool:
+def _follow(wiring: Wiring, name: str, chain: set[str], partial: dict[str, Partial]) -> bool:
     """Collect the nodes up to those with a partial form; False when one of them cannot be computed range by range."""
     for child in wiring.children[name]:
         if child in chain:
@@ -146,7 +146,7 @@ def _follow(wiring: Wiring, name: str, chain: set[str], partial: dict[str, g.Nod
     return True
 
 
-def _behind(wiring: Wiring, partial: Mapping[str, g.Node]) -> Set[str]:
+def _behind(wiring: Wiring, partial: Mapping[str, Partial]) -> Set[str]:
     """Return the names of all nodes behind the aggregates."""
     found: set[str] = set()
     waiting = list(partial)

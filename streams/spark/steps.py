@@ -20,7 +20,7 @@ import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 from logflume.log.batch.columns import load_kernels
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -237,7 +237,7 @@ def prepare_kernels(records: int) -> None:
     """Load the kernels at once where there is much to do: a store keeps objects up to its first commit if it began with them."""
     if records >= KERNELS_FROM_RECORDS:
         load_kernels()
-        compiled_tier().load()
+        kernel_loader().load()
 
 
 def stored_chunks(log: Log, application: str, sub: SubTopology, partition: int, start: Checkpoint, store: str) -> Iterator[Chunk]:

@@ -16,7 +16,7 @@ from logflume.sql.binding.scope import Scope
 from logflume.sql.errors import StatementError
 from logflume.sql.evaluate import evaluate
 from logflume.sql.parser import parse_expression
-from logflume.streams.compiler import Compiler, Namespace
+from logflume.streams.exact import ExpressionWriter, Namespace
 from logflume.streams.functions.distinct import distinct_add, distinct_count, distinct_merge, distinct_start
 from logflume.streams.functions.java_time import format_timestamp, parse_timestamp
 from logflume.streams.functions.library import builtin_library
@@ -119,7 +119,7 @@ def test_an_item_that_fails_is_null_alone_in_queries_too(text: str) -> None:
     assert value_of(text) == NESTED[text]
     bound = Binder(Scope(()), builtin_library(), {}).bind(parse_expression(text))
     namespace = Namespace()
-    fragment = Compiler(namespace).value(bound, lambda ref: pytest.fail("no columns"))
+    fragment = ExpressionWriter(namespace).value(bound, lambda ref: pytest.fail("no columns"))
     assert eval(fragment.code, namespace.values) == NESTED[text]
 
 

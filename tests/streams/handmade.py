@@ -1,4 +1,4 @@
-"""Programs written by hand, so that the runtime is tested without the compiler: what generated code does, plainly."""
+"""Programs written by hand, so that the runtime is tested without the operators: what they do, plainly."""
 
 from __future__ import annotations
 

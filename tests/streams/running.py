@@ -15,7 +15,7 @@ import logflume.streams as lf
 from logflume.log import connect
 from logflume.log.interfaces import Log
 from logflume.log.records import Record, TopicPartition
-from logflume.streams.kernels.tier import CompiledTier, compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime import Engine, EngineOptions
 
 
@@ -83,11 +83,13 @@ def send_json(log: Log, topic: str, rows: Iterable[tuple[str | None, Any, int]])
     write(log, topic, ((None if key is None else key.encode(), encode(value), time_ms) for key, value, time_ms in rows))
 
 
-@pytest.fixture(params=["plain", "compiled"])
-def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test without compiled kernels, and with them from the first record on."""
-    if request.param == "plain":
-        monkeypatch.setattr(CompiledTier, "kernels", lambda self, records: None)
-    elif not compiled_tier().load():
+@pytest.fixture(params=["without kernels", "with kernels"])
+def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test without kernels, and with them from the first record on."""
+    if request.param == "without kernels":
+        with kernel_loader().held_back():
+            yield
+        return
+    if not kernel_loader().load():
         pytest.skip("the kernels need numba")
-    return str(request.param)
+    yield

@@ -8,6 +8,7 @@ import pytest
 import logflume as lf
 from logflume import col
 from logflume.log import InvalidInput, UnknownName
+from logflume.streams import Processor
 
 
 class Flight(msgspec.Struct):
@@ -98,3 +99,11 @@ def test_an_unknown_engine_option_names_the_near_one() -> None:
     app.stream("flights", Flight).to("out")
     with pytest.raises(UnknownName, match="did you mean 'commit_interval_ms'"):
         app.run()
+
+
+def test_a_processor_that_takes_no_records_is_refused() -> None:
+    class Silent(Processor):
+        pass
+
+    with pytest.raises(InvalidInput, match=r"Silent takes no records: define process\(self, record\)"):
+        lf.App("delays").stream("flights", Flight).process(Silent)

@@ -20,7 +20,7 @@ from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, Colum
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.functions import totals as a
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import operator_program
 from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
@@ -88,7 +88,7 @@ class Task:
             self.function.process("in", chunk, start, stop)
 
     def kernels(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.has_kernels else compiled_tier().held_back()
+        return nullcontext() if self.has_kernels else kernel_loader().held_back()
 
     def commit(self) -> tuple[Any, ...]:
         """Commit; return what came out and what was written."""
@@ -251,7 +251,7 @@ def script(rng: random.Random) -> list[tuple[int, float, int, str]]:
     programs(), st.lists(rows(), min_size=1, max_size=8), st.integers(0, 2**32), st.sampled_from([0, START_MS]),
     st.sampled_from([1_000, 1 << 20]), st.sampled_from([3, 60]),
 )  # fmt: skip
-def test_both_tiers_keep_and_put_out_the_same(
+def test_with_and_without_kernels_keep_and_put_out_the_same(
     nodes: dict[str, g.Node], found: list[bytes | None], seed: int, first_ms: int, memory_bytes: int, keys: int
 ) -> None:
     compare(nodes, found, seed, first_ms, memory_bytes, keys)
@@ -262,7 +262,7 @@ def compare(
 ) -> list[Any]:
     """Run a script without the kernels and with them; return all outputs."""
     outputs: list[Any] = []
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     program = operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])
     with tempfile.TemporaryDirectory() as directory:
         expected, got = (
@@ -314,7 +314,7 @@ def test_the_largest_times_are_no_trap(window: g.TimeWindow, tmp_path: Path) -> 
     )
     sink = g.Sink(name="out", inputs=("counted",), schema=schema, kind=TABLE, topic="out", key_format=KAFKA, value_format=JSON)
     program = operator_program({node.name: node for node in (source, table, sink)}, ["in"], ["out"])
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     times = [START_MS + i for i in range(200)]
     times[150], times[199] = 2**62, 2**63 - 1
     chunk = Chunk.from_columns("in", [b"k"] * 200, [PLAIN[0]] * 200, times)
@@ -340,14 +340,14 @@ def test_a_store_is_taken_over_with_its_changes(tmp_path: Path) -> None:
     app = lf.App("t2")
     app.stream("events", Event, key=str).group_by_key().count().to("out")
     program = app.plan().subtopologies[0].program
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     state = TaskState(tmp_path, application="t2", task="t", specs=program.stores)
     recorder = Recorder()
     function = program.bind(state.stores, recorder, recorder)
     (source,) = program.sources
     (store,) = state.stores.values()
     chunk = Chunk.from_columns("events", [b"k%d" % (i % 3) for i in range(100)], [b"{}"] * 100, list(range(100)))
-    with compiled_tier().held_back():
+    with kernel_loader().held_back():
         function.process(source, chunk, 0, 10)
     assert store.has_changes
     assert store.columns is None

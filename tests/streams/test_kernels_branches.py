@@ -15,7 +15,7 @@ from logflume.streams import graph as g
 from logflume.streams.functions.nulls import coalesce, nullif
 from logflume.streams.functions.numeric import absolute_bigint, absolute_integer
 from logflume.streams.functions.text import concat, concat_text, contains, ends_with, lcase, length, starts_with, ucase
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import operator_program
 
 from ._kernel_rows import ENOUGH_ROWS, FIELDS, FLOATS, JSON, KAFKA, TEXTS, Recorder, rows
@@ -211,10 +211,10 @@ def by_node(recorder: Recorder) -> dict[str, list[Any]]:
 
 def run_both(nodes: dict[str, g.Node], chunk: Chunk, start: int, stop: int) -> tuple[Recorder, Recorder]:
     """Run a program over the same records without the kernels and with them."""
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     program = operator_program(nodes, ["in"], [name for name in nodes if name.startswith("out")])
     without, with_kernels = Recorder(), Recorder()
-    with compiled_tier().held_back():
+    with kernel_loader().held_back():
         program.bind({}, without, without).process("in", chunk, start, stop)
     program.bind({}, with_kernels, with_kernels).process("in", chunk, start, stop)
     return without, with_kernels
@@ -228,7 +228,7 @@ KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"u00001", b"B"]), st.bi
     programs(), st.lists(rows(), min_size=1, max_size=10), st.lists(st.integers(0, 9), min_size=ENOUGH_ROWS, max_size=80),
     st.lists(KEYS, min_size=1, max_size=6), st.sampled_from([-1, 0, 1_700_000_000_000]),
 )  # fmt: skip
-def test_both_tiers_put_out_and_report_the_same_in_every_branch(
+def test_with_and_without_kernels_put_out_and_report_the_same_in_every_branch(
     nodes: dict[str, g.Node], found: list[bytes | None], picks: list[int], keys: list[bytes | None], time: int
 ) -> None:
     plain = [
@@ -280,7 +280,7 @@ def test_what_is_not_evaluated_is_no_problem() -> None:
     ahead = e.Binary(
         e.BinaryOp.AND, e.Unary(e.UnaryOp.NOT, is_zero, BOOLEAN), e.Binary(e.BinaryOp.GT, quotient, big, BOOLEAN), BOOLEAN
     )
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     data: list[bytes | None] = [b'{"i":%d,"big":%d,"Y":1,"S2":""}' % (n % 3, n) for n in range(90)]
     chunk = Chunk.from_columns("in", [b"k"] * 90, data, [1] * 90, partition=0)
     for nodes in (select(("c", safe, BIGINT)), select(("c", ahead, BOOLEAN)), select(("c", quotient, BIGINT), where=ahead)):

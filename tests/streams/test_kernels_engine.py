@@ -19,7 +19,7 @@ from logflume.log.records import Chunk, TopicPartition
 from logflume.log.schemas import BIGINT, DOUBLE, Column
 from logflume.streams import col
 from logflume.streams.graph import WINDOW_START
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.state import EntryCodec, Store
 
@@ -98,7 +98,7 @@ def last_values(log: Log, topic: str) -> dict[bytes, bytes]:
 def test_results_and_changelogs_are_right_and_survive_the_loss_of_the_disk(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     taken_over: list[Store] = []
     take_over = Store.use_columns
 

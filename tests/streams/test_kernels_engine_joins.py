@@ -15,7 +15,7 @@ from logflume.log import connect
 from logflume.log.interfaces import Log
 from logflume.log.records import I64, Chunk, TopicPartition
 from logflume.streams import col
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.runtime.outputs import TaskOutputs
 
@@ -59,7 +59,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def test_orders_find_their_items_through_a_repartition_topic(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     as_columns: dict[str, int] = {}
     plain = TaskOutputs.send_columns
 

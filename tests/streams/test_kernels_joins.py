@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import logflume.streams as lf
 from logflume.log.records import Chunk
 from logflume.streams import col
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.seams import Program
 from logflume.streams.state.store import Store
 
@@ -87,13 +87,13 @@ def states(store: Store) -> dict[bytes, Any]:
     st.booleans(), st.booleans(), st.lists(CHANGES, min_size=1, max_size=5), st.lists(ODD_ORDERS, max_size=3),
     st.lists(st.one_of(st.none(), *[st.just(k) for k in [*KEYS, b"missing"]]), min_size=5, max_size=12), st.integers(0, 3),
 )  # fmt: skip
-def test_both_tiers_join_the_same_rows_while_the_table_changes(
+def test_with_and_without_kernels_join_the_same_rows_while_the_table_changes(
     is_left: bool, is_narrow: bool, tables: list[Any], odd: list[bytes | None], keys: list[bytes | None], restored_at: int
 ) -> None:
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     program = joined(is_left=is_left, is_narrow=is_narrow)
     seen = []
-    for kernels in (compiled_tier().held_back(), nullcontext()):
+    for kernels in (kernel_loader().held_back(), nullcontext()):
         recorder = Recorder()
         store = Store(program.stores[0])
         task = program.bind({store.spec.name: store}, recorder, recorder)
@@ -117,12 +117,12 @@ def many_items(first: int, last: int, salt: int) -> list[tuple[bytes | None, byt
 @pytest.mark.parametrize("salt_by_store", [False, True])
 def test_rows_come_from_changes_and_from_the_store_alike(salt_by_store: bool) -> None:
     """A store that was filled before the kernels were there is read row by row, as columns where all fit."""
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     program = joined(is_left=False)
     store, recorder = Store(program.stores[0]), Recorder()
     first = changes(many_items(0, 3000, 1), 0)
     task: Any = program.bind({store.spec.name: store}, recorder, recorder)
-    with compiled_tier().held_back() if salt_by_store else nullcontext():
+    with kernel_loader().held_back() if salt_by_store else nullcontext():
         task.process("items", first, 0, len(first))
     keys: list[bytes | None] = [b"k%d" % (n * 7 % 3100) for n in range(3100)]
     task.process("orders", orders(3100, keys, [], 0), 0, 3100)

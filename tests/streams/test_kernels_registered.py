@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import fastavro
@@ -39,16 +39,16 @@ from logflume.streams.columns.column import Column as Values
 from logflume.streams.columns.decode import ValueDecoder
 from logflume.streams.columns.encode import KeyEncoder, RowEncoder
 from logflume.streams.expr import Side
-from logflume.streams.kernels.tier import compiled_tier
+from logflume.streams.kernels import kernel_loader
 
+pytestmark = pytest.mark.timeout(600)  # kernels that were never compiled here are compiled first
 PLAIN = (BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING, DATE, TIMESTAMP)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _kernels() -> Iterator[None]:
-    assert compiled_tier().load("avro_rows", "proto_rows"), "the tests compare with the compiled tier, which needs numba"
-    yield
+def _kernels() -> None:
+    assert kernel_loader().load("avro_rows", "proto_rows"), "the tests compare with the compiled tier, which needs numba"
 
 
 def values_of(type: DataType) -> st.SearchStrategy[Any]:
@@ -86,11 +86,13 @@ def _comparable(value: Any) -> Any:
     return "NaN" if isinstance(value, float) and math.isnan(value) else (type(value), value)
 
 
-def assert_read_alike(spec: FormatSpec, columns: tuple[Column, ...], used: frozenset[str], records: list[bytes | None], good: bytes | None) -> None:
+def assert_read_alike(
+    spec: FormatSpec, columns: tuple[Column, ...], used: frozenset[str], records: list[bytes | None], good: bytes | None
+) -> None:
     """Decode with the kernels and without. So many records are `good` that kernels are used."""
     many = records + [good] * (encoding.FEW_ROWS + len(records))
     found = decoded(ValueDecoder(spec, columns, used), many)
-    with compiled_tier().held_back():
+    with kernel_loader().held_back():
         assert found == decoded(ValueDecoder(spec, columns, used), many)
 
 
@@ -174,7 +176,13 @@ READS = {
 @st.composite
 def avro_types(draw: st.DrawFn, *, depth: int = 0, in_union: bool = False) -> tuple[Any, st.SearchStrategy[Any]]:
     """Return an Avro type and its values."""
-    kinds = [*AVRO_SCALARS, "enum", "fixed", *([] if depth == 2 else ["array", "map", "record"]), *([] if in_union else ["union"])]
+    kinds = [
+        *AVRO_SCALARS,
+        "enum",
+        "fixed",
+        *([] if depth == 2 else ["array", "map", "record"]),
+        *([] if in_union else ["union"]),
+    ]
     kind = draw(st.sampled_from(kinds))
     name = f"N{draw(st.uuids()).hex}"
     if kind == "enum":
@@ -228,17 +236,19 @@ import "google/protobuf/timestamp.proto";
 import "google/protobuf/wrappers.proto";
 message Outer {
   int32 a = 1; sint64 b = 2; uint64 c = 3; fixed32 d = 4; sfixed64 e = 5; float f = 6; bool g = 7; string h = 8; bytes i = 9;
-  Color j = 10; optional Color k = 11; repeated int32 l = 12; repeated double m = 13; repeated string n = 14; map<string, Outer> o = 15;
+  Color j = 10; optional Color k = 11; repeated int32 l = 12; repeated double m = 13; repeated string n = 14;
+  map<string, Outer> o = 15;
   Outer p = 16; google.protobuf.Timestamp q = 17; google.protobuf.Int64Value r = 18; google.protobuf.StringValue s = 19;
-  oneof choice { int32 t = 20; string u = 21; Outer v = 22; } sint32 w = 23; uint32 x = 24; fixed64 y = 25; optional double z = 26;
+  oneof choice { int32 t = 20; string u = 21; Outer v = 22; }
+  sint32 w = 23; uint32 x = 24; fixed64 y = 25; optional double z = 26;
   enum Color { RED = 0; GREEN = 1; BLUE = 300; }
 }
 """
 PROTO_COLUMNS = (
     Column("A", INTEGER), Column("B", BIGINT), Column("C", BIGINT), Column("D", BIGINT), Column("E", DOUBLE), Column("F", DOUBLE),
     Column("G", BOOLEAN), Column("H", STRING), Column("J", STRING), Column("K", STRING), Column("Q", TIMESTAMP),
-    Column("R", BIGINT), Column("S", STRING), Column("T", INTEGER), Column("U", STRING), Column("W", INTEGER), Column("X", DOUBLE),
-    Column("Y", BIGINT), Column("Z", DOUBLE),
+    Column("R", BIGINT), Column("S", STRING), Column("T", INTEGER), Column("U", STRING), Column("W", INTEGER),
+    Column("X", DOUBLE), Column("Y", BIGINT), Column("Z", DOUBLE),
 )  # fmt: skip
 
 
@@ -271,7 +281,9 @@ def proto_messages(draw: st.DrawFn, *, depth: int = 0) -> bytes:
 
 
 def small_messages(depth: int) -> st.SearchStrategy[bytes]:
-    seconds = st.builds(lambda a, b: b"\x08" + varint(a) + b"\x10" + varint(b), st.integers(-(2**33), 2**33), st.integers(0, 10**9 - 1))
+    seconds = st.builds(
+        lambda a, b: b"\x08" + varint(a) + b"\x10" + varint(b), st.integers(-(2**33), 2**33), st.integers(0, 10**9 - 1)
+    )
     value = st.builds(lambda tag, number: bytes([tag]) + varint(number), st.sampled_from([8, 16]), numbers)
     return seconds | value | (st.just(b"") if depth == 3 else proto_messages(depth=depth + 1))
 
@@ -303,6 +315,8 @@ def test_a_run_may_hold_records_of_many_schemas_and_of_none() -> None:
         spec = FormatSpec("AVRO", registry=registry.location, subject="s", full_name=f"a.Record{n}")
         records += [serde(spec, columns).encode((n, "Zoë"))] * 4
         records.append(b"no frame" if n % 2 else None)
-    rows, failed = decoded(ValueDecoder(FormatSpec("AVRO", registry=registry.location), columns, frozenset({"ID", "NAME"})), records)
+    rows, failed = decoded(
+        ValueDecoder(FormatSpec("AVRO", registry=registry.location), columns, frozenset({"ID", "NAME"})), records
+    )
     assert [row[0][1] for row in rows if row and row[0][1] is not None] == [n for n in range(30) for _ in range(4)]
     assert failed == [place for place, record in enumerate(records) if record == b"no frame"]

@@ -17,7 +17,7 @@ from logflume.streams import col
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.columns import decode
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import operator_program
 
 from ._kernel_rows import ENOUGH_ROWS, FIELDS, FLOATS, JSON, KAFKA, TEXTS, Recorder, rows
@@ -101,10 +101,10 @@ def programs(draw: st.DrawFn) -> dict[str, g.Node]:
 
 def both(nodes: dict[str, g.Node], chunk: Chunk, start: int, stop: int) -> tuple[Recorder, Recorder]:
     """Run a program over the same records without the kernels and with them."""
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     program = operator_program(nodes, ["in"], ["out"])
     without, with_kernels = Recorder(), Recorder()
-    with compiled_tier().held_back():
+    with kernel_loader().held_back():
         program.bind({}, without, without).process("in", chunk, start, stop)
     program.bind({}, with_kernels, with_kernels).process("in", chunk, start, stop)
     return without, with_kernels
@@ -115,7 +115,7 @@ def both(nodes: dict[str, g.Node], chunk: Chunk, start: int, stop: int) -> tuple
     programs(), st.lists(rows(), min_size=1, max_size=12), st.lists(st.integers(0, 11), min_size=ENOUGH_ROWS, max_size=90),
     st.integers(0, 20), st.sampled_from([-1, 0, 1_700_000_000_000]),
 )  # fmt: skip
-def test_both_tiers_put_out_and_report_the_same(
+def test_with_and_without_kernels_put_out_and_report_the_same(
     nodes: dict[str, g.Node], found: list[bytes | None], picks: list[int], first: int, time: int
 ) -> None:
     plain = b'{"i":1,"big":2,"x":1.5,"Y":2.25,"ok":true,"s":"a","S2":"b","at":5}'
@@ -131,10 +131,11 @@ def test_both_tiers_put_out_and_report_the_same(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(FLOATS, st.floats(0.001, 1e16), st.floats(0.05, 100)), min_size=64, max_size=64))
-def test_doubles_are_written_as_the_reference_tier_writes_them(numbers: list[float]) -> None:
-    kernels = compiled_tier()
-    assert kernels.load()
-    module: Any = kernels.kernels(0)
+def test_doubles_are_written_as_the_exact_form_writes_them(numbers: list[float]) -> None:
+    assert kernel_loader().load()
+    loaded = kernel_loader().loaded()
+    assert loaded is not None
+    module = loaded.json
     label = np.frombuffer(b"{" + bytes(8), np.uint8)
     count, data, values = len(numbers), np.empty(len(numbers) * 64, np.uint8), np.array(numbers)
     columns = np.array([[0, values.ctypes.data, 0]])
@@ -221,7 +222,7 @@ def test_plain_rows_are_not_left_to_the_exact_decoder(monkeypatch: pytest.Monkey
     events = app.stream("events", Event, key=str)
     events.filter(col.ok & (col.ms > 100)).select(col.id, col.user, gross=col.price * 1.2).to("out")
     program = app.plan().subtopologies[0].program
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     rows = [b'{"id":%d,"user":"u%d","ms":%d,"price":%.2f,"ok":true}' % (i, i, i, i / 7) for i in range(500)]
     rows[200] = b'{"id":200,"user":"\\u0041","ms":200,"price":1e2,"ok":true}'
     chunk = Chunk.from_columns("events", [b"k"] * 500, list(rows), [1] * 500)
@@ -236,7 +237,7 @@ def test_plain_rows_are_not_left_to_the_exact_decoder(monkeypatch: pytest.Monkey
     recorder, expected = Recorder(), Recorder()
     program.bind({}, recorder, recorder).process(next(iter(program.sources)), chunk, 0, 500)
     assert taken == [rows[200]]
-    with compiled_tier().held_back():
+    with kernel_loader().held_back():
         program.bind({}, expected, expected).process(next(iter(program.sources)), chunk, 0, 500)
     assert recorder.outputs == expected.outputs
     assert len(recorder.outputs) == 399

@@ -11,9 +11,9 @@ import pytest
 import logflume.streams as lf
 from logflume.log.interfaces import Log
 from logflume.streams import col
-from tests.streams.running import embedded, read, running, send_json, tier, until
+from tests.streams.running import embedded, kernels, read, running, send_json, until
 
-__all__ = ["tier"]
+__all__ = ["kernels"]
 COUNT, KEYS = 3000, 7
 
 
@@ -41,10 +41,9 @@ def overlapping(app: lf.App) -> None:
     orders.filter(col.status != "new").map_values(lambda order: {"n": order.n, "status": order.status}).to("out")
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("build", [split, overlapping])
-def test_two_sinks_to_one_topic_keep_the_order_of_each_key(
-    log: Log, tmp_path: Path, tier: str, build: Callable[[lf.App], None]
-) -> None:
+def test_two_sinks_to_one_topic_keep_the_order_of_each_key(log: Log, tmp_path: Path, build: Callable[[lf.App], None]) -> None:
     app = lf.App("branches")
     build(app)
     rows = [(f"k{n % KEYS}", {"n": n, "status": "new" if n % 3 else "old"}, 1000 + n) for n in range(COUNT)]
@@ -58,7 +57,8 @@ def test_two_sinks_to_one_topic_keep_the_order_of_each_key(
     assert found == {b"k%d" % key: list(range(key, COUNT, KEYS)) for key in range(KEYS)}
 
 
-def test_two_sinks_behind_a_repartition_keep_the_order_too(log: Log, tmp_path: Path, tier: str) -> None:
+@pytest.mark.usefixtures("kernels")
+def test_two_sinks_behind_a_repartition_keep_the_order_too(log: Log, tmp_path: Path) -> None:
     app = lf.App("branches")
     fresh, rest = app.stream("orders", Order).split(col.status == "new")
     by_status = fresh.merge(rest).group_by(col.status).aggregate(n=lf.max(col.n), emit="update").to_stream()

@@ -14,7 +14,19 @@ import numpy as np
 from logflume.log.schemas import Kind
 
 from .. import expr as e
-from .vectors import Kinds, Rows, Unsupported, Vector, VectorOf, compile_as, compile_vector, either, full, merged, text_constant
+from .expressions import (
+    Kinds,
+    Rows,
+    Unsupported,
+    Vector,
+    VectorOf,
+    compile_as,
+    compile_vector,
+    either,
+    full,
+    merged,
+    text_constant,
+)
 
 Build = Callable[[e.Call, Kinds], VectorOf]
 
@@ -24,7 +36,7 @@ def compile_call(expr: e.Call, kinds: Kinds) -> tuple[Kind, VectorOf]:
     build = _BUILDERS.get(expr.function.kernel or "")
     if build is not None:
         return expr.type.kind, build(expr, kinds)
-    from .forms import compile_form
+    from .library_calls import compile_form
 
     call = compile_form(expr, kinds)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, DataType, Kind
-from logflume.streams.compiler import Compiler, Fragment, Namespace
+from logflume.streams.exact import ExpressionWriter, Fragment, Namespace
 from logflume.streams.expr import (
     Binary,
     BinaryOp,
@@ -256,8 +256,8 @@ def find(ref: ColumnRef) -> Fragment:
 @given(st.sampled_from([*NUMBERS, BOOLEAN, STRING]).flatmap(lambda type: trees(type, 2)), st.lists(ROWS, min_size=1, max_size=3))
 def test_generated_code_equals_the_evaluator(tree: Expr, rows: list[dict[str, Any]]) -> None:
     namespace = Namespace()
-    value = Compiler(namespace).value(tree, find)
-    truth = Compiler(namespace, prefix="q").predicate(tree, find)
+    value = ExpressionWriter(namespace).value(tree, find)
+    truth = ExpressionWriter(namespace, prefix="q").predicate(tree, find)
     names = ", ".join(f"row_{name}" for name in COLUMNS)
     scope = dict(namespace.values)
     compiled = eval(f"lambda {names}: {value.code}", scope)
@@ -289,4 +289,4 @@ def test_integers_divide_towards_zero_and_doubles_as_ieee() -> None:
 
 def evaluated(tree: Expr) -> Any:
     namespace = Namespace()
-    return eval(f"(lambda: {Compiler(namespace).value(tree, find).code})()", dict(namespace.values))
+    return eval(f"(lambda: {ExpressionWriter(namespace).value(tree, find).code})()", dict(namespace.values))

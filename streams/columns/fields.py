@@ -13,9 +13,9 @@ import numpy.typing as npt
 from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column, Kind
 
-from ..compiler.codecs import other_spellings
+from ..exact.codecs import other_spellings
 from ..expr import Side
-from .vectors import KINDS, ColumnId, Mask, Unsupported, Vector
+from ..vectors.expressions import KINDS, ColumnId, Mask, Unsupported, Vector
 
 _MAX_FIELDS = 60
 

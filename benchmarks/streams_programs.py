@@ -1,6 +1,6 @@
 """Topologies T1 to T4 on one core, without the kernels and with them: stores in memory, without the log around it.
 
-`python -m benchmarks.streams_compiler`; with the log, transactions and disks see `benchmarks.streams`.
+`python -m benchmarks.streams_programs`; with the log, transactions and disks see `benchmarks.streams`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import logflume.streams as lf
 from benchmarks._report import Figure, main
 from logflume.log.records import Chunk
 from logflume.streams import col
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.state.store import Store
 
 RECORDS = 400_000
@@ -104,9 +104,9 @@ def run(app: lf.App, chunks: list[Chunk], users: int, *, is_compiled: bool = Fal
     """Return CPU seconds per million records, the least of a few runs; a task commit after each chunk."""
     program = app.plan().subtopologies[0].program
     if is_compiled:
-        compiled_tier().load()
+        kernel_loader().load()
     else:
-        compiled_tier().stay_out()
+        kernel_loader().stay_out()
     seconds = []
     for _ in range(REPEATS):
         stores = {spec.name: Store(spec) for spec in program.stores}

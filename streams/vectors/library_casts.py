@@ -16,7 +16,7 @@ from logflume.log.schemas import DataType, Kind
 from .. import expr as e
 from ..functions.cast_columns import cast_columns
 from ..functions.columns import NotHeld, dtype_of, is_column, text_buffers
-from .vectors import KINDS, Kinds, Mask, Rows, Unsupported, Vector, VectorOf, compile_vector, either, full
+from .expressions import KINDS, Kinds, Mask, Rows, Unsupported, Vector, VectorOf, compile_vector, either, full
 
 Form = Callable[[list[Any]], tuple[Any, Any, Any]]
 

@@ -102,7 +102,7 @@ def identifier(text: str) -> str:
 Resolve = Callable[[e.ColumnRef], Fragment]
 
 
-class Compiler:
+class ExpressionWriter:
     """Compiles expressions of one generated function. `resolve` says where a column is found; temporaries are numbered."""
 
     def __init__(self, namespace: Namespace, *, prefix: str = "t") -> None:

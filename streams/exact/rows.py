@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import expr as e
-from ..compiler.expressions import Compiler, Fragment, Namespace
-from .batch import ColumnId
+from ..columns.batch import ColumnId
+from .expressions import ExpressionWriter, Fragment, Namespace
 
 Report = Callable[[int, Exception], None]
 Rows = Callable[[Sequence[list[Any]], int, Report], list[Any]]
@@ -35,8 +35,8 @@ def exact(expr: e.Expr, *, is_truth: bool = False) -> Exact:
     def resolve(ref: e.ColumnRef) -> Fragment:
         return Fragment(names[ref.side, ref.name], is_nullable=True, is_atom=True)
 
-    compiler = Compiler(namespace)
-    found = compiler.predicate(expr, resolve) if is_truth else compiler.value(expr, resolve)
+    writer = ExpressionWriter(namespace)
+    found = writer.predicate(expr, resolve) if is_truth else writer.value(expr, resolve)
     if not is_truth and isinstance(expr, e.ColumnRef):
         return Exact(columns, lambda lists, count, report: lists[0])
     scope = dict(namespace.values)

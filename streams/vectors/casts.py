@@ -9,8 +9,8 @@ import numpy as np
 from logflume.log.schemas import Kind
 
 from .. import expr as e
-from .library_forms import library_cast
-from .vectors import Kinds, Rows, Vector, VectorOf, compile_vector, either, full, wrapped
+from .expressions import Kinds, Rows, Vector, VectorOf, compile_vector, either, full, wrapped
+from .library_casts import library_cast
 
 _INTEGERS = (Kind.INTEGER, Kind.BIGINT)
 _INTEGER_TEXT_BYTES = 20

@@ -16,7 +16,7 @@ from logflume.log.schemas import Kind
 from .. import expr as e
 from ..functions import NotHeld, apply_columns
 from ..functions.columns import text_buffers
-from .vectors import KINDS, Kinds, Mask, Rows, Unsupported, Vector, compile_vector, either, full
+from .expressions import KINDS, Kinds, Mask, Rows, Unsupported, Vector, compile_vector, either, full
 
 Formed = Callable[[Rows], tuple[Vector, Mask | None]]
 

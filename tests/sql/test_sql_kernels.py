@@ -16,7 +16,7 @@ from logflume.sql.binding.context import Context
 from logflume.sql.definitions import apply_definition
 from logflume.sql.parser import parse_statement
 from logflume.streams import plan
-from logflume.streams.kernels import compiled_tier
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.seams import Program
 from logflume.streams.state.store import Store
 
@@ -120,7 +120,7 @@ def run(program: Program, chunks: list[tuple[str, Chunk]]) -> tuple[Any, ...]:
 def test_queries_are_answered_alike_with_the_kernels_and_without(
     text: str, odd: list[bytes], picks: list[int], users: list[Any]
 ) -> None:
-    assert compiled_tier().load()
+    assert kernel_loader().load()
     program = plan(replace(plan_query(text, catalog()), name="tiers")).subtopologies[0].program
     plain = [encoded({"id": n * 11, "n": 1 + n % 5, "page": f"p{n}", "price": n / 4, "ok": n % 2 == 0}) for n in range(120)]
     data: list[bytes | None] = [*plain, *(odd[pick % len(odd)] for pick in picks), *plain[:30]]
@@ -130,7 +130,7 @@ def test_queries_are_answered_alike_with_the_kernels_and_without(
     rows = [None if name is None else encoded({"name": name, "age": age}) for _, name, age in users]
     table = Chunk.from_columns("users", [key for key, _, _ in users], rows, [1] * len(rows), partition=0)
     chunks = [("USERS", table.slice(0, 1)), ("CLICKS", stream), ("USERS", table.slice(1, len(rows))), ("CLICKS", stream)]
-    with compiled_tier().held_back():
+    with kernel_loader().held_back():
         expected = run(program, chunks)
     got = run(program, chunks)
     assert got[1] == expected[1]
