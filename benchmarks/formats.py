@@ -61,7 +61,8 @@ def columns() -> Iterable[Figure]:
     used = frozenset(column.name for column in COLUMNS)
     for name in ("JSON", "AVRO", "PROTOBUF", "JSON_SR"):
         spec = FormatSpec(name) if name == "JSON" else FormatSpec(name, registry=registry.location, subject=name)
-        written = [serde(spec, COLUMNS).encode(row) for row in TABLE]
+        encode = serde(spec, COLUMNS).encode
+        written = [encode(row) for row in TABLE]
         chunk, decoder = chunk_of(written), ValueDecoder(spec, COLUMNS, used)
         yield Figure(f"{name}: decode to columns", rate(lambda: decoder.decode(chunk, 0, ROWS, refuse)), "M/s", 2.0)  # noqa: B023
         found = decoder.decode(chunk, 0, ROWS, refuse).columns
@@ -78,7 +79,8 @@ def rows() -> Iterable[Figure]:
     """Decode with the libraries, into one object a record."""
     registry = MemoryRegistry()
     spec = FormatSpec("AVRO", registry=registry.location, subject="rows")
-    payloads = [(serde(spec, COLUMNS).encode(row) or b"")[5:] for row in TABLE]
+    encode = serde(spec, COLUMNS).encode
+    payloads = [(encode(row) or b"")[5:] for row in TABLE]
     schema = fastavro.parse_schema(json.loads(registry.latest("rows").text))
     yield Figure(
         "fastavro: decode to dicts",
@@ -91,7 +93,8 @@ def rows() -> Iterable[Figure]:
     from logflume.log.schemas.proto_schema import message_at, messages_of
 
     spec = FormatSpec("PROTOBUF", registry=registry.location, subject="messages")
-    messages = [(serde(spec, COLUMNS).encode(row) or b"")[6:] for row in TABLE[:1]] * ROWS
+    encode = serde(spec, COLUMNS).encode
+    messages = [(encode(row) or b"")[6:] for row in TABLE]
     file, _ = messages_of(compile_proto(registry.latest("messages").text))
     parse = GetMessageClass(message_at(file, (0,))).FromString
     yield Figure("protobuf (upb): parse, no field read", rate(lambda: [parse(message) for message in messages]), "M/s")
