@@ -132,7 +132,7 @@ class StreamJoinWork(Work):
             self._flush(joined, row)
         if self._pair(joined, side, row, key, value, time) or not side.is_outer:
             return
-        if max(0, time + side.ahead_ms) < self._stream_time:
+        if self._node.is_eager or max(0, time + side.ahead_ms) < self._stream_time:
             joined.add(row, key, time, side, value, None)
         else:
             self._store(side, key, time, value, is_waiting=True)
