@@ -12,6 +12,7 @@ from logflume.log.errors import InvalidInput
 from ..access.scram import Mechanism, ScramCredential
 from ..complaints import Complaints
 from ..core import Core
+from .audit import Audit
 from .bearer import BearerExchange, Keys, TokenRules
 from .jaas import parse_jaas, plain_passwords
 from .listener_settings import ListenerSettings
@@ -22,6 +23,8 @@ from .scram import ScramExchange, random_nonce
 SCRAM = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
 OAUTHBEARER = "OAUTHBEARER"
 KNOWN = ("PLAIN", *SCRAM, OAUTHBEARER)
+Told = Callable[[str, str, str, str | None], None]
+"""Called with (host, mechanism, principal, reason or None) of each login."""
 _OAUTH = "sasl.oauthbearer."
 _log = logging.getLogger("logflume.logins")
 
@@ -52,7 +55,7 @@ class UserAccounts:
 
 
 def login_policy(
-    core: Core, settings: ListenerSettings, counts: LoginCounts, complaints: Complaints, *, keys: Keys | None = None
+    core: Core, settings: ListenerSettings, counts: LoginCounts, told: Told, *, keys: Keys | None = None
 ) -> LoginPolicy:
     """Return the policy of a listener's logins; `keys` are those of its identity provider. Raises as `check_mechanisms`."""
     return LoginPolicy(
@@ -62,12 +65,16 @@ def login_policy(
         counts,
         max_reauth_ms=settings.number("connections.max.reauth.ms"),
         failed_delay_ms=settings.number("connection.failed.authentication.delay.ms"),
-        told=_teller(complaints),
+        told=told,
     )
 
 
-def _teller(complaints: Complaints) -> Callable[[str, str, str, str | None], None]:
+def teller(complaints: Complaints, audit: Audit | None) -> Told:
+    """Return what takes note of logins: the log, at most one line a second and address, and the audit log, all of them."""
+
     def told(host: str, mechanism: str, principal: str, reason: str | None) -> None:
+        if audit is not None:
+            audit.logged_in(host, mechanism, principal, reason)
         if reason is None:
             _log.debug("%s logged in from %s by %s", principal, host, mechanism)
         else:
@@ -77,13 +84,13 @@ def _teller(complaints: Complaints) -> Callable[[str, str, str, str | None], Non
     return told
 
 
-def owner_policy(core: Core, counts: LoginCounts, complaints: Complaints) -> LoginPolicy:
+def owner_policy(core: Core, counts: LoginCounts, told: Told) -> LoginPolicy:
     """Return the policy of the owner's socket, where a process may log in as a user on his behalf."""
     makers: dict[str, Callable[[], Exchange]] = {"PLAIN": partial(PlainExchange, core.users, {}, core.offload)}
     for name, mechanism in SCRAM.items():
         makers[name] = partial(ScramExchange, mechanism, UserAccounts(core), partial(random_nonce, core.random_bytes))
     delay_ms = core.config.number("connection.failed.authentication.delay.ms")
-    return LoginPolicy(makers, core.clock, core.timers, counts, failed_delay_ms=delay_ms, told=_teller(complaints))
+    return LoginPolicy(makers, core.clock, core.timers, counts, failed_delay_ms=delay_ms, told=told)
 
 
 def check_mechanisms(settings: ListenerSettings) -> list[str]:
