@@ -13,8 +13,8 @@ MECHANISM = "SCRAM-SHA-512"
 def check_login(where: str, user: str, password: str, *, timeout_s: float = 10.0) -> bool:
     """Whether a user of the log at an address has this password; his principal is then `User:NAME`. Blocks.
 
-    It logs in there as that user, by SCRAM, so that the password stays in this process. By a broker's Unix socket it works whatever
-    its listeners are; at another address as far as the environment or the profile says how to reach it.
+    It logs in there as that user, by SCRAM, so that the password stays in this process. By a broker's Unix socket it works
+    whatever its listeners are; at another address as far as the environment or the profile says how to reach it.
 
     Raises InvalidInput, TransportError: the log cannot be reached.
     """
