@@ -267,10 +267,10 @@ def test_the_end_of_a_certificate_is_told_of_30_days_before_once_a_day(
     def lines_after(days: float) -> int:
         caplog.clear()
         tls.refresh(NOW.timestamp() + days * DAY_S)
-        return len(caplog.messages)
+        return sum(record.name == "logflume.tls" for record in caplog.records)  # the fixture's broker has lines of its own
 
     assert [lines_after(days) for days in (0, 9, 11, 11, 12, 41)] == [0, 0, 1, 0, 1, 1]
-    assert "has ended on" in caplog.messages[0]
+    assert "has ended on" in caplog.text
 
 
 def test_a_revoked_certificate_is_refused(tmp_path: Path) -> None:

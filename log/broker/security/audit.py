@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from logflume.log.protocol import ErrorCode, tables
+from logflume.log.protocol import error_of, tables
 
 from ..access import Operation, Resource
 
@@ -112,4 +112,4 @@ def _errors(response: Any) -> set[str]:
         parts = getattr(response, field, None)
         if isinstance(parts, list):
             codes |= {getattr(part, "error_code", 0) for part in parts}
-    return {ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code) for code in codes - {0}}
+    return {error_of(code).name for code in codes - {0}}
