@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -30,7 +30,7 @@ SIZES = (100, 1_000)
 @contextmanager
 def _broker(directory: Path) -> Iterator[tuple[dict[str, int], psutil.Process]]:
     """Run a broker with a plain and an encrypted listener; give their ports and its process."""
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     authority = make_authority("Benchmark", now=now)
     server = issue(authority, "localhost", now=now, hosts=["localhost", "127.0.0.1"], is_server=True)
     (directory / "ca.pem").write_bytes(authority.certificate_pem)
