@@ -26,6 +26,7 @@ from .diskspace import DiskSpace, default_min_free_bytes
 from .features import Features
 from .quotas.store import make_quotas
 from .seams import Clock, Offload, Timers, do_at_once
+from .security.tokens import DelegationTokens
 from .security.users import Users
 from .slices import Slices, Steps
 from .telemetry import ClientTelemetry, SubscriptionStore
@@ -132,6 +133,7 @@ class Core:
             offload=offload,
         )
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
+        self.tokens = DelegationTokens(self.cluster, config.text("delegation.token.secret.key"), random_bytes=random_bytes)
         self.users = Users(self.cluster, random_bytes=random_bytes)
         self.disk_space = DiskSpace(self.free_bytes, self._min_free_bytes)
         self.authorizer = make_authorizer(config, self.cluster)

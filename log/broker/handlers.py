@@ -33,7 +33,8 @@ from .fetch import FetchHandler
 from .groups import TxnAdmission
 from .patterns import judged
 from .produce import ProduceHandler
-from .seams import CLOSE_CONNECTION, Handler, RequestContext
+from .seams import CLOSE_CONNECTION, Handler, RequestContext, as_reply
+from .security.audit import Audit
 from .splitting import SPLITS, in_slices
 
 API_VERSIONS = 18
@@ -78,6 +79,7 @@ class Handlers:
         self.core = core
         self.complaints = Complaints(core.clock)
         self.fetch = FetchHandler(core)
+        self.audit: Audit | None = None
         self._long_polls = (self.fetch, *long_polls)
         by_name: dict[str, Handler] = {
             "Produce": ProduceHandler(core, admission).produce,
@@ -156,14 +158,20 @@ class Handlers:
         """Return a response message, a Reply, NO_RESPONSE or CLOSE_CONNECTION."""
         try:
             if self.core.authorizer is not None:
-                context = context._replace(rights=self.core.authorizer.rights(context.principal, context.host))
+                audit = None if self.audit is None or self.audit.is_listing(context.api_key, request) else self.audit
+                rights = self.core.authorizer.rights(context.principal, context.host)
+                context = context._replace(rights=rights, audit=audit)
                 needed = self._cluster_rights.get(context.api_key)
                 if needed is not None and not cluster_gate.is_let_in(context, needed):
                     return cluster_gate.refuse(context.api_key, request)
             if context.api_key in self._disabled:
                 return refuse_disabled(context.api_key, request)
             outcome = self._by_key[context.api_key](context, request)
-            return self.core.slices.run(outcome) if isinstance(outcome, Generator) else outcome
+            if isinstance(outcome, Generator):
+                outcome = self.core.slices.run(outcome)
+            if self.audit is not None and self.audit.is_change(context.api_key):
+                as_reply(outcome).then(partial(self.audit.changed, context, request))
+            return outcome
         except LogflumeError as error:
             text = "API key %d from %s failed: %s"
             self.complaints.say(_log, logging.ERROR, context.host, text, context.api_key, context.host, error)
@@ -199,7 +207,7 @@ class Handlers:
 
     def _init_producer_id(self, context: RequestContext, request: Any) -> Any:
         if request.transactional_id is None:
-            may_write = context.may(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
+            may_write = context.rights.allows(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
             if not may_write and not context.rights.allows_some(Operation.WRITE, Resource.TOPIC):
                 return messages.InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return cluster_api.init_idempotent_producer(self.core)

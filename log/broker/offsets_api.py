@@ -76,7 +76,7 @@ def _refusal(core: Core, topic: str, index: int, leader_epoch: int) -> ErrorCode
 def offset_for_leader_epoch(core: Core, context: RequestContext, request: Any) -> Any:
     """Tell where an epoch ended, for truncation detection (KIP-320)."""
     response = messages.OffsetForLeaderEpochResponse()
-    is_broker = context.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
+    is_broker = context.rights.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
     for topic in request.topics:
         out = response.OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(out)

@@ -19,6 +19,12 @@ ANONYMOUS = "User:ANONYMOUS"
 """The principal of a connection that did not authenticate."""
 
 
+class Denials(Protocol):
+    """Takes note of what was denied; `security.audit.Audit` does."""
+
+    def denied(self, context: RequestContext, operation: Operation, resource: Resource, name: str) -> None: ...
+
+
 class Session(Protocol):
     """The login of a connection, as the APIs of SASL and of delegation tokens see it; `security.Login` is one."""
 
@@ -34,7 +40,8 @@ class RequestContext(NamedTuple):
     """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS.
 
     A named tuple, as one is made for every request. `rights` are those of principal and host; `Handlers.handle` puts them in.
-    `port` is the client's, 0 where there is none; `login` is that of the connection, None where there is no SASL.
+    `port` is the client's, 0 where there is none; `login` is that of the connection, None where there is no SASL;
+    `audit` takes note of denials, None where nobody wants to know.
     """
 
     api_key: int
@@ -48,14 +55,21 @@ class RequestContext(NamedTuple):
     rights: Rights = UNRESTRICTED
     port: int = 0
     login: Session | None = None
+    audit: Denials | None = None
 
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether who asks may do this to the resource of this name. A handler asks before it does or tells anything."""
-        return self.rights.allows(operation, resource, name)
+        """Whether who asks may do this to the resource of this name; a denial is noted in the audit log.
+
+        A handler asks before it does or tells anything. Where one of several rights is enough, it asks `rights` for the others.
+        """
+        is_allowed = self.rights.allows(operation, resource, name)
+        if not is_allowed and self.audit is not None:
+            self.audit.denied(self, operation, resource, name)
+        return is_allowed
 
     def require(self, operation: Operation, resource: Resource, name: str) -> None:
         """Raise KafkaError (TOPIC_AUTHORIZATION_FAILED or its like) unless `may`."""
-        if not self.rights.allows(operation, resource, name):
+        if not self.may(operation, resource, name):
             raise KafkaError(resource.refusal)
 
     def operations_on(self, resource: Resource, name: str) -> int:

@@ -15,6 +15,7 @@ from .log import Log, connect
 from .owner import LocalData, connect_as_owner, local_data
 from .profiles import Profile, Profiles, check_profile_name, config_path, load_profiles, save_profiles
 from .security import Security
+from .users import check_login, security_as
 from .where import default_where
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "RecordsRefused",
     "Security",
     "TransactionMustAbort",
+    "check_login",
     "check_profile_name",
     "config_path",
     "connect",
@@ -44,4 +46,5 @@ __all__ = [
     "load_profiles",
     "local_data",
     "save_profiles",
+    "security_as",
 ]

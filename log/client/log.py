@@ -213,7 +213,9 @@ def connect(
     if isinstance(target, Path):
         return _open_directory(target, loop, client_id, timeout_s)
     text = where if isinstance(where, str) and where.startswith(PREFIX) else text_of(target)
-    return _reach(text, target, loop, client_id, timeout_s, security or security_of(where))
+    if security is None and not target[0].path:  # by a Unix socket one is the owner of the data, unless one says otherwise
+        security = security_of(where)
+    return _reach(text, target, loop, client_id, timeout_s, security)
 
 
 def _open_directory(path: Path, loop: IoLoop, client_id: str, timeout_s: float) -> Log:

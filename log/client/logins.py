@@ -36,7 +36,8 @@ def exchange_of(security: Security, *, random_bytes: Callable[[int], bytes] = os
     if security.mechanism == "PLAIN":
         return plain(user, password)
     hash_name = "sha256" if security.mechanism == "SCRAM-SHA-256" else "sha512"
-    return scram(user, password, hash_name, base64.b64encode(random_bytes(24)).decode())
+    nonce = base64.b64encode(random_bytes(24)).decode()
+    return scram(user, password, hash_name, nonce, is_token=security.settings.get("sasl.scram.tokenauth") == "true")
 
 
 def plain(user: str, password: str) -> Exchange:
@@ -46,10 +47,10 @@ def plain(user: str, password: str) -> Exchange:
     yield f"\0{user}\0{password}".encode()
 
 
-def scram(user: str, password: str, hash_name: str, nonce: str) -> Exchange:
-    """Proves the password without sending it, and that the broker knows it too."""
+def scram(user: str, password: str, hash_name: str, nonce: str, *, is_token: bool = False) -> Exchange:
+    """Proves the password without sending it, and that the broker knows it too. `is_token`: of a delegation token (KIP-48)."""
     name = user.replace("=", "=3D").replace(",", "=2C")
-    first = f"n={name},r={nonce}"
+    first = f"n={name},r={nonce}{',tokenauth=true' if is_token else ''}"
     challenge = _text((yield b"n,," + first.encode()))
     fields = _fields(challenge)
     combined, iterations = fields.get("r", ""), fields.get("i", "")

@@ -34,6 +34,7 @@ SETTINGS = (
     "security.protocol",
     "sasl.mechanism",
     "sasl.username",
+    "sasl.scram.tokenauth",
     "ssl.ca.location",
     "ssl.certificate.location",
     "ssl.key.location",

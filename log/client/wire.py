@@ -179,7 +179,7 @@ class WireChannel:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await connection.negotiate(timeout_s=CONNECT_TIMEOUT_S)
-            if self._transport.security.has_sasl and not address.path:
+            if self._transport.security.has_sasl:
                 await connection.log_in(self._transport.security, timeout_s=CONNECT_TIMEOUT_S)
         except BaseException:
             connection.close()

@@ -17,13 +17,16 @@ from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.security import LoginCounts
+from logflume.log.broker.security.audit import Audit
 from logflume.log.broker.security.listener_settings import PLAINTEXT, SASL_PLAINTEXT, ListenerSettings
-from logflume.log.broker.security.mechanisms import check_mechanisms, login_policy, owner_policy
+from logflume.log.broker.security.mechanisms import OAUTHBEARER, check_mechanisms, login_policy, owner_policy, teller
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
+from .auditfile import AuditFile
 from .health import Answer, HealthServer
+from .jwks import Jwks
 from .listener import Guard, Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
@@ -67,6 +70,9 @@ class BrokerShell:
         self._listener: Listener | None = None
         self._health: HealthServer | None = None
         self.logins = LoginCounts()
+        self._jwks: list[Jwks] = []
+        self._fetching: LoopOffload | None = None
+        self._audit_file: AuditFile | None = None
         self._is_ready = False
         self._next_retention_s = 0.0
         self._background: list[asyncio.TimerHandle] = []
@@ -142,7 +148,7 @@ class BrokerShell:
         shell._every(DISK_CHECK_INTERVAL_S, shell._check_disk)
         shell._every(DISK_CHECK_INTERVAL_S, shell._mend)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
-        shell._every(TLS_REFRESH_INTERVAL_S, shell._refresh_tls)
+        shell._every(TLS_REFRESH_INTERVAL_S, shell._refresh_security)
         shell._every(SCRUB_CHECK_INTERVAL_S, shell._scrub)
         if config.is_on("log.cleaner.enable"):
             shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)
@@ -184,9 +190,13 @@ class BrokerShell:
         has_unix_socket: bool,
     ) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
+        self._open_audit()
+        told = teller(self.handlers.complaints, self.handlers.audit)
         for plan in plans:
             settings = ListenerSettings(self.core.config, plan.name, plan.protocol)
-            logins = login_policy(self.core, settings, self.logins, self.handlers.complaints) if settings.has_sasl else None
+            keys, logins = self._provider_keys(settings), None
+            if settings.has_sasl:
+                logins = login_policy(self.core, settings, self.logins, told, keys=keys)
             guard = Guard(tls[plan.name], logins)
             self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised, guard=guard))
             if not plan.address.is_loopback and plan.protocol == SASL_PLAINTEXT:
@@ -204,13 +214,39 @@ class BrokerShell:
                 )
         if has_unix_socket:
             unix = Address(UNIX_PREFIX + unix_socket_path(self.data_dir.path), 0)
-            guard = Guard(logins=owner_policy(self.core, self.logins, self.handlers.complaints))
+            guard = Guard(logins=owner_policy(self.core, self.logins, told))
             self.addresses.append(self._listener.listen(UNIX_LISTENER, unix, guard=guard))
         if self.addresses:
             self.data_dir.set_address(str(self.addresses[-1]))
 
-    def _refresh_tls(self) -> None:
-        """Take over certificates that were renewed."""
+    def _open_audit(self) -> None:
+        """Write the audit log if the settings name a file. Raises StorageError."""
+        path = self.core.config.text("logflume.audit.log")
+        if path:
+            self._audit_file = AuditFile(path)
+            self.handlers.audit = Audit(self._audit_file.write, self.core.clock)
+
+    def _provider_keys(self, settings: ListenerSettings) -> Jwks | None:
+        """Return the keys of a listener's identity provider, None without. Raises InvalidInput."""
+        if not settings.has_sasl or OAUTHBEARER not in settings.parts("sasl.enabled.mechanisms"):
+            return None
+        if self._fetching is None:
+            self._fetching = LoopOffload(self._loop)
+        keys = Jwks(
+            settings.text("sasl.oauthbearer.jwks.endpoint.url", mechanism=OAUTHBEARER),
+            allowed=settings.parts("logflume.sasl.oauthbearer.allowed.urls"),
+            refresh_ms=settings.number("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+            retry_ms=settings.number("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+            offload=self._fetching,
+        )
+        keys.refresh()
+        self._jwks.append(keys)
+        return keys
+
+    def _refresh_security(self) -> None:
+        """Take over certificates that were renewed, and keys of identity providers."""
+        for keys in self._jwks:
+            keys.refresh()
         assert self._listener is not None
         for guard in self._listener.guards.values():
             if guard.tls is not None:
@@ -228,6 +264,10 @@ class BrokerShell:
             stack.callback(self.core.close)
             stack.push_async_callback(self._flusher.close)
             stack.callback(self._offload.close)
+            if self._fetching is not None:
+                stack.callback(self._fetching.close)
+            if self._audit_file is not None:
+                stack.callback(self._audit_file.close)
             stack.push_async_callback(self._cleaner.close)
             stack.push_async_callback(self._end_tasks)
             stack.callback(self.coordinators.close)

@@ -18,6 +18,7 @@ import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, place, print_rows
 from logflume.log import LogflumeError, connect
+from logflume.log.client.probe import probe
 from logflume.log.inspect import verify_path
 
 app = make_app("", has_default=True)
@@ -143,6 +144,10 @@ def log(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
     if os.path.isabs(address) and not (Path(address) / "meta.properties").exists():
         yield Finding("log", "ok", f"no log in {address} yet", "it is made at the first start")
         return
+    for step in probe(address):  # which step of a connection fails
+        yield Finding(step.name, "problem" if not step.is_ok else "warning" if step.advice else "ok", step.found, step.advice)
+        if not step.is_ok:
+            return
     started = time.perf_counter()
     try:
         with connect(address) as opened:

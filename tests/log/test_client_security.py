@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from logflume.log import LoginRefused, Security, connect, connect_async
-from logflume.log.client import Profile, Profiles, check_profile_name, load_profiles, save_profiles
+from logflume.log.client import Profile, Profiles, check_login, check_profile_name, load_profiles, save_profiles
 from logflume.log.client.logins import bearer, plain, scram
+from logflume.log.client.probe import probe
 from logflume.log.client.security import MECHANISMS, settings_of_environment
 from logflume.log.errors import InvalidInput, TransportError
 from logflume.log.security.issuing import make_authority
@@ -224,3 +225,45 @@ def test_tokens_that_cannot_be() -> None:
     assert refused.send(b'{"status":"invalid_token"}') == b"\x01"
     with pytest.raises(LoginRefused, match="invalid_token"):
         refused.send(b"")
+
+
+def test_other_servers_ask_for_the_same_users(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = str(secured.broker.addresses[-1])
+    assert check_login(own, "alice", PASSWORDS["alice"])
+    wrong = [
+        ("alice", "wrong"),
+        ("nobody", PASSWORDS["alice"]),
+        ("", "x"),
+        ("alice", ""),
+        ("bob", PASSWORDS["alice"]),
+        ("a\0", "b"),
+    ]
+    assert not any(check_login(own, user, password) for user, password in wrong)
+    address, settings = split(secured.client("SASL_SSL", user="bob"))
+    for name, value in settings.items():
+        monkeypatch.setenv("LOGFLUME_" + name.upper().replace(".", "_"), value)
+    assert check_login(address, "alice", PASSWORDS["alice"])
+    assert not check_login(address, "alice", PASSWORDS["bob"])
+    with connect(own) as owner:  # the environment's user is for addresses; by the socket one stays the owner
+        owner.admin().list_topics()
+
+
+def steps(address: str, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Return how far a connection comes."""
+    for name in settings_of_environment(dict(os.environ)):
+        monkeypatch.delenv("LOGFLUME_" + name.upper().replace(".", "_"))
+    for name, value in settings.items():
+        monkeypatch.setenv("LOGFLUME_" + name.upper().replace(".", "_"), value)
+    return [(step.name, step.is_ok) for step in probe(address)]
+
+
+def test_which_step_of_a_connection_fails(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, good = split(secured.client("SASL_SSL"))
+    other = secured.write("another-ca.pem", make_authority("Other", now=NOW).certificate_pem)
+    reached: list[tuple[str, bool]] = [("name", True), ("port", True)]
+    assert steps(address, good, monkeypatch) == [*reached, ("tls", True), ("login", True), ("rights", True)]
+    assert steps("no.such.host.invalid:9092", good, monkeypatch) == [("name", False)]
+    assert steps("127.0.0.1:1", good, monkeypatch) == [("name", True), ("port", False)]
+    assert steps(address, good | {"ssl.ca.location": other}, monkeypatch) == [*reached, ("tls", False)]
+    assert steps(address, good | {"sasl.password": "hunter2"}, monkeypatch) == [*reached, ("tls", True), ("login", False)]
+    assert steps(f"127.0.0.1:{secured.ports['PLAINTEXT']}", good, monkeypatch) == [*reached, ("tls", False)]

@@ -5,52 +5,76 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 
 from logflume.log.errors import InvalidInput
 
 from ..access.scram import Mechanism, ScramCredential
 from ..complaints import Complaints
 from ..core import Core
+from .audit import Audit
+from .bearer import BearerExchange, Keys, TokenRules
 from .jaas import parse_jaas, plain_passwords
 from .listener_settings import ListenerSettings
 from .login import Exchange, Identity, LoginCounts, LoginPolicy
 from .plain import PlainExchange
 from .scram import ScramExchange, random_nonce
-from .users import Users
 
 SCRAM = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
-KNOWN = ("PLAIN", *SCRAM)
+OAUTHBEARER = "OAUTHBEARER"
+KNOWN = ("PLAIN", *SCRAM, OAUTHBEARER)
+Told = Callable[[str, str, str, str | None], None]
+"""Called with (host, mechanism, principal, reason or None) of each login."""
+_OAUTH = "sasl.oauthbearer."
 _log = logging.getLogger("logflume.logins")
 
 
 class UserAccounts:
-    """The cluster's users as SCRAM asks for them."""
+    """The cluster's users and delegation tokens as SCRAM asks for them."""
 
-    def __init__(self, users: Users) -> None:
-        self._users = users
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def find(self, user: str, mechanism: Mechanism, *, is_token: bool) -> tuple[ScramCredential, Identity | None]:
-        credential = None if is_token else self._users.credential(user, mechanism)
+        users, tokens = self._core.users, self._core.tokens
+        if is_token:
+            token = tokens.by_id(user) if tokens.is_enabled else None
+            if token is None or token.expires_ms <= self._core.clock.wall_ms():
+                return users.decoy(user, mechanism), None
+            identity = Identity(
+                token.owner,
+                expires_ms=token.expires_ms,
+                is_valid=lambda: tokens.by_id(user) is not None,
+                is_by_token=True,
+            )
+            return tokens.credential(token, mechanism), identity
+        credential = users.credential(user, mechanism)
         if credential is None:
-            return self._users.decoy(user, mechanism), None
-        return credential, self._users.identity(user, mechanism, credential)
+            return users.decoy(user, mechanism), None
+        return credential, users.identity(user, mechanism, credential)
 
 
-def login_policy(core: Core, settings: ListenerSettings, counts: LoginCounts, complaints: Complaints) -> LoginPolicy:
-    """Return the policy of a listener's logins. Raises InvalidInput: no such mechanism, or settings that do not fit."""
+def login_policy(
+    core: Core, settings: ListenerSettings, counts: LoginCounts, told: Told, *, keys: Keys | None = None
+) -> LoginPolicy:
+    """Return the policy of a listener's logins; `keys` are those of its identity provider. Raises as `check_mechanisms`."""
     return LoginPolicy(
-        _mechanisms(core, settings),
+        _mechanisms(core, settings, keys),
         core.clock,
         core.timers,
         counts,
         max_reauth_ms=settings.number("connections.max.reauth.ms"),
         failed_delay_ms=settings.number("connection.failed.authentication.delay.ms"),
-        told=_teller(complaints),
+        told=told,
     )
 
 
-def _teller(complaints: Complaints) -> Callable[[str, str, str, str | None], None]:
+def teller(complaints: Complaints, audit: Audit | None) -> Told:
+    """Return what takes note of logins: the log, at most one line a second and address, and the audit log, all of them."""
+
     def told(host: str, mechanism: str, principal: str, reason: str | None) -> None:
+        if audit is not None:
+            audit.logged_in(host, mechanism, principal, reason)
         if reason is None:
             _log.debug("%s logged in from %s by %s", principal, host, mechanism)
         else:
@@ -60,13 +84,13 @@ def _teller(complaints: Complaints) -> Callable[[str, str, str, str | None], Non
     return told
 
 
-def owner_policy(core: Core, counts: LoginCounts, complaints: Complaints) -> LoginPolicy:
+def owner_policy(core: Core, counts: LoginCounts, told: Told) -> LoginPolicy:
     """Return the policy of the owner's socket, where a process may log in as a user on his behalf."""
     makers: dict[str, Callable[[], Exchange]] = {"PLAIN": partial(PlainExchange, core.users, {}, core.offload)}
     for name, mechanism in SCRAM.items():
-        makers[name] = partial(ScramExchange, mechanism, UserAccounts(core.users), partial(random_nonce, core.random_bytes))
+        makers[name] = partial(ScramExchange, mechanism, UserAccounts(core), partial(random_nonce, core.random_bytes))
     delay_ms = core.config.number("connection.failed.authentication.delay.ms")
-    return LoginPolicy(makers, core.clock, core.timers, counts, failed_delay_ms=delay_ms, told=_teller(complaints))
+    return LoginPolicy(makers, core.clock, core.timers, counts, failed_delay_ms=delay_ms, told=told)
 
 
 def check_mechanisms(settings: ListenerSettings) -> list[str]:
@@ -78,16 +102,43 @@ def check_mechanisms(settings: ListenerSettings) -> list[str]:
         raise InvalidInput(f"listener {settings.name}: {expected}; found {', '.join(unknown)[:200] or 'none'}")
     if "PLAIN" in asked:
         _plain_passwords(settings)
+    if OAUTHBEARER in asked:
+        token_rules(settings)
     return asked
 
 
-def _mechanisms(core: Core, settings: ListenerSettings) -> Mapping[str, Callable[[], Exchange]]:
+def token_rules(settings: ListenerSettings) -> TokenRules:
+    """Return what tokens of a listener must be. Raises InvalidInput: what every token is checked for is not set."""
+    needed = [_OAUTH + name for name in ("jwks.endpoint.url", "expected.issuer", "expected.audience")]
+    missing = [name for name in needed if not settings.text(name, mechanism=OAUTHBEARER)]
+    if missing:
+        raise InvalidInput(f"listener {settings.name}: OAUTHBEARER needs {' and '.join(missing)}; no token is taken unchecked")
+    if find_spec("joserfc") is None:
+        raise InvalidInput(f"listener {settings.name}: OAUTHBEARER needs joserfc: pip install 'logflume[oauth]'")
+
+    def text(name: str) -> str:
+        return settings.text(_OAUTH + name, mechanism=OAUTHBEARER)
+
+    return TokenRules(
+        text("expected.issuer"),
+        frozenset(part.strip() for part in text("expected.audience").split(",") if part.strip()),
+        tuple(text("scope").replace(",", " ").split()),
+        int(text("clock.skew.seconds")),
+        text("sub.claim.name"),
+        text("scope.claim.name"),
+    )
+
+
+def _mechanisms(core: Core, settings: ListenerSettings, keys: Keys | None) -> Mapping[str, Callable[[], Exchange]]:
     makers: dict[str, Callable[[], Exchange]] = {}
     for name in check_mechanisms(settings):
         if name == "PLAIN":
             makers[name] = partial(PlainExchange, core.users, _plain_passwords(settings), core.offload)
+        elif name == OAUTHBEARER:
+            assert keys is not None, "a listener with OAUTHBEARER has the keys of its provider"
+            makers[name] = partial(BearerExchange, token_rules(settings), keys, lambda: core.clock.wall_ms() / 1000)
         else:
-            makers[name] = partial(ScramExchange, SCRAM[name], UserAccounts(core.users), partial(random_nonce, core.random_bytes))
+            makers[name] = partial(ScramExchange, SCRAM[name], UserAccounts(core), partial(random_nonce, core.random_bytes))
     return makers
 
 

@@ -81,7 +81,7 @@ class ProducerHandlers:
             if len(results) == len(request.transactions):
                 reply.set(response(results_by_transaction=[results[i] for i in range(len(results))]))
 
-        if not context.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+        if not context.rights.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
             return response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not request.transactions:
             reply.set(response())
