@@ -16,6 +16,7 @@ from logflume.log.schemas import BOOLEAN, BYTES, INTEGER, Column, DataType, Form
 
 from .expr import Expr
 from .windows import WINDOW_START as WINDOW_START
+from .windows import CalendarWindow as CalendarWindow
 from .windows import SessionWindow as SessionWindow
 from .windows import SlidingWindow as SlidingWindow
 from .windows import TimeWindow as TimeWindow
@@ -204,7 +205,7 @@ class Aggregate(Node):
     """Aggregates per key (and window). kind TABLE. Records with a null key are dropped and counted.
 
     Of several inputs (a cogroup) each has its own aggregations into the same state: `others` are those of the inputs after the
-    first.
+    first. `ttl_ms` (without a window): a key is deleted once stream time is that far beyond its newest record.
     """
 
     store: str
@@ -212,6 +213,24 @@ class Aggregate(Node):
     window: Window | None = None
     emit: Emit = Emit.COMMIT
     others: tuple[tuple[Aggregation, ...], ...] = ()
+    ttl_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late(Node):
+    """The records that a windowed Aggregate, its input, did not count because their windows were closed. kind STREAM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deduplicate(Node):
+    """The first record of each key; with `within_ms` those of which no record has passed less than that before or after.
+
+    Records that come up to `grace_ms` late are compared exactly; later ones are late. Without `within_ms` keys stay for ever.
+    """
+
+    store: str
+    within_ms: int | None = None
+    grace_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,6 +393,45 @@ class Process(Node):
     is_keyed: bool = False
 
 
+class BatchForm(StrEnum):
+    """What a function over batches is given, and gives."""
+
+    ARROW = "arrow"
+    POLARS = "polars"
+    PANDAS = "pandas"
+    NUMPY = "numpy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapBatches(Node):
+    """New value columns from a function over the value columns of many rows at once, at most `rows_max`. The key stays.
+
+    A null value stays null. Which rows come together is chance; the results may not depend on it.
+    """
+
+    function: Callable[[Any], Any]
+    form: BatchForm
+    rows_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapAsync(Node):
+    """The value that a coroutine function gives for each record, of which up to `limit` are under way at a time.
+
+    `rows_max` 1: `function(value)` or (`takes_key`) `function(key, value)`; above, of lists of them, giving a list.
+    Not `is_ordered`: results leave as they come, at the latest with the task commit.
+    """
+
+    function: Callable[..., Any]
+    takes_key: bool
+    rows_max: int
+    limit: int
+    is_ordered: bool
+    retries: int
+    pause_ms: int
+    timeout_ms: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToStream(Node):
     """A table's changes as a stream of new rows, tombstones included."""
@@ -412,6 +470,23 @@ class Sink(Node):
     timestamp: Expr | None = None
     partitions: int | None = None
     topic_configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route(Node):
+    """Writes each record to the topic that `topic_of` gives for it.
+
+    With `topics` only to those, created as a Sink's is; else to any that exists. A record without such a topic is refused.
+    `barred`: the application's own inputs and internal topics, filled in by the planner.
+    """
+
+    topic_of: Expr
+    key_format: FormatSpec
+    value_format: FormatSpec
+    topics: tuple[str, ...] = ()
+    partitions: int | None = None
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    barred: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ class _Fast:
         """Return it if the kernels hold such rows."""
         if not columns or (not format.is_wrapped and len(columns) == 1):
             return None
-        if any(column.type.kind not in KINDS for column in columns):
+        if any(column.type.kind not in KINDS or format.writes_text(column.type.kind) for column in columns):
             return None
         try:
             if format.name == "JSON" or has_layouts(format, columns, columns):

@@ -18,13 +18,17 @@ from .naming import Graph
 from .schemas import key_columns, key_format, registered_value, value_format, value_schema
 from .stream import Stream
 from .table import GlobalTable, Table
-from .windows import milliseconds
+from .windows import Duration, milliseconds
 
 if TYPE_CHECKING:
     from logflume.log import Log
 
+    from ..query import StoreQuery
     from ..runtime import EngineStatus
     from ..seams import Plan
+
+_ENDPOINT = "127.0.0.1:0"
+"""Where an application answers: to processes of this machine, on any free port."""
 
 
 class App:
@@ -57,6 +61,8 @@ class App:
         registry: str | None = None,
         **options: Any,
     ) -> None:
+        if not isinstance(name, str):
+            raise InvalidInput(f"the name of an application is text, found {name!r}")
         self.name, self.log, self.options = name, default_where() if log is None else log, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name, default_registry() if registry is None else registry)
@@ -99,7 +105,7 @@ class App:
         key_format: str | None = None,
         timestamp: Value | None = None,
         store: str | None = None,
-        history: float | None = None,
+        history: Duration | None = None,
         name: str | None = None,
     ) -> Table:
         """Read a topic as a table: the latest value of each key, a null value deletes it. Arguments as in `stream`.
@@ -147,6 +153,10 @@ class App:
         history_ms: int | None = None,
         is_global: bool = False,
     ) -> g.Source:
+        if not isinstance(topic, str):
+            raise InvalidInput(f"a topic is named by text, found {topic!r}")
+        if timestamp is not None and not isinstance(timestamp, Value):
+            raise InvalidInput(f"timestamp= takes a column expression (lf.col.at), in ms since 1970, found {timestamp!r:.100}")
         registry = self._graph.registry
         known = registered_value(topic, format, registry) if value is None else None
         columns, value_class = value_schema(value) if known is None else (known, None)
@@ -193,7 +203,7 @@ class App:
         from ..runtime import EngineOptions, run_app
 
         plan = self.plan()
-        chosen = {"state_dir": Path(self.state_dir), **self.options, **options}
+        chosen = {"state_dir": Path(self.state_dir), "endpoint": _ENDPOINT, **self.options, **options}
         known = [field.name for field in fields(EngineOptions)]
         for name in chosen:
             if name not in known:
@@ -203,6 +213,27 @@ class App:
             return run_app(plan, self.log, settings)
         with connect(self.log) as log:
             return run_app(plan, log, settings)
+
+    def query(self, store: str, *, timeout_s: float = 10.0) -> StoreQuery:
+        """Return a store of this application to read while it runs, here or elsewhere: the instance that has a key answers.
+
+        Instances answer on this machine only, unless they run with `endpoint="0.0.0.0:PORT"`.
+
+        Raises:
+            UnknownName: no such store.
+        """
+        from logflume.log import connect
+
+        from ..query import StoreQuery
+
+        if not isinstance(self.log, str):
+            return StoreQuery(self.topology(), store, self.log, timeout_s=timeout_s)
+        log = connect(self.log)
+        try:
+            return StoreQuery(self.topology(), store, log, timeout_s=timeout_s, closes_log=True)
+        except BaseException:
+            log.close()
+            raise
 
     def _repr_svg_(self) -> str:
         return str(self.topology().describe().svg())

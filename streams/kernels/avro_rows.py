@@ -3,10 +3,6 @@
 As in `json_rows`: what a record has that is not held exactly makes it uncertain, never wrong, and the serde takes it.
 """
 
-# numba gives its functions, and what is an integer in them, no types that mypy could follow.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,assignment,return-value"
-# mypy: disable-error-code="operator,type-var,comparison-overlap"
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,9 +1,5 @@
 """What the kernels of binary forms share: varints, texts, single-precision numbers."""
 
-# numba gives its functions, and what is an integer in them, no types that mypy could follow.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,assignment,return-value"
-# mypy: disable-error-code="operator,type-var,comparison-overlap"
-
 from __future__ import annotations
 
 from typing import Any

@@ -7,10 +7,13 @@ round may change, rounds are single records.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from logflume.log import LogflumeError
 
@@ -65,7 +68,7 @@ def _reached(wiring: Wiring, source: str) -> list[str]:
     while waiting:
         name = waiting.pop()
         found.append(name)
-        waiting += [child for child in wiring.children[name] if child not in found]
+        waiting += [child for child in wiring.following(name) if child not in found]
     return found
 
 
@@ -74,7 +77,7 @@ def depth_first(wiring: Wiring) -> list[str]:
     left: list[str] = []
     seen: set[str] = set()
     for source in reversed(wiring.sources):
-        stack = [(source, list(wiring.children[source]))]
+        stack = [(source, list(wiring.following(source)))]
         seen.add(source)
         while stack:
             name, children = stack[-1]
@@ -85,7 +88,7 @@ def depth_first(wiring: Wiring) -> list[str]:
             child = children.pop()
             if child not in seen:
                 seen.add(child)
-                stack.append((child, list(wiring.children[child])))
+                stack.append((child, list(wiring.following(child))))
     return left[::-1]
 
 
@@ -99,8 +102,11 @@ class BoundProgram:
         self._order = [name for name in depth_first(program.wiring) if name not in program.wiring.sources]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
         self._sent: dict[str, list[tuple[str, Output]]] = {}
+        self._lates = program.wiring.lates
+        self._late: list[tuple[Batch, int]] = []
         self._has_started = False
         self.stream_time_ms, self.now_ms = -1, 0
+        self.rows_by_node: dict[str, int] = {}
         self._is_restoring = False
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
@@ -180,6 +186,7 @@ class BoundProgram:
             watcher(batch)
 
     def forward(self, node: str, batch: Batch) -> None:
+        self.rows_by_node[node] = self.rows_by_node.get(node, 0) + len(batch)
         children = self._children[node]
         if len(children) == 1:
             self._waiting.setdefault(children[0], []).append((node, batch))
@@ -201,6 +208,12 @@ class BoundProgram:
         else:
             self._problems.report(reason, node, chunk.topic, chunk.partition, int(chunk.offsets[rows[row]]), cause)
 
+    def late(self, node: str, batch: Batch, row: int, cause: object, *, counts_elsewhere: bool = False) -> None:
+        if node not in self._lates or counts_elsewhere:
+            self.report("late", node, batch, row, cause)
+        elif not self._late or self._late[-1][0] is not batch or self._late[-1][1] != row:
+            self._late.append((batch, row))
+
     def reporter(self, node: str, batch: Batch, *, reason: str = "expression") -> Reporter:
         return lambda row, error: self.report(reason, node, batch, row, error)
 
@@ -218,13 +231,23 @@ class BoundProgram:
         if any(batch.order is None for _, batch in batches):
             for source, batch in batches:
                 self.works[name].process(batch, source)
-            return
-        self.works[name].process_all(batches)
+        else:
+            self.works[name].process_all(batches)
+        if self._late:
+            self._forward_late(name)
+
+    def _forward_late(self, name: str) -> None:
+        """Give the rows that a node was told of as late to its Late."""
+        late, self._late = self._late, []
+        for _, group in itertools.groupby(late, key=lambda item: id(item[0])):
+            found = list(group)
+            rows = np.array([row for _, row in found], np.int64)
+            self._waiting.setdefault(self._lates[name], []).append((name, found[0][0].take(rows)))
 
     def _put_out(self) -> None:
         sent, self._sent = self._sent, {}
-        for found in sent.values():
-            put_out(self._outputs, found)
+        for topic, found in sent.items():
+            put_out(self._outputs, topic, found)
 
 
 def operator_program(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[str]) -> OperatorProgram:

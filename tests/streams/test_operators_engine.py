@@ -5,6 +5,7 @@ Keys are spread over one partition here, so that the order of the records, and w
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import shutil
@@ -96,12 +97,63 @@ def _processor(app: lf.App) -> Any:
     return app.stream("left").process(Numbered, lf.key_value_store("seen"), key=str, name="numbered")
 
 
+def _deduplicate(app: lf.App) -> Any:
+    return app.stream("left").deduplicate(within=60, grace=30)
+
+
+def _distinct(app: lf.App) -> Any:
+    return app.stream("left").distinct(lambda value: f"n{value['n'] % 50}", key=str)
+
+
+def _expiring(app: lf.App) -> Any:
+    return app.stream("left").group_by_key().count(name="s", emit="update", ttl=40)
+
+
+def _calendar(app: lf.App) -> Any:
+    shifted = app.stream("left", timestamp=lf.record_time * 2_000_000)
+    return shifted.group_by_key().window(lf.calendar("day", zone="Europe/Berlin", grace=3_600_000)).count(name="s", emit="final")
+
+
+def _late(app: lf.App) -> Any:
+    return app.stream("left").group_by_key().window(lf.tumbling(10)).count(name="s").late()
+
+
+def _top(app: lf.App) -> Any:
+    return app.stream("left").group_by_key().top_n(3, by=lf.col.n.cast(int), name="s", emit="update")
+
+
+def _top_rows(app: lf.App) -> Any:
+    return (
+        app.table("left").group_by(lambda row: f"g{row['n'] % 3}", key=str, name="groups").top_n(3, lf.col.n.cast(int), name="s")
+    )
+
+
+async def _asked(value: Any) -> Any:
+    await asyncio.sleep(0.002 * (value["n"] % 3))
+    return {"asked": value["n"]}
+
+
+def _async(app: lf.App) -> Any:
+    return app.stream("left").map_async(_asked, limit=16)
+
+
+def _unordered(app: lf.App) -> Any:
+    return app.stream("left").map_async(_asked, limit=16, ordered=False).group_by_key().count(name="s")
+
+
+def _batches(app: lf.App) -> Any:
+    numbers = app.stream("left").select(n=lf.col.n.cast(float))
+    return numbers.map_batches(lambda table: {"root": table["n"] ** 0.5}, {"root": float}, form="numpy")
+
+
 APPS: dict[str, Callable[[lf.App], Any]] = {
     "sessions": _sessions, "sliding": _sliding, "final sessions": _final_sessions, "cogroup": _cogroup, "streams": _streams,
     "tables": _tables, "foreign keys": _foreign, "groups": _groups, "suppress": _suppress, "versions": _versions,
-    "processor": _processor,
+    "processor": _processor, "deduplicate": _deduplicate, "distinct": _distinct, "expiring": _expiring,
+    "calendar": _calendar, "late": _late, "top": _top, "top rows": _top_rows, "async": _async,
+    "unordered": _unordered, "batches": _batches,
 }  # fmt: skip
-THROUGH_TOPICS = ("foreign keys", "groups")
+THROUGH_TOPICS = ("foreign keys", "groups", "distinct", "top rows", "unordered")
 """Those of which only the last value of each key is one: on their way through internal topics changes of several keys meet."""
 
 
