@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any
 from .errors import Fault, RegistryError
 
 if TYPE_CHECKING:
-    from .server import RegistryServer
+    from .schemas import Limits
+    from .server import RegistryServer, Tls
+    from .users import Rights, UserFile, Users
 
-_LAZY = {"RegistryServer": ".server"}
+_LAZY = {
+    "Limits": ".schemas",
+    "RegistryServer": ".server",
+    "Rights": ".users",
+    "Tls": ".server",
+    "UserFile": ".users",
+    "Users": ".users",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +32,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name], __name__), name)
 
 
-__all__ = ["Fault", "RegistryError", "RegistryServer"]
+__all__ = ["Fault", "Limits", "RegistryError", "RegistryServer", "Rights", "Tls", "UserFile", "Users"]

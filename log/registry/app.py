@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +26,8 @@ from .handlers import Raw, make_router
 from .routing import Handler, Request
 from .schemas import InvalidSchema
 from .service import NotWriter, Service
+from .subjects import is_default_context, normalize
+from .users import Users, check
 
 if TYPE_CHECKING:
     import httpx
@@ -49,10 +53,13 @@ class _Unreachable(Exception):
 class RegistryApp:
     """Answers requests for a service. `answered` counts them by (method, status)."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, users: Users | None = None, trusted: ssl.SSLContext | bool = True) -> None:
+        """`trusted`: which certificates of other instances are."""
         self.answered: Counter[tuple[str, int]] = Counter()
         self.forwarded = 0
         self._service = service
+        self._users = users
+        self._trusted = trusted
         self._router = make_router()
         self._client: httpx.AsyncClient | None = None
         self._started_s = time.monotonic()
@@ -87,6 +94,8 @@ class RegistryApp:
         handler, request = self._router.find(
             "GET" if method == "HEAD" else method, path, scope["query_string"], body, is_forwarded=FORWARDED in headers
         )
+        if self._users is not None:
+            request = self._allowed(request, headers)
         try:
             found = handler(self._service, request)
             if inspect.isawaitable(found):
@@ -100,6 +109,16 @@ class RegistryApp:
                 raise RegistryError(Fault.INVALID_SCHEMA, str(error)) from error
             raise RegistryError(Fault.STORE, str(error)) from error
         return self._told(found, method)
+
+    def _allowed(self, request: Request, headers: Mapping[bytes, bytes]) -> Request:
+        """Return a request with the rights of who sends it. Raises RegistryError: nobody that is known, or not allowed."""
+        assert self._users is not None
+        rights = self._users.rights(headers.get(b"authorization"))
+        named = request.arguments[0] if request.arguments else ""
+        is_of_all = not named or (request.kind in ("config", "mode") and is_default_context(named))
+        subject = None if is_of_all else normalize(named)
+        check(rights, request.method, request.kind, subject, is_question=request.is_question)
+        return replace(request, rights=rights)
 
     def _told(self, found: Any, method: str) -> tuple[int, str, bytes, int | None]:
         offset = None if method in ("GET", "HEAD") else self._service.next_offset
@@ -136,7 +155,8 @@ class RegistryApp:
         import httpx  # costs a fifth of the start, and most registries never forward
 
         if self._client is None:
-            self._client = httpx.AsyncClient(timeout=httpx.Timeout(FORWARD_TIMEOUT_S, connect=3.0), trust_env=False)
+            timeout = httpx.Timeout(FORWARD_TIMEOUT_S, connect=3.0)
+            self._client = httpx.AsyncClient(timeout=timeout, trust_env=False, verify=self._trusted)
         try:
             answer = await self._client.request(request.method, address + request.target, content=request.body, headers=passed)
         except httpx.ConnectError as error:
@@ -203,6 +223,8 @@ def _negotiated(headers: Mapping[bytes, bytes], content_type: str) -> str:
 
 async def _send(send: Send, status: int, content_type: str, content: bytes, offset: int | None, *, with_body: bool) -> None:
     headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(content)).encode())]
+    if status == Fault.UNAUTHORIZED.value.status:
+        headers.append((b"www-authenticate", b'Basic realm="schema registry"'))
     if offset is not None:
         headers.append((OFFSET, str(offset).encode()))
     with contextlib.suppress(OSError):

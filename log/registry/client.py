@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Generator, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
-from logflume.log.errors import LogflumeError, TransportError
+from logflume.log.errors import InvalidInput, LogflumeError, TransportError
 
 TIMEOUT_S = 40.0
 
@@ -23,13 +24,47 @@ class Refused(LogflumeError):
         self.status, self.error_code = status, error_code
 
 
+AUTH_VARIABLE = "LOGFLUME_REGISTRY_AUTH"
+
+
+class _Bearer(httpx.Auth):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        yield request
+
+
+def credentials_of(address: str) -> httpx.Auth | None:
+    """Return what a registry is told about us: what its address says (`user:password@`), else $LOGFLUME_REGISTRY_AUTH.
+
+    Raises:
+        InvalidInput: the variable is neither `basic user:password` nor `bearer token`.
+    """
+    parts = urlsplit(address)
+    if parts.username is not None:
+        return httpx.BasicAuth(unquote(parts.username), unquote(parts.password or ""))
+    given = os.environ.get(AUTH_VARIABLE, "")
+    scheme, _, rest = given.partition(" ")
+    if scheme.lower() == "bearer" and rest:
+        return _Bearer(rest)
+    user, colon, password = rest.partition(":")
+    if scheme.lower() == "basic" and colon:
+        return httpx.BasicAuth(user, password)
+    if given:
+        raise InvalidInput(f"${AUTH_VARIABLE} is `basic USER:PASSWORD` or `bearer TOKEN`; it is something else")
+    return None
+
+
 class RegistryClient:
     """Speaks to any registry with Confluent's interface. Context manager."""
 
     def __init__(self, address: str) -> None:
         """`address`: `http://host:port` or `host:port`, with user:password@ where the registry asks for that."""
         self.address = address if "://" in address else f"http://{address}"
-        self._http = httpx.Client(base_url=self.address, timeout=httpx.Timeout(TIMEOUT_S, connect=5.0))
+        auth = credentials_of(self.address)
+        self._http = httpx.Client(auth=auth, base_url=self.address, timeout=httpx.Timeout(TIMEOUT_S, connect=5.0))
 
     def __enter__(self) -> RegistryClient:
         return self

@@ -61,6 +61,8 @@ class Fault(Enum):
     INVALID_RULE_SET = Kind(422, 42210, "{}")
     CONTEXT_NOT_EMPTY = Kind(422, 42211, "The specified context '{}' is not empty.")
     INVALID_VALUE = Kind(422, 422, "{}")
+    UNAUTHORIZED = Kind(401, 401, "Unauthorized: the registry asks for a user and password, or a token")
+    DENIED = Kind(403, 40301, "User '{}' is denied operation {} on Subject: {}")
     NOT_OFFERED = Kind(501, 501, "{}")
     STORE = Kind(500, 50001, "{}")
     TIMEOUT = Kind(500, 50002, "{}")

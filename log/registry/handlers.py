@@ -73,7 +73,7 @@ def schema_by_guid(service: Service, request: Request) -> Any:
     for context in service.state.all_contexts() if digest else ():
         id_ = service.state.id_by_digest(context, digest or b"")
         found = None if id_ is None else service.state.by_id(id_, prefix_of(context))
-        if found is not None:
+        if found is not None and _is_readable(service, request, found):
             view = text_view(found, text=_form(service, found, request.text("format")))
             view.pop("deleted", None)
             return view
@@ -95,7 +95,7 @@ def schema_types(service: Service, request: Request) -> Any:
 
 def all_schemas(service: Service, request: Request) -> Any:
     state, deleted = service.state, request.flag("deleted")
-    names = state.with_prefix(request.text("subjectPrefix", ":*:"), deleted=deleted)
+    names = filter(request.rights.may_read, state.with_prefix(request.text("subjectPrefix", ":*:"), deleted=deleted))
     first, limit = max(0, request.number("offset", 0)), request.number("limit", -1)
     wanted = first + (min(limit, PAGE_SCHEMAS) if limit >= 0 else PAGE_SCHEMAS)
     rule_type, found = request.text("ruleType"), []
@@ -119,7 +119,7 @@ def subjects(service: Service, request: Request) -> Any:
         names = [name for name in service.state.with_prefix(prefix, deleted=True) if name not in live]
     else:
         names = service.state.with_prefix(prefix, deleted=request.flag("deleted"))
-    return _page(names, request)
+    return _page(names if request.rights.is_admin else [name for name in names if request.rights.may_read(name)], request)
 
 
 def versions(service: Service, request: Request) -> Any:
@@ -402,16 +402,24 @@ def _by_id(service: Service, request: Request) -> SchemaValue:
     if not text.isascii() or not text.isdigit() or len(text) > 10:
         raise RegistryError(Fault.SCHEMA_NOT_FOUND, f"{text[:100]} ")
     found = service.state.by_id(int(text), request.text("subject") or None)
-    if found is None:
+    if found is None or not _is_readable(service, request, found):
         raise RegistryError(Fault.SCHEMA_NOT_FOUND, f"{text} ")
     return found
+
+
+def _is_readable(service: Service, request: Request, found: SchemaValue) -> bool:
+    """Return whether the user may read a subject that has this schema."""
+    if request.rights.is_admin:
+        return True
+    holders = service.state.ids_of(context_of(found.subject), found.id)
+    return any(request.rights.may_read(name) for name, _ in holders)
 
 
 def _holders(service: Service, request: Request) -> list[SchemaValue]:
     found = _by_id(service, request)
     state, deleted = service.state, request.flag("deleted")
     holders = (state.version(name, n, deleted=deleted) for name, n in state.ids_of(context_of(found.subject), found.id))
-    return [each for each in holders if each is not None]
+    return [each for each in holders if each is not None and request.rights.may_read(each.subject)]
 
 
 def _version(service: Service, request: Request, *, deleted: bool | None = None) -> SchemaValue:
@@ -422,7 +430,7 @@ def _version(service: Service, request: Request, *, deleted: bool | None = None)
         names += [prefix_of(context) + subject for context in state.contexts]
     for name in names:
         found = state.latest(name) if number == LATEST else state.version(name, number, deleted=deleted)
-        if found is not None:
+        if found is not None and request.rights.may_read(found.subject):
             return found
     _not_found(service, subject, number=number, deleted=deleted)
     raise AssertionError

@@ -13,20 +13,35 @@ from urllib.parse import parse_qs, unquote
 
 from .errors import Fault, RegistryError
 from .subjects import DEFAULT_CONTEXT, Subject, parse_subject
+from .users import EVERYTHING, Rights
 
 _PLACE = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: `arguments` are the decoded segments where the path has a place for them."""
+    """One request: `arguments` are the decoded segments where the path has a place for them, `kind` is its first segment."""
 
     method: str
     target: str
+    kind: str
     arguments: Sequence[str]
     query: dict[str, list[str]]
     body: bytes
     is_forwarded: bool = False
+    rights: Rights = EVERYTHING
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it changes nothing, though it may be a POST: which version is this, and would it be compatible."""
+        return self.method == "POST" and (
+            self.kind == "compatibility"
+            or (
+                self.kind == "subjects"
+                and len(self.arguments) == 1
+                and not self.target.partition("?")[0].rstrip("/").endswith("/versions")
+            )
+        )
 
     def flag(self, name: str) -> bool:
         """Return whether a parameter is `true`."""
@@ -92,7 +107,7 @@ class Router:
         if context != DEFAULT_CONTEXT:
             arguments, found = _inside(context, parts, arguments, found)
         target = path + (f"?{query.decode('latin-1')}" if query else "")
-        return handler, Request(method, target, arguments, found, body, is_forwarded)
+        return handler, Request(method, target, parts[0] if parts else "", arguments, found, body, is_forwarded)
 
 
 def _context_prefix(name: str) -> str:

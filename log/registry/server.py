@@ -9,7 +9,9 @@ import ipaddress
 import logging
 import os
 import socket
+import ssl
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -19,14 +21,38 @@ from logflume.log.errors import InvalidInput, LogflumeError
 
 from .app import RegistryApp
 from .schemas import DEFAULT_LIMITS, Limits
-from .service import Service, Settings
+from .service import MAX_BODY_BYTES, Service, Settings
 from .store import DEFAULT_TOPIC, ensure_topic
+from .users import Users
 
 START_TIMEOUT_S = 60.0
 BACKLOG = 512
 MAX_CONNECTIONS = 1_000
 KEEP_ALIVE_S = 60
 _log = logging.getLogger("logflume.registry")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files (PEM) by which HTTPS is spoken. `ca`: who signed the other instances' certificates; empty: this one did."""
+
+    certificate: str
+    key: str
+    ca: str = ""
+
+    def check(self) -> None:
+        """Raise InvalidInput unless certificate and key can be read and belong together."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+            self.trusted()
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidInput(f"the certificate {self.certificate} with the key {self.key} cannot be used: {error}") from None
+
+    def trusted(self) -> ssl.SSLContext:
+        """Return what other instances' certificates are checked by."""
+        context = ssl.create_default_context()
+        context.load_verify_locations(self.ca or self.certificate)
+        return context
 
 
 class RegistryServer:
@@ -42,18 +68,28 @@ class RegistryServer:
         topic: str = DEFAULT_TOPIC,
         group_id: str = "logflume-registry",
         limits: Limits = DEFAULT_LIMITS,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        users: Users | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`where`: as for `connect`. `advertise`: `http://host:port` under which the other instances reach this one.
 
+        `users`: who may do what; None: everybody everything. `tls`: HTTPS alone is spoken.
+
         Raises:
-            InvalidInput: the address cannot be listened on; says why.
+            InvalidInput: the address cannot be listened on, or the certificate cannot be read; says why.
         """
+        if tls is not None:
+            tls.check()
         self._where = where
         self._socket = listen(host, port)
         bound = self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{bound}"
-        self._settings = Settings(advertise or reachable(host, bound), topic, group_id, limits)
+        scheme = "http" if tls is None else "https"
+        self.address = f"{scheme}://{shown}:{bound}"
+        self._settings = Settings(advertise or reachable(host, bound, scheme=scheme), topic, group_id, limits, max_body_bytes)
+        self._users = users
+        self._tls = tls
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -111,8 +147,8 @@ class RegistryServer:
             service = Service(log, partition, self._settings)
             await service.start()
             self.service = service
-            app = RegistryApp(service)
-            server = self._server = _Quiet(_config(app))
+            app = RegistryApp(service, users=self._users, trusted=True if self._tls is None else self._tls.trusted())
+            server = self._server = _Quiet(_config(app, self._tls))
             self._ready.set()
             await server.serve(sockets=[self._socket])
             await app.close()
@@ -129,7 +165,7 @@ class _Quiet(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-def _config(app: RegistryApp) -> uvicorn.Config:
+def _config(app: RegistryApp, tls: Tls | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_level="error",
@@ -140,6 +176,8 @@ def _config(app: RegistryApp) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=5,
         proxy_headers=False,
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else tls.key,
     )
 
 
@@ -167,7 +205,7 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
-def reachable(host: str, port: int) -> str:
+def reachable(host: str, port: int, *, scheme: str = "http") -> str:
     """Return the address under which other instances reach one that listens on `host`.
 
     >>> reachable("127.0.0.1", 8081), reachable("::1", 8081)
@@ -176,7 +214,7 @@ def reachable(host: str, port: int) -> str:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return f"http://{host}:{port}"
+        return f"{scheme}://{host}:{port}"
     if address.is_unspecified:
-        return f"http://{socket.gethostname()}:{port}"
-    return f"http://[{host}]:{port}" if address.version == 6 else f"http://{host}:{port}"
+        return f"{scheme}://{socket.gethostname()}:{port}"
+    return f"{scheme}://[{host}]:{port}" if address.version == 6 else f"{scheme}://{host}:{port}"

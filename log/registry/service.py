@@ -31,6 +31,7 @@ from .store import DEFAULT_TOPIC, Election, Reader, Writer
 T = TypeVar("T")
 LIGHT_CHARS = 4_000
 """A schema of at most this size is looked at on the loop: it takes less time than the way to a thread and back."""
+MAX_BODY_BYTES = 4 * 1024 * 1024
 READ_TIMEOUT_S = 30.0
 WRITER_ASKED_S = 1.0
 _log = logging.getLogger("logflume.registry")
@@ -44,7 +45,7 @@ class Settings:
     topic: str = DEFAULT_TOPIC
     group_id: str = "logflume-registry"
     limits: Limits = DEFAULT_LIMITS
-    max_body_bytes: int = 4 * 1024 * 1024
+    max_body_bytes: int = MAX_BODY_BYTES
 
     @property
     def election_id(self) -> str:

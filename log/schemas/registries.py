@@ -189,8 +189,10 @@ class HttpRegistry:
     def __init__(self, url: str) -> None:
         import httpx
 
+        from logflume.log.registry.client import credentials_of
+
         parts = urlsplit(url)
-        auth = None if parts.username is None else (parts.username, parts.password or "")
+        auth = credentials_of(url)
         netloc = parts.netloc.rpartition("@")[2]
         self._shown = f"{parts.scheme}://{netloc}"
         self._client = httpx.Client(

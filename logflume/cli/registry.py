@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import signal
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, make_app, where
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName
 from logflume.log.children import end_with_parent
 from logflume.log.logs import LogFormat, configure_logs
+
+if TYPE_CHECKING:
+    from logflume.log.registry import Tls
 
 DEFAULT_LISTEN = "127.0.0.1:8081"
 app = make_app(
@@ -34,6 +38,17 @@ def serve(
     topic: Annotated[str, typer.Option(help="The compacted topic that keeps the schemas.")] = "_schemas",
     group: Annotated[str, typer.Option(help="Instances of one group elect one writer.")] = "logflume-registry",
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How it logs: text, or JSON lines.")] = "text",
+    users: Annotated[
+        Path | None,
+        typer.Option("--users", metavar="FILE", dir_okay=False, help="Users and their rights by subject (TOML)."),
+    ] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Who signed the other instances' certificates.")] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=NUMBER", help="text_chars, depth, nodes or references of a schema, or body_bytes."),
+    ] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -42,7 +57,7 @@ def serve(
     Example: logflume registry serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8081
     """
     from logflume.log.batch.tiers import kernel_tier
-    from logflume.log.registry import RegistryServer
+    from logflume.log.registry import RegistryServer, UserFile
 
     kernel_tier().stay_out()
     end_with_parent(signal.SIGTERM)
@@ -50,13 +65,53 @@ def serve(
     configure_logs(log_format)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     server = RegistryServer(
-        where(data, bootstrap, may_create=True), host=host, port=port, advertise=advertise, topic=topic, group_id=group
+        where(data, bootstrap, may_create=True),
+        host=host,
+        port=port,
+        advertise=advertise,
+        topic=topic,
+        group_id=group,
+        users=None if users is None else UserFile(users),
+        tls=parse_tls(tls_certificate, tls_key, tls_ca),
+        **parse_limits(limit or []),
     )
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: server.stop())
     server.start()
     print(f"registry  {server.address}", flush=True)
     server.wait()
+
+
+def parse_tls(certificate: Path | None, key: Path | None, ca: Path | None) -> Tls | None:
+    """Return the files by which HTTPS is spoken, None for HTTP. Raises InvalidInput: one without the other."""
+    from logflume.log.registry import Tls
+
+    if certificate is None and key is None and ca is None:
+        return None
+    if certificate is None or key is None:
+        raise InvalidInput("HTTPS needs both --tls-certificate and --tls-key")
+    return Tls(str(certificate), str(key), "" if ca is None else str(ca))
+
+
+def parse_limits(texts: list[str]) -> dict[str, Any]:
+    """Return the limits of NAME=NUMBER as arguments of the server.
+
+    >>> parse_limits(["depth=10", "body_bytes=1000"])
+    {'limits': Limits(text_chars=1000000, depth=10, nodes=100000, references=256), 'max_body_bytes': 1000}
+    """
+    from logflume.log.registry import Limits
+
+    names = [*Limits.__dataclass_fields__, "body_bytes"]
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if name not in names:
+            raise UnknownName("limit", name, names)
+        if not number.isdecimal() or int(number) < 1:
+            raise InvalidInput(f"--limit {name} is a number of at least 1, found {number!r}")
+        found[name] = int(number)
+    body = {"max_body_bytes": found.pop("body_bytes")} if "body_bytes" in found else {}
+    return {"limits": Limits(**found), **body}
 
 
 def parse_listen(text: str, *, option: str) -> tuple[str, int]:
