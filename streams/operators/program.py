@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from logflume.log import LogflumeError
+
 from .. import graph as g
 from ..columns import Batch
 from ..kernels import observe
@@ -104,6 +106,7 @@ class BoundProgram:
         self._late: list[tuple[Batch, int]] = []
         self._has_started = False
         self.stream_time_ms, self.now_ms = -1, 0
+        self.rows_by_node: dict[str, int] = {}
         self._is_restoring = False
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
@@ -183,6 +186,7 @@ class BoundProgram:
             watcher(batch)
 
     def forward(self, node: str, batch: Batch) -> None:
+        self.rows_by_node[node] = self.rows_by_node.get(node, 0) + len(batch)
         children = self._children[node]
         if len(children) == 1:
             self._waiting.setdefault(children[0], []).append((node, batch))
@@ -194,6 +198,8 @@ class BoundProgram:
         self._sent.setdefault(topic, []).append((node, output))
 
     def report(self, reason: str, node: str, batch: Batch, row: int, cause: object) -> None:
+        if isinstance(cause, LogflumeError) and cause.is_retriable:
+            raise cause  # the row is not at fault: the task waits and takes it again
         chunk, rows = batch.chunk, batch.rows
         if self._is_restoring:
             return
