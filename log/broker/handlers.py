@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import GeneratorType
 from typing import Any, Protocol
 
 from logflume.log.errors import LogflumeError
@@ -163,7 +164,7 @@ class Handlers:
             if context.api_key in self._disabled:
                 return refuse_disabled(context.api_key, request)
             outcome = self._by_key[context.api_key](context, request)
-            return self.core.slices.run(outcome) if isinstance(outcome, Generator) else outcome
+            return self.core.slices.run(outcome) if type(outcome) is GeneratorType else outcome
         except LogflumeError as error:
             text = "API key %d from %s failed: %s"
             self.complaints.say(_log, logging.ERROR, context.host, text, context.api_key, context.host, error)
