@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import GeneratorType
 from typing import Any, Protocol
 
 from logflume.log.errors import LogflumeError
@@ -167,7 +168,7 @@ class Handlers:
             if context.api_key in self._disabled:
                 return refuse_disabled(context.api_key, request)
             outcome = self._by_key[context.api_key](context, request)
-            if isinstance(outcome, Generator):
+            if type(outcome) is GeneratorType:
                 outcome = self.core.slices.run(outcome)
             if self.audit is not None and self.audit.is_change(context.api_key):
                 as_reply(outcome).then(partial(self.audit.changed, context, request))

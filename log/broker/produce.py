@@ -99,8 +99,9 @@ class ProduceHandler:
             raise AppendRefused(ErrorCode.INVALID_RECORD, "expected one record batch, found none")
         if context.api_version < 7 and len(records) > _CODEC_OFFSET and records[_CODEC_OFFSET] & 7 == _ZSTD:
             raise AppendRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later (KIP-110)")
-        header = check_header(records, self._rules(partition))
-        batch = _Batch(run, answer, partition, records, header, request.transactional_id, context)
+        rules = self._rules(partition)
+        header = check_header(records, rules)
+        batch = _Batch(run, answer, partition, records, header, rules, request.transactional_id, context)
         key = (partition.log.topic, partition.log.partition)
         if self._turns.is_waiting(key):
             self._turns.queue(key, partial(self._prepare, batch.kept()), partial(self._write_late, batch))
@@ -132,7 +133,7 @@ class ProduceHandler:
 
     def _check(self, batch: _Batch) -> Any:
         """Check the records: at once if that is quick, and off this thread if it is not. Returns as `_prepare`."""
-        rules = self._rules(batch.partition)
+        rules = self._rules(batch.partition) if batch.is_kept else batch.rules
         try:
             if batch.run.may_check(batch.header, rules):
                 return check_records(batch.records, batch.header, rules, max_bytes=QUICK_BYTES)
@@ -226,7 +227,7 @@ class ProduceHandler:
 class _Batch:
     """A batch on its way into a partition. `records` is a view of a buffer that is used again, unless it is `kept`."""
 
-    __slots__ = ("answer", "context", "header", "is_kept", "partition", "records", "run", "transactional_id")
+    __slots__ = ("answer", "context", "header", "is_kept", "partition", "records", "rules", "run", "transactional_id")
 
     def __init__(
         self,
@@ -235,10 +236,11 @@ class _Batch:
         partition: Partition,
         records: Any,
         header: BatchHeader,
+        rules: Rules,
         transactional_id: str | None,
         context: RequestContext,
     ) -> None:
-        self.run, self.answer, self.partition = run, answer, partition
+        self.run, self.answer, self.partition, self.rules = run, answer, partition, rules
         self.records, self.header, self.is_kept = records, header, False
         self.transactional_id, self.context = transactional_id, context
 

@@ -48,9 +48,9 @@ class OwnWriter:
     """logflume's producer."""
 
     def __init__(self, log: Log, transactional_id: str | None = None) -> None:
-        self._producer: Any = _guarded(lambda: log.producer(transactional_id=transactional_id, linger_ms=1))
+        self._producer: Any = guarded(lambda: log.producer(transactional_id=transactional_id, linger_ms=1))
         if transactional_id:
-            _guarded(self._producer.init_transactions)
+            guarded(self._producer.init_transactions)
 
     def send(self, at: At, value: str, done: Done) -> None:
         def told(future: Any) -> None:
@@ -58,7 +58,7 @@ class OwnWriter:
             done(UNKNOWN if error else OK, -1 if error else future.result().offset)
 
         own = attributes(value)
-        future = _guarded(
+        future = guarded(
             lambda: self._producer.send(
                 at.topic, value.encode(), key=own.key, headers=own.headers, timestamp_ms=own.timestamp_ms, partition=at.partition
             )
@@ -66,24 +66,24 @@ class OwnWriter:
         future.add_done_callback(told)
 
     def flush(self) -> None:
-        _guarded(self._producer.flush)
+        guarded(self._producer.flush)
 
     def begin(self) -> None:
-        _guarded(self._producer.begin_transaction)
+        guarded(self._producer.begin_transaction)
 
     def send_offsets(self, offsets: Mapping[At, int], reader: Reader) -> None:
         assert isinstance(reader, OwnReader)
         named = {TopicPartition(*at): OffsetAndMetadata(offset) for at, offset in offsets.items()}
-        _guarded(lambda: self._producer.send_offsets(named, reader.consumer.group_metadata()))
+        guarded(lambda: self._producer.send_offsets(named, reader.consumer.group_metadata()))
 
     def commit(self) -> None:
-        _guarded(self._producer.commit_transaction)
+        guarded(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        _guarded(self._producer.abort_transaction)
+        guarded(self._producer.abort_transaction)
 
     def close(self) -> None:
-        _guarded(self._producer.close)
+        guarded(self._producer.close)
 
 
 class ConfluentWriter:
@@ -100,14 +100,14 @@ class ConfluentWriter:
             config["transactional.id"] = transactional_id
         self._producer = confluent_kafka.Producer(config)
         if transactional_id:
-            _guarded(lambda: self._producer.init_transactions(CALL_TIMEOUT_S))
+            guarded(lambda: self._producer.init_transactions(CALL_TIMEOUT_S))
 
     def send(self, at: At, value: str, done: Done) -> None:
         def told(error: Any, message: Any) -> None:
             done(UNKNOWN if error is not None else OK, -1 if error is not None else message.offset())
 
         own = attributes(value)
-        _guarded(
+        guarded(
             lambda: self._producer.produce(
                 at.topic,
                 value,
@@ -125,19 +125,19 @@ class ConfluentWriter:
             raise Broken("not all records were acknowledged in time")
 
     def begin(self) -> None:
-        _guarded(self._producer.begin_transaction)
+        guarded(self._producer.begin_transaction)
 
     def send_offsets(self, offsets: Mapping[At, int], reader: Reader) -> None:
         assert isinstance(reader, ConfluentReader)
         named = [confluent_kafka.TopicPartition(*at, offset) for at, offset in offsets.items()]
         metadata = reader.consumer.consumer_group_metadata()
-        _guarded(lambda: self._producer.send_offsets_to_transaction(named, metadata, CALL_TIMEOUT_S))
+        guarded(lambda: self._producer.send_offsets_to_transaction(named, metadata, CALL_TIMEOUT_S))
 
     def commit(self) -> None:
-        _guarded(lambda: self._producer.commit_transaction(CALL_TIMEOUT_S))
+        guarded(lambda: self._producer.commit_transaction(CALL_TIMEOUT_S))
 
     def abort(self) -> None:
-        _guarded(lambda: self._producer.abort_transaction(CALL_TIMEOUT_S))
+        guarded(lambda: self._producer.abort_transaction(CALL_TIMEOUT_S))
 
     def close(self) -> None:
         self._producer.flush(CALL_TIMEOUT_S)
@@ -146,9 +146,15 @@ class ConfluentWriter:
 class OwnReader:
     """logflume's consumer."""
 
-    def __init__(self, log: Log, *, group: str | None = None, read_committed: bool = True) -> None:
-        self.consumer: Any = _guarded(
-            lambda: log.consumer(group_id=group, read_committed=read_committed, session_timeout_ms=6_000, fetch_max_wait_ms=100)
+    def __init__(self, log: Log, *, group: str | None = None, read_committed: bool = True, protocol: str = "classic") -> None:
+        self.consumer: Any = guarded(
+            lambda: log.consumer(
+                group_id=group,
+                read_committed=read_committed,
+                session_timeout_ms=6_000,
+                fetch_max_wait_ms=100,
+                group_protocol=protocol,
+            )
         )
 
     def assign(self, positions: Mapping[At, int]) -> None:
@@ -157,13 +163,13 @@ class OwnReader:
             for at, offset in positions.items():
                 self.consumer.seek(TopicPartition(*at), offset)
 
-        _guarded(run)
+        guarded(run)
 
     def subscribe(self, topic: str) -> None:
-        _guarded(lambda: self.consumer.subscribe([topic]))
+        guarded(lambda: self.consumer.subscribe([topic]))
 
     def poll(self) -> list[tuple[At, int, str]]:
-        chunks = _guarded(lambda: self.consumer.poll(timeout_s=0.2, max_records=500))
+        chunks = guarded(lambda: self.consumer.poll(timeout_s=0.2, max_records=500))
         records = [record for chunk in chunks for record in chunk.records()]
         for r in records:
             check_attributes(r.value.decode(), r.key, r.headers, r.timestamp_ms)
@@ -171,26 +177,27 @@ class OwnReader:
 
     def commit(self, offsets: Mapping[At, int]) -> None:
         named = {TopicPartition(*at): OffsetAndMetadata(offset) for at, offset in offsets.items()}
-        _guarded(lambda: self.consumer.commit(named))
+        guarded(lambda: self.consumer.commit(named))
 
     def committed(self, partitions: Sequence[At]) -> dict[At, int]:
-        found = _guarded(lambda: self.consumer.committed([TopicPartition(*at) for at in partitions]))
+        found = guarded(lambda: self.consumer.committed([TopicPartition(*at) for at in partitions]))
         return {At(tp.topic, tp.partition): -1 if at is None else at.offset for tp, at in found.items()}
 
     def close(self) -> None:
-        _guarded(self.consumer.close)
+        guarded(self.consumer.close)
 
 
 class ConfluentReader:
     """confluent-kafka's consumer."""
 
-    def __init__(self, address: str, *, group: str | None = None, read_committed: bool = True) -> None:
+    def __init__(self, address: str, *, group: str | None = None, read_committed: bool = True, protocol: str = "classic") -> None:
         config = {
+            "group.protocol": protocol,
             "group.id": group or "unused",
             "isolation.level": "read_committed" if read_committed else "read_uncommitted",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6_000,
+            **({"session.timeout.ms": 6_000} if protocol == "classic" else {}),
             "fetch.wait.max.ms": 100,
             **_confluent(address),
         }
@@ -203,7 +210,7 @@ class ConfluentReader:
         self.consumer.subscribe([topic])
 
     def poll(self) -> list[tuple[At, int, str]]:
-        polled = _guarded(lambda: self.consumer.consume(500, timeout=0.2))
+        polled = guarded(lambda: self.consumer.consume(500, timeout=0.2))
         records = [message for message in polled if message.error() is None]
         for m in records:
             check_attributes(m.value().decode(), m.key(), m.headers() or [], m.timestamp()[1])
@@ -211,13 +218,13 @@ class ConfluentReader:
 
     def commit(self, offsets: Mapping[At, int]) -> None:
         named = [confluent_kafka.TopicPartition(*at, offset) for at, offset in offsets.items()]
-        results = _guarded(lambda: self.consumer.commit(offsets=named, asynchronous=False))
+        results = guarded(lambda: self.consumer.commit(offsets=named, asynchronous=False))
         if any(each.error is not None for each in results):
             raise Broken(str([each.error for each in results]))
 
     def committed(self, partitions: Sequence[At]) -> dict[At, int]:
         named = [confluent_kafka.TopicPartition(*at) for at in partitions]
-        found = _guarded(lambda: self.consumer.committed(named, timeout=CALL_TIMEOUT_S))
+        found = guarded(lambda: self.consumer.committed(named, timeout=CALL_TIMEOUT_S))
         if any(each.error is not None for each in found):
             raise Broken(str([each.error for each in found]))
         return {At(each.topic, each.partition): max(-1, each.offset) for each in found}
@@ -237,11 +244,11 @@ def _confluent(address: str) -> dict[str, Any]:
     }
 
 
-def _guarded(call: Callable[[], Any]) -> Any:
+def guarded(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (LogflumeError, confluent_kafka.KafkaException, BufferError) as error:
         raise Broken(str(error)) from error
 
 
-__all__ = ["FAILED", "Broken", "ConfluentReader", "ConfluentWriter", "OwnReader", "OwnWriter", "Reader", "Writer"]
+__all__ = ["FAILED", "Broken", "ConfluentReader", "ConfluentWriter", "OwnReader", "OwnWriter", "Reader", "Writer", "guarded"]

@@ -17,6 +17,7 @@ from ._checker import Anomaly, check, summary
 from ._churn import Churn, TableWriter, TopicChurner, Trimmer
 from ._clients import ConfluentReader, ConfluentWriter, OwnReader, OwnWriter, Reader, Writer
 from ._faults import Faults
+from ._groups import ShareReader, StreamsMember
 from ._history import At, Copy, History, Records, by_partition
 from ._workers import AssignedReader, Copier, EndWatcher, GroupReader, PlainProducer, TransactionProducer, Worker
 
@@ -113,6 +114,12 @@ def _workers(log: Log, address: str, pause_s: float) -> list[Worker]:
     def confluent_reader(group: str | None, read_committed: bool) -> Reader:
         return ConfluentReader(address, group=group, read_committed=read_committed)
 
+    def own_consumer_protocol(group: str | None, read_committed: bool) -> Reader:
+        return OwnReader(log, group=group, read_committed=read_committed, protocol="consumer")
+
+    def confluent_consumer_protocol(group: str | None, read_committed: bool) -> Reader:
+        return ConfluentReader(address, group=group, read_committed=read_committed, protocol="consumer")
+
     workers: list[Worker] = [EndWatcher("ends", [*PLAIN, *TXN], log, pause_s=0.1)]
     for kind, write, read in (("own", own_writer, own_reader), ("confluent", confluent_writer, confluent_reader)):
         workers += [
@@ -123,6 +130,10 @@ def _workers(log: Log, address: str, pause_s: float) -> list[Worker]:
             AssignedReader(f"uncommitted-{kind}", TXN, read, read_committed=False, pause_s=pause_s),
             GroupReader(f"group-{kind}", PLAIN, read, own_reader if kind == "confluent" else confluent_reader, pause_s=pause_s),
         ]
+    workers += [
+        GroupReader("protocol-own", PLAIN, own_consumer_protocol, confluent_reader, pause_s=pause_s),
+        GroupReader("protocol-confluent", PLAIN, confluent_consumer_protocol, own_reader, pause_s=pause_s),
+    ]
     return workers
 
 
@@ -131,6 +142,8 @@ def _churn(log: Log, address: str, pause_s: float) -> list[Churn]:
         TableWriter("table", "table", PARTITIONS, lambda _: ConfluentWriter(address), pause_s=pause_s),
         Trimmer("trimmed", "trimmed", PARTITIONS, lambda _: OwnWriter(log), log, pause_s=pause_s),
         TopicChurner("topics", log, pause_s=10 * pause_s),
+        ShareReader("share", PLAIN, address, pause_s=pause_s),
+        StreamsMember("streams", PLAIN, log, lambda group, _: ConfluentReader(address, group=group), pause_s=pause_s),
     ]
 
 
