@@ -8,12 +8,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.interfaces import Log
+from logflume.log.interfaces import Log, OffsetAndMetadata
+from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan
 from logflume.streams.state import StateDirectory, StoreReader
 
@@ -27,7 +28,7 @@ from .queries import StoreReaders, StoreView
 from .reads import Ask, answer
 from .session import Session, is_fatal, is_replaced
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
-from .task import Task
+from .task import Ending, Task
 from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
 
 _log = logging.getLogger("logflume.streams")
@@ -64,6 +65,7 @@ class Engine:
         self._error: BaseException | None = None
         self._before: Counter[str] = Counter()
         self._dropped_before: Counter[str] = Counter()
+        self._unsettled: list[Ending] = []
         self._rate_in = RateMeter(monotonic_s())
         self._rate_out = RateMeter(monotonic_s())
 
@@ -212,6 +214,7 @@ class Engine:
             closer=closer,
             on_tasks=self._tasks_changed,
             on_release=self._task_released,
+            on_committed=self._settle,
         )
         return self._session
 
@@ -236,6 +239,18 @@ class Engine:
         """Keep the counts of a task that is closed; what it had not committed is done, and counted, once more."""
         self._before.update({"in": task.committed.records_in, "out": task.committed.records_out})
         self._dropped_before.update(task.committed_problems)
+        if task.ending is not None:
+            self._unsettled.append(task.ending)
+
+    def _settle(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Count what was committed after all, though nobody was told: the answer was lost, or the state was not written."""
+        unsettled, self._unsettled = self._unsettled, []
+        for ending in unsettled:
+            if ending.partition not in committed:
+                self._unsettled.append(ending)
+            elif (offset := committed[ending.partition]) is not None and offset.offset >= ending.offset:
+                self._before.update({"in": ending.records_in, "out": ending.records_out})
+                self._dropped_before.update(ending.dropped)
 
     # -- looking in ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ group's callbacks too (inside `poll`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from logflume.log import LogflumeError, TransactionMustAbort, UnknownName
@@ -49,6 +49,7 @@ class Session:
         closer: Closer,
         on_tasks: Callable[[], None],
         on_release: Callable[[Task], None],
+        on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata | None]], None],
     ) -> None:
         self._around = around
         self._options = around.options
@@ -58,6 +59,7 @@ class Session:
         self._closer = closer
         self._on_tasks = on_tasks
         self._on_release = on_release
+        self._on_committed = on_committed
         self.lags: dict[TopicPartition, int | None] = {}
         self._lags_s = monotonic_s()
         self._advanced_ms = 0
@@ -254,6 +256,8 @@ class Session:
             entries.append(self._send_changes(task))
             offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents, self._around.address))
         failpoint("after-produce")
+        for task in changed:
+            task.will_commit()
         self._writer.commit(offsets, lambda: [letter for task in changed for letter in task.problems.take_letters()])
         failpoint("after-log-commit")
         for task, dirty in zip(changed, entries, strict=True):
@@ -310,6 +314,7 @@ class Session:
         self.consumer.pause(partitions)
         self._paused.update(partitions)
         self._committed.update(committed)
+        self._on_committed(committed)
         self._has_partitions, self._is_opened = True, False
 
     def _open_assigned(self) -> None:
