@@ -20,10 +20,10 @@ from logflume.streams.state import StateDirectory, StoreReader
 
 from .closing import Closer
 from .endpoint import Endpoint
+from .handlers import OnUncaught, StreamsError, decide_uncaught
 from .metrics import CONTENT_TYPE, exposition
 from .opening import Surroundings, check_stores
 from .options import EngineOptions
-from .problems import StreamsError
 from .queries import StoreReaders, StoreView
 from .reads import Ask, answer
 from .session import Session, is_fatal, is_replaced
@@ -175,21 +175,31 @@ class Engine:
                 session.run(self._stopping.is_set)
             except LogflumeError as error:
                 self._abandon(session)
-                if is_fatal(error):
+                if is_fatal(error) and not self._goes_on(error):
                     raise
                 if is_replaced(error):
                     self._change_identity(around, error)
                 if self._commit_times.commits > commits:
                     pause_s = _PAUSE_MIN_S
-                _log.warning("%s: %s; joining again in %.1f s", self.plan.application, error, pause_s)
-                self._state = EngineState.REBALANCING
-                self._stopping.wait(pause_s)
-                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
-            except BaseException:
+                pause_s = self._pause(pause_s, error)
+            except BaseException as error:
                 self._abandon(session)
-                raise
+                if not self._goes_on(error):
+                    raise
+                pause_s = self._pause(pause_s, error)
             else:
                 return
+
+    def _pause(self, pause_s: float, error: BaseException) -> float:
+        """Wait before joining again; return how long to wait the next time."""
+        _log.warning("%s: %s; joining again in %.1f s", self.plan.application, error, pause_s)
+        self._state = EngineState.REBALANCING
+        self._stopping.wait(pause_s)
+        return min(pause_s * 2, _PAUSE_MAX_S)
+
+    def _goes_on(self, error: BaseException) -> bool:
+        """Whether an error that would end the application shall not."""
+        return isinstance(error, Exception) and decide_uncaught(self.options.on_uncaught, error) is OnUncaught.RESTART
 
     def _change_identity(self, around: Surroundings, error: LogflumeError) -> None:
         """Another process has taken the instance id: one that was given stops here, else this one takes another."""

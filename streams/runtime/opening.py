@@ -12,9 +12,10 @@ from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint, StateDirectory, StoreChanged, TaskState
 
-from .options import EngineOptions, Guarantee, OnGap, OnProblem
+from .handlers import StreamsError
+from .options import EngineOptions, Guarantee, OnGap
 from .positions import changed_contents, read_times
-from .problems import StreamsError, TaskProblems
+from .problems import TaskProblems
 from .restore import Restoration
 from .task import Task, task_name
 from .topics import TopicMap
@@ -125,7 +126,7 @@ def open_task(
         state=state,
         problems=TaskProblems(
             name,
-            on_problem=OnProblem(around.options.on_problem),
+            handlers=around.options.handlers,
             keeps_letters=around.options.dead_letter_topic is not None,
         ),
         checkpoint=checkpoint,

@@ -17,11 +17,12 @@ from logflume.streams.seams import SubTopology
 from logflume.streams.state import Dirty
 
 from .closing import Closer, within
+from .handlers import StreamsError
 from .opening import Surroundings, across_gap, check_restored, open_task, start_positions
 from .options import Guarantee
 from .outputs import Columns, merge_by_time
 from .positions import read_times, to_offsets
-from .problems import PoisonRecord, StreamsError
+from .problems import PoisonRecord
 from .restore import Restorer
 from .status import CommitTimes
 from .task import Task

@@ -14,9 +14,10 @@ from logflume.log.records import Chunk, TopicPartition
 from logflume.streams.seams import SubTopology, TaskFunction
 from logflume.streams.state import Checkpoint, TaskState
 
+from .handlers import StreamsError
 from .merge import Input, Merger, Run
 from .outputs import Columns, TaskOutputs
-from .problems import StreamsError, TaskProblems
+from .problems import TaskProblems
 
 _FOREVER = (1 << 62, 1 << 30)
 
