@@ -18,7 +18,7 @@ from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan
 from logflume.streams.state import StateDirectory, StoreReader
 
-from .closing import Closer
+from .closing import Closer, within
 from .endpoint import Endpoint
 from .handlers import OnUncaught, StreamsError, decide_uncaught
 from .metrics import CONTENT_TYPE, exposition
@@ -176,6 +176,7 @@ class Engine:
             except LogflumeError as error:
                 self._abandon(session)
                 if is_fatal(error) and not self._goes_on(error):
+                    self._leave(session)
                     raise
                 if is_replaced(error):
                     self._change_identity(around, error)
@@ -185,10 +186,16 @@ class Engine:
             except BaseException as error:
                 self._abandon(session)
                 if not self._goes_on(error):
+                    self._leave(session)
                     raise
                 pause_s = self._pause(pause_s, error)
             else:
                 return
+
+    def _leave(self, session: Session | None) -> None:
+        """What ends for good does not keep its partitions until its session runs out."""
+        if session is not None and session.has_joined:
+            within(_PAUSE_MAX_S, session.leave_group)
 
     def _pause(self, pause_s: float, error: BaseException) -> float:
         """Wait before joining again; return how long to wait the next time."""
