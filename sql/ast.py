@@ -117,6 +117,7 @@ class Like(Node):
     pattern: Expression
     escape: str | None = None
     is_negated: bool = False
+    ignores_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +174,12 @@ class Dereference(Node):
 
 @dataclass(frozen=True, slots=True)
 class Call(Node):
-    """`is_star`: f(*)."""
+    """`is_star`: f(*). `is_distinct`: f(DISTINCT ...)."""
 
     name: str
     args: tuple[Expression, ...]
     is_star: bool = False
+    is_distinct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,7 @@ class Window(Node):
 
 @dataclass(frozen=True, slots=True)
 class Query(Node):
-    """emit: None, 'CHANGES' or 'FINAL'. `group_by`, `partition_by`: None without the clause."""
+    """emit: None, 'CHANGES' or 'FINAL'. `group_by`, `partition_by`: None without the clause. `unions`: behind UNION ALL."""
 
     select: tuple[SelectItem, ...]
     source: SourceRef
@@ -300,6 +302,7 @@ class Query(Node):
     having: Expression | None = None
     emit: str | None = None
     limit: int | None = None
+    unions: tuple[Query, ...] = ()
     clauses: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
 
     def clause_span(self, clause: str) -> Span:
@@ -367,7 +370,7 @@ class InsertValues(Node):
 
     target: str
     columns: tuple[str, ...]
-    values: tuple[Expression, ...]
+    rows: tuple[tuple[Expression, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

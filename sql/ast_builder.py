@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,12 @@ from .errors import SyntaxFault
 from .words import RESERVED
 
 _INT64_MAX = 2**63 - 1
+
+CHAIN_MAX = 32
+"""Operands of AND, OR and || in a row that are grouped from the left."""
+
+WHENS_MAX = 500
+"""Branches of a CASE: each is code within that of the one before."""
 
 
 def _span(meta: Any) -> Span:
@@ -37,6 +44,28 @@ def _binary(op: str) -> Callable[..., ast.Binary]:
         return ast.Binary(op, children[0], children[-1], span=_span(meta))
 
     return build
+
+
+def _chain(op: str) -> Callable[..., ast.Expression]:
+    """Build chains of an operator that may be grouped in any way: from the left, long ones in groups, so that none is deep."""
+
+    def joined(items: Sequence[ast.Expression]) -> ast.Expression:
+        if len(items) > CHAIN_MAX:
+            return joined([joined(items[i : i + CHAIN_MAX]) for i in range(0, len(items), CHAIN_MAX)])
+        found = items[0]
+        for item in items[1:]:
+            found = ast.Binary(op, found, item, span=ast.Span(found.span.start, item.span.stop))
+        return found
+
+    def build(self: AstBuilder, meta: Any, children: list[Any]) -> ast.Expression:
+        return joined(children)
+
+    return build
+
+
+def _check_whens(whens: Sequence[Any], span: Span) -> None:
+    if len(whens) > WHENS_MAX:
+        raise SyntaxFault(f"CASE has {len(whens)} branches; at most {WHENS_MAX} are possible: join a table instead", span)
 
 
 def _unary(op: str) -> Callable[..., ast.Unary]:
@@ -95,7 +124,7 @@ class AstBuilder(Transformer[Token, Any]):
             return _ident(unquote(token), span)
         upper = str(token).upper()
         if upper in RESERVED and token.type == "NAME":
-            raise SyntaxFault(f'{upper} is a reserved word; write "{token}" or `{token}` to use it as a name', span)
+            raise SyntaxFault(f'Syntax Error: {upper} is a reserved word; write "{token}" or `{token}` to use it as a name', span)
         return _ident(upper, span)
 
     alias = identifier
@@ -145,12 +174,12 @@ class AstBuilder(Transformer[Token, Any]):
 
     # -------------------------------------------------------------------------------------------- expressions
 
-    or_ = _binary("OR")
-    and_ = _binary("AND")
+    or_ = _chain("OR")
+    and_ = _chain("AND")
     equal = _binary("=")
     less = _binary("<")
     greater = _binary(">")
-    concat = _binary("||")
+    concat = _chain("||")
     add = _binary("+")
     subtract = _binary("-")
     multiply = _binary("*")
@@ -203,6 +232,12 @@ class AstBuilder(Transformer[Token, Any]):
         plain = AstBuilder.like(self, meta, children)
         return ast.Like(plain.operand, plain.pattern, plain.escape, True, span=plain.span)
 
+    def ilike(self, meta: Any, children: list[Any]) -> ast.Like:
+        return replace(AstBuilder.like(self, meta, children), ignores_case=True)
+
+    def not_ilike(self, meta: Any, children: list[Any]) -> ast.Like:
+        return replace(AstBuilder.not_like(self, meta, children), ignores_case=True)
+
     def at_time_zone(self, meta: Any, children: list[Any]) -> ast.AtTimeZone:
         return ast.AtTimeZone(children[0], unquote(children[1]), span=_span(meta))
 
@@ -222,6 +257,9 @@ class AstBuilder(Transformer[Token, Any]):
         args = tuple(c for c in children[1:] if c is not None)
         return ast.Call(str(children[0]).upper(), args, span=_span(meta))
 
+    def call_distinct(self, meta: Any, children: list[Any]) -> ast.Call:
+        return ast.Call(str(children[0]).upper(), tuple(children[1:]), is_distinct=True, span=_span(meta))
+
     def call_star(self, meta: Any, children: list[Any]) -> ast.Call:
         return ast.Call(str(children[0]).upper(), (), is_star=True, span=_span(meta))
 
@@ -234,6 +272,7 @@ class AstBuilder(Transformer[Token, Any]):
 
     def searched_case(self, meta: Any, children: list[Any]) -> ast.SearchedCase:
         *whens, default = children
+        _check_whens(whens, _span(meta))
         return ast.SearchedCase(tuple(whens), default, span=_span(meta))
 
     def cast(self, meta: Any, children: list[Any]) -> ast.Cast:
@@ -397,9 +436,16 @@ class AstBuilder(Transformer[Token, Any]):
             content("HAVING"),
             content("EMIT"),
             content("LIMIT"),
+            tuple(c for c in children if isinstance(c, ast.Query)),
             tuple((name, value[1]) for name, value in clauses.items()),
             span=_span(meta),
         )
+
+    query_part = query
+
+    def union(self, meta: Any, children: list[Any]) -> ast.Query:
+        part: ast.Query = children[0]
+        return part
 
     # -------------------------------------------------------------------------------------------- statements
 
@@ -548,8 +594,11 @@ class AstBuilder(Transformer[Token, Any]):
         return tuple(str(c) for c in children)
 
     def insert_values(self, meta: Any, children: list[Any]) -> ast.InsertValues:
-        target, columns, *values = children
-        return ast.InsertValues(str(target), columns or (), tuple(v for v in values if v is not None), span=_span(meta))
+        target, columns, *rows = children
+        return ast.InsertValues(str(target), columns or (), tuple(rows), span=_span(meta))
+
+    def row(self, meta: Any, children: list[Any]) -> tuple[ast.Expression, ...]:
+        return tuple(e for e in children if e is not None)
 
     def alter_option(self, meta: Any, children: list[Any]) -> tuple[str, ast.TypeName]:
         return (str(children[-2]), children[-1])

@@ -31,7 +31,7 @@ from .definitions import apply_definition, check_is_free, check_topic_is_own, ne
 from .errors import NotSupported, StatementError
 from .format import statement_text
 from .inference import inferred
-from .inserts import RecordWriter, values_record
+from .inserts import RecordWriter, values_records
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
@@ -357,8 +357,9 @@ class SqlEngine:
         return PreparedQuery(command, planned, application, f"{what} {verb}")
 
     def _insert_values(self, s: ast.InsertValues, context: Context) -> Result:
-        self._writer.write(values_record(s, context))
-        return Message("1 row inserted")
+        records = values_records(s, context)
+        self._writer.write(records)
+        return Message(f"{len(records)} row{'s' if len(records) > 1 else ''} inserted")
 
     def _control(self, s: ast.QueryControl) -> Result:
         queries = self.catalog.queries

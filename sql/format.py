@@ -64,9 +64,9 @@ def expression_text(e: ast.Expression) -> str:
             return f"({text(operand)} {_not(negated)}BETWEEN {text(low)} AND {text(high)})"
         case ast.InList(operand, items, negated):
             return f"({text(operand)} {_not(negated)}IN ({_texts(items)}))"
-        case ast.Like(operand, pattern, escape, negated):
+        case ast.Like(operand, pattern, escape, negated, ignores_case):
             tail = "" if escape is None else f" ESCAPE {string_text(escape)}"
-            return f"({text(operand)} {_not(negated)}LIKE {text(pattern)}{tail})"
+            return f"({text(operand)} {_not(negated)}{'I' if ignores_case else ''}LIKE {text(pattern)}{tail})"
         case ast.SimpleCase(operand, whens, default):
             return f"(CASE {text(operand)}{_whens(whens, default)} END)"
         case ast.SearchedCase(whens, default):
@@ -83,8 +83,8 @@ def expression_text(e: ast.Expression) -> str:
             return f"{text(operand)}[{text(index)}]"
         case ast.Dereference(operand, name):
             return f"{text(operand)}->{name_text(name)}"
-        case ast.Call(name, args, is_star):
-            return f"{name_text(name)}({'*' if is_star else _texts(args)})"
+        case ast.Call(name, args, is_star, is_distinct):
+            return f"{name_text(name)}({'DISTINCT ' if is_distinct else ''}{'*' if is_star else _texts(args)})"
         case ast.Lambda(params, body):
             return f"{params[0] if len(params) == 1 else '(' + ', '.join(params) + ')'} => {text(body)}"
         case ast.AtTimeZone(operand, zone):
@@ -130,6 +130,7 @@ def query_text(q: ast.Query) -> str:
         parts.append(f"PARTITION BY {_texts(q.partition_by) or '()'}")
     if q.having:
         parts.append(f"HAVING {expression_text(q.having)}")
+    parts += [f"UNION ALL {query_text(part)}" for part in q.unions]
     if q.emit:
         parts.append(f"EMIT {q.emit}")
     if q.limit is not None:
@@ -221,9 +222,9 @@ def statement_text(s: ast.Statement) -> str:
             return f"{_create(s)}{_properties(s.properties)} AS {query_text(s.query)}"
         case ast.InsertQuery(target, query, properties):
             return f"INSERT INTO {name_text(target)}{_properties(properties)} {query_text(query)}"
-        case ast.InsertValues(target, columns, values):
+        case ast.InsertValues(target, columns, rows):
             shown = f" ({', '.join(map(name_text, columns))})" if columns else ""
-            return f"INSERT INTO {name_text(target)}{shown} VALUES ({_texts(values)})"
+            return f"INSERT INTO {name_text(target)}{shown} VALUES {', '.join(f'({_texts(row)})' for row in rows)}"
         case ast.Drop(name, is_table, if_exists, delete_topic):
             tail = " DELETE TOPIC" if delete_topic else ""
             return f"DROP {_kind(is_table)} {'IF EXISTS ' if if_exists else ''}{name_text(name)}{tail}"

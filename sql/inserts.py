@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,22 +39,23 @@ class ValuesRecord:
 
 
 class RecordWriter:
-    """Writes one record at a time, over a producer that is kept. Thread-safe; acknowledged on return."""
+    """Writes the records of a statement, over a producer that is kept. Thread-safe; acknowledged on return."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._producer: Producer | None = None
         self._lock = threading.Lock()
 
-    def write(self, record: ValuesRecord) -> None:
-        """Write a record; after a failure the next one has a new producer, for this one may have lost its sequence."""
+    def write(self, records: Sequence[ValuesRecord]) -> None:
+        """Write records; after a failure the next one has a new producer, for this one may have lost its sequence."""
         with self._lock:
             if self._producer is None:
                 self._producer = self._log.producer(linger_ms=0)
             producer = self._producer
         try:
-            future = producer.send(record.topic, record.value, key=record.key, timestamp_ms=record.timestamp_ms)
-            future.result(timeout=WRITE_TIMEOUT_S)
+            futures = [producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms) for r in records]
+            for future in futures:
+                future.result(timeout=WRITE_TIMEOUT_S)
         except BaseException:
             with self._lock:
                 if self._producer is producer:
@@ -68,8 +70,8 @@ class RecordWriter:
             producer.close()
 
 
-def values_record(s: ast.InsertValues, context: Context) -> ValuesRecord:
-    """Return the record of one INSERT.
+def values_records(s: ast.InsertValues, context: Context) -> list[ValuesRecord]:
+    """Return the records of one INSERT; all of its rows are fine then.
 
     Raises:
         StatementError: unknown source or column, a value that does not fit.
@@ -77,10 +79,18 @@ def values_record(s: ast.InsertValues, context: Context) -> ValuesRecord:
     source = _target(s, context)
     columns = {c.name: c for c in source.columns()}
     names = s.columns or tuple(columns)
-    _check_columns(s, source, names, columns)
+    for row in s.rows:
+        _check_columns(s, row, source, names, columns)
+    return [_record(s, row, source, names, context) for row in s.rows]
+
+
+def _record(
+    s: ast.InsertValues, row: Sequence[ast.Expression], source: SourceInfo, names: Sequence[str], context: Context
+) -> ValuesRecord:
+    columns = {c.name: c for c in source.columns()}
     binder = Binder(Scope(()), context.library, context.catalog.types, "VALUES", fixed_now_ms=context.fixed_now_ms)
     values: dict[str, Any] = {}
-    for name, e in zip(names, s.values, strict=True):
+    for name, e in zip(names, row, strict=True):
         column = Column(name, BIGINT) if name == "ROWTIME" else columns[name]
         values[name] = _value(e, column, binder)
     if source.is_table and all(values.get(c.name) is None for c in source.key):
@@ -90,14 +100,14 @@ def values_record(s: ast.InsertValues, context: Context) -> ValuesRecord:
             s.span,
         )
     key = None if all(values.get(c.name) is None for c in source.key) else tuple(values.get(c.name) for c in source.key)
-    row = tuple(values.get(c.name) for c in source.value)
+    found = tuple(values.get(c.name) for c in source.value)
     now = context.fixed_now_ms if context.fixed_now_ms is not None else time.time_ns() // 1_000_000
     stamp = now if values.get("ROWTIME") is None else values["ROWTIME"]
     if stamp < 0:
         raise StatementError(f"ROWTIME must not be negative, found {stamp}", s.span)
     try:
         key_bytes = serde(source.key_format, source.key).encode(key)
-        value_bytes = serde(source.value_format, source.value).encode(row)
+        value_bytes = serde(source.value_format, source.value).encode(found)
     except InvalidInput as e:
         raise StatementError(f"Could not serialize the values: {e}", s.span) from None
     return ValuesRecord(source.topic, key_bytes, value_bytes, stamp)
@@ -118,13 +128,18 @@ def _target(s: ast.InsertValues, context: Context) -> SourceInfo:
     return source
 
 
-def _check_columns(s: ast.InsertValues, source: SourceInfo, names: tuple[str, ...], columns: dict[str, Column]) -> None:
-    if not s.columns and len(s.values) == len(columns) - len(source.key) and not source.key:
+def _check_columns(
+    s: ast.InsertValues,
+    row: Sequence[ast.Expression],
+    source: SourceInfo,
+    names: tuple[str, ...],
+    columns: dict[str, Column],
+) -> None:
+    if not s.columns and len(row) == len(columns) - len(source.key) and not source.key:
         return
-    if len(names) != len(s.values):
+    if len(names) != len(row):
         raise StatementError(
-            f"Expected {len(names)} values ({', '.join(names)}), found {len(s.values)}. Name the columns to give only "
-            "some of them.",
+            f"Expected {len(names)} values ({', '.join(names)}), found {len(row)}. Name the columns to give only some of them.",
             s.span,
         )
     for name in names:

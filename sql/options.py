@@ -262,6 +262,17 @@ def registered(spec: FormatSpec, side: Side, topic: str, options: Options, conte
     )
 
 
+def check_key_type(column: Column, span: Span) -> None:
+    """Refuse a key that holds a map: two equal maps may be written in another order."""
+    if has_map(column.type):
+        raise StatementError(
+            "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior "
+            f"due to inconsistent serialization. Key column name: `{column.name}`. Column type: {show_type(column.type)}. "
+            "See https://github.com/confluentinc/ksql/issues/6621 for more.",
+            span,
+        )
+
+
 def key_format(name: str, columns: tuple[Column, ...], options: Options, *, span: Span = NOWHERE) -> FormatSpec:
     """Return the key's format, checked against its columns. A single key column is written bare.
 
@@ -273,13 +284,7 @@ def key_format(name: str, columns: tuple[Column, ...], options: Options, *, span
     delimiter = _delimiter_for("KEY", name, options)
     spec = FormatSpec(name, is_wrapped=len(columns) != 1 or not format_of(name).can_unwrap, delimiter=delimiter)
     for column in columns:
-        if has_map(column.type):
-            raise StatementError(
-                "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior "
-                f"due to inconsistent serialization. Key column name: `{column.name}`. Column type: {show_type(column.type)}. "
-                "See https://github.com/confluentinc/ksql/issues/6621 for more.",
-                span,
-            )
+        check_key_type(column, span)
     check_format(spec, columns, is_key=True, span=span)
     return spec
 

@@ -23,7 +23,9 @@ from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 
 # Deeper nesting is refused: every later stage walks the tree by recursion.
 NESTING_MAX = 200
+DEPTH_MAX = 150
 _ALL_EXPECTED_MAX = 8
+_SET_MAX = 3
 
 
 @lru_cache(maxsize=1)
@@ -86,15 +88,36 @@ def _build(text: str) -> Any:
     if deepest > NESTING_MAX:
         raise SyntaxFault(f"nested {deepest} deep; at most {NESTING_MAX} are allowed")
     try:
-        return AstBuilder().transform(_grammar().parse(text))
+        statement = AstBuilder().transform(_grammar().parse(text))
+        _check_depth(statement)
+        return statement
     except VisitError as e:
         if isinstance(e.orig_exc, SqlError):
             raise e.orig_exc from None
+        if isinstance(e.orig_exc, RecursionError):
+            raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
         raise
     except UnexpectedInput as e:
         raise _explain(text, e) from None
     except RecursionError:
         raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
+
+
+def _check_depth(statement: ast.Node) -> None:
+    """Refuse expressions within expressions beyond what all later stages can walk; walks without recursion itself."""
+    todo: list[tuple[Any, int]] = [(statement, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if isinstance(value, tuple):
+            todo += [(item, depth) for item in value]
+        elif isinstance(value, ast.Node):
+            if depth > DEPTH_MAX:
+                raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", value.span)
+            todo += [
+                (getattr(value, name), depth + (not isinstance(value, ast.When)))
+                for name in value.__dataclass_fields__
+                if name != "span"
+            ]
 
 
 def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
@@ -125,7 +148,23 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
             hint = _near(before.group(1), keywords)
             if hint:
                 word, span = before.group(1), Span(before.start(1), before.end(1))
+    if not hint and len(expected) <= _SET_MAX:
+        return SyntaxFault(f"Syntax Error\n{_wanted(expected, word)}", span)
     return SyntaxFault(f"Syntax Error: unexpected '{word}'; expected {_list(expected)}{hint}", span)
+
+
+def _wanted(terminals: set[str], found: str) -> str:
+    """Say what one of few tokens was expected, in the words of ksqlDB's parser."""
+    names = sorted(_token_name(t) for t in terminals)
+    if len(names) == 1:
+        return f"missing {names[0]} at '{found}'"
+    return f"Expecting {{{', '.join(names)}}}, found '{found}'"
+
+
+def _token_name(terminal: str) -> str:
+    if terminal.endswith("_VALUE") or terminal in ("NAME", "QUOTED", "DIGIT_NAME", "STRING"):
+        return terminal
+    return f"'{TERMINAL_TEXT.get(terminal, terminal.removesuffix('_WORD'))}'"
 
 
 def _near(word: str, known: Sequence[str]) -> str:

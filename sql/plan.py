@@ -29,10 +29,11 @@ class ResultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads a source. `timestamp`: the expression of its event time."""
+    """Reads a source. `timestamp`: the expression of its event time; `needs_time`: a record without one stops the query."""
 
     source: SourceInfo
     timestamp: Expr | None = None
+    needs_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,16 @@ class JoinForeign:
     key: Expr
 
 
-Operator = Scan | Filter | Rekey | Select | Explode | Regroup | Aggregate | JoinTable | JoinStreams | JoinTables | JoinForeign
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The records of several streams of the same columns."""
+
+    parts: tuple[Operator, ...]
+
+
+Operator = (
+    Union | Scan | Filter | Rekey | Select | Explode | Regroup | Aggregate | JoinTable | JoinStreams | JoinTables | JoinForeign
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,8 @@ class QueryPlan:
 
 def inputs(operator: Operator) -> tuple[Operator, ...]:
     """Return what an operator reads."""
+    if isinstance(operator, Union):
+        return operator.parts
     return tuple(getattr(operator, name) for name in ("input", "stream", "table", "left", "right") if hasattr(operator, name))
 
 

@@ -37,7 +37,7 @@ from .binding.context import (
     WRAP_SINGLE_VALUES,
     Context,
 )
-from .binding.query import BoundQuery, Target, bind_query
+from .binding.query import BoundQuery, Target, bind_query, unknown_timestamp
 from .binding.scope import RESERVED_COLUMNS
 from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
@@ -192,7 +192,7 @@ def _timestamp(options: Options, columns: tuple[Column, ...]) -> tuple[str, str 
     at = options.span("TIMESTAMP")
     types = {c.name: c.type for c in columns}
     if name not in types:
-        raise StatementError(f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'", at)
+        raise StatementError(unknown_timestamp(name), at)
     pattern = options.get("TIMESTAMP_FORMAT")
     type = types[name]
     if type == STRING:
@@ -226,7 +226,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
         raise StatementError("CREATE ... AS SELECT does not support LIMIT clause.", s.query.clause_span("LIMIT"))
     options = read_options(s.properties, "A")
     kind = "TABLE" if s.is_table else "STREAM"
-    bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT"))
+    bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT", options.get("TIMESTAMP")))
     _check_kind(bound, s)
     first = bound.relation.first
     key_name, value_name = _sink_formats(bound, options, context)
@@ -236,6 +236,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     timestamp = _timestamp(options, bound.key + bound.value)
     topic = options.get("KAFKA_TOPIC") or context.property(OUTPUT_PREFIX, "") + s.name
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
+    _check_loop(topic, bound, s.span)
     key_spec = _sink_key(registered(key_spec, KEY_SIDE, topic, options, context), s.name)
     value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first, options)
     _check_sink_schemas(bound, key_spec, value_spec, options, at)
@@ -342,6 +343,15 @@ def _window_info(bound: BoundQuery) -> WindowInfo:
     return WindowInfo("SESSION")
 
 
+def _check_loop(topic: str, bound: BoundQuery, span: ast.Span) -> None:
+    if any(source.topic == topic for source in bound.relation.sources):
+        raise StatementError(
+            f"topic '{topic}' is written from what is read from it, so each record would come back for ever: write to another "
+            "topic",
+            span,
+        )
+
+
 def _check_own_topic(topic: str, span: ast.Span) -> None:
     """Refuse a topic that somebody keeps for himself, the catalog's own among them."""
     try:
@@ -432,6 +442,7 @@ def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> Plann
     bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))
     if bound.kind is not p.ResultKind.STREAM:
         raise StatementError("Invalid result type. Your SELECT query produces a TABLE, INSERT INTO needs a STREAM.", s.span)
+    _check_loop(sink.topic, bound, s.span)
     root = _fitted(bound, sink, s)
     output = p.Output(
         sink.topic,

@@ -20,6 +20,8 @@ PROPERTIES: Mapping[str, str] = {
     "ksql.output.topic.name.prefix": "put before the names of topics that CREATE ... AS makes",
     "ksql.functions.collect_list.limit": "most items that COLLECT_LIST keeps",
     "ksql.functions.collect_set.limit": "most items that COLLECT_SET keeps",
+    "ksql.timestamp.throw.on.invalid": "whether a record without an event time stops the query, false by default",
+    "ksql.new.query.planner.enabled": "whether a stream's SELECT says which key columns stay, false by default",
 }
 
 

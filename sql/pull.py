@@ -100,6 +100,7 @@ def _refuse(query: ast.Query, context: Context) -> None:
     refused: dict[str, ast.Span | None] = {
         "JOIN": query.joins[0].span if query.joins else None,
         "WINDOW": None if query.window is None else query.clause_span("WINDOW"),
+        "UNION ALL": query.unions[0].span if query.unions else None,
         "GROUP BY": None if query.group_by is None else query.clause_span("GROUP BY"),
         "PARTITION BY": None if query.partition_by is None else query.clause_span("PARTITION BY"),
         "HAVING": None if query.having is None else query.clause_span("HAVING"),

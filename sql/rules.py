@@ -122,6 +122,8 @@ def _everywhere(operator: p.Operator) -> p.Operator:
     match operator:
         case p.Scan():
             rebuilt: p.Operator = operator
+        case p.Union(parts):
+            rebuilt = p.Union(tuple(map(_everywhere, parts)))
         case p.JoinStreams(left, right) | p.JoinTables(left, right) | p.JoinForeign(left, right):
             rebuilt = replace(operator, left=_everywhere(left), right=_everywhere(right))
         case p.JoinTable(stream, table):

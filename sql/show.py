@@ -72,6 +72,8 @@ def _line(operator: p.Operator) -> str:
             )
             size = "" if window is None else f", {window_text(window)}"
             return f"Aggregate {calls}{size}, emit {emit}"
+        case p.Union(parts):
+            return f"Union of {len(parts)}"
         case p.JoinTable(_, _, kind, columns):
             return f"Join [{kind} with table] {_named(columns)}"
         case p.JoinStreams(_, _, kind, columns, before_ms, after_ms, grace_ms):

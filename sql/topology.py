@@ -22,6 +22,7 @@ class _Builder:
     def __init__(self, query_id: str) -> None:
         self.query_id = query_id
         self.nodes: dict[str, g.Node] = {}
+        self._scans: list[tuple[p.Scan, g.Node]] = []
 
     def add(self, wanted: str, make: type[g.Node], **fields: Any) -> g.Node:
         name, letter = wanted, ord("B")
@@ -42,13 +43,20 @@ class _Builder:
             case p.Select(input, columns, name):
                 source = self.build(input)
                 schema = g.Schema(source.schema.key, _columns(columns), source.schema.window)
-                return self.add(name, g.Project, schema=schema, kind=source.kind, inputs=(source.name,), columns=columns)
+                kept = name if name != "SELECT" and source.kind is g.EdgeKind.TABLE and _has_places(columns) else None
+                return self.add(
+                    name, g.Project, schema=schema, kind=source.kind, inputs=(source.name,), columns=columns, store=kept
+                )
             case p.Explode(input, columns):
                 return self._explode(input, columns)
             case p.Rekey(input, keys, name):
                 source = self.build(input)
                 schema = g.Schema(_columns(keys), source.schema.value)
                 return self.add(f"{name}-KEY", g.Rekey, schema=schema, kind=source.kind, inputs=(source.name,), key=keys)
+            case p.Union(parts):
+                nodes = [self.build(part) for part in parts]
+                names = tuple(node.name for node in nodes)
+                return self.add("UNION", g.Merge, schema=nodes[0].schema, kind=g.EdgeKind.STREAM, inputs=names)
             case p.Regroup():
                 return self._regroup(operator)
             case p.Aggregate():
@@ -64,6 +72,14 @@ class _Builder:
         raise AssertionError(operator)
 
     def _scan(self, operator: p.Scan) -> g.Node:
+        """Return the node of a source; one that is read twice is one node."""
+        found = next((node for scan, node in self._scans if scan == operator), None)
+        if found is None:
+            found = self._source(operator)
+            self._scans.append((operator, found))
+        return found
+
+    def _source(self, operator: p.Scan) -> g.Node:
         source = operator.source
         return self.add(
             source.name,
@@ -74,6 +90,7 @@ class _Builder:
             key_format=_used(source.key_format, source.key),
             value_format=source.value_format,
             timestamp=operator.timestamp,
+            needs_time=operator.needs_time,
         )
 
     def _filter(self, operator: p.Filter) -> g.Node:
@@ -234,8 +251,11 @@ class _Builder:
     def _co_partitioned(self, left: g.Node, right: g.Node, kind: g.JoinKind) -> tuple[g.Node, g.Node]:
         """Return both sides with keys in one format; the side whose keys are as they were read stays, if one can."""
         formats = self._written(left), self._written(right)
-        if formats[0] is not None and formats[0] == formats[1] and (not formats[0].registry or left.schema.window is not None):
-            return left, right
+        if formats[0] is not None and formats[1] is not None:
+            is_same = replace(formats[0], subject="") == replace(formats[1], subject="") and left.schema.key == right.schema.key
+            # Windowed keys cannot be written anew; one schema has one id, so keys of equal columns are equal bytes.
+            if (formats[0] == formats[1] and not formats[0].registry) or (is_same and left.schema.window is not None):
+                return left, right
         kept = next((each for each in formats if each is not None and not each.registry), default_key_format(left.schema.key))
         keeps_null_keys = kind is not g.JoinKind.INNER
         return tuple(self._aligned(each, kept, keeps_null_keys=keeps_null_keys) for each in (left, right))  # type: ignore[return-value]
@@ -245,7 +265,9 @@ class _Builder:
         if self._written(node) == format:
             return node
         if node.schema.window is not None:
-            raise StatementError("Implicit repartitioning of windowed sources is not supported.")
+            raise StatementError(
+                "Implicit repartitioning of windowed sources is not supported. See https://github.com/confluentinc/ksql/issues/4385."
+            )
         if node.kind is g.EdgeKind.STREAM:
             return self._through(node, f"{node.name}-repartition", format, keeps_null_keys=keeps_null_keys)
         stream = self.add(f"{node.name}-CHANGES", g.ToStream, schema=node.schema, kind=g.EdgeKind.STREAM, inputs=(node.name,))
@@ -272,13 +294,20 @@ def _used(format: FormatSpec, columns: tuple[Column, ...]) -> FormatSpec:
     return format if columns else FormatSpec("NONE")
 
 
+def _has_places(columns: tuple[p.NamedExpr, ...]) -> bool:
+    """Tell whether columns are of where a record was, which is not known any more when its row is looked up."""
+    places = {x.Meta.ROWPARTITION.value, x.Meta.ROWOFFSET.value, x.Meta.HEADERS.value}
+    return any(side is x.Side.META and name in places for _, e in columns for side, name in x.columns_used(e))
+
+
 def _columns(named: tuple[tuple[str, Any], ...]) -> tuple[Column, ...]:
     return tuple(Column(name, e.type) for name, e in named)
 
 
-def _with_key_names(builder: _Builder, last: g.Node, key: tuple[Column, ...]) -> g.Node:
-    """Give a key of several columns the names it is written with; a single one is written without a name."""
-    if len(key) < 2 or [c.name for c in key] == [c.name for c in last.schema.key]:
+def _with_key_names(builder: _Builder, last: g.Node, output: p.Output) -> g.Node:
+    """Give key columns the names they are written with; a bare one is written without a name."""
+    key = output.key
+    if (len(key) < 2 and not output.key_format.is_wrapped) or [c.name for c in key] == [c.name for c in last.schema.key]:
         return last
     named = tuple(
         (column.name, x.ColumnRef(x.Side.KEY, old.name, old.type)) for column, old in zip(key, last.schema.key, strict=True)
@@ -293,7 +322,7 @@ def build_topology(plan: p.QueryPlan, *, watch: Any = None) -> g.Topology:
     last = builder.build(plan.root)
     if plan.output is not None:
         output = plan.output
-        last = _with_key_names(builder, last, output.key)
+        last = _with_key_names(builder, last, output)
         builder.add(
             "SINK",
             g.Sink,

@@ -125,8 +125,9 @@ class Node:
 class Source(Node):
     """Reads a topic. kind TABLE: the topic is a changelog by key, kept in `store` when something needs it.
 
-    `timestamp`: an expression giving the event time in ms from the record (None: the record's own). Undecodable records are
-    counted, logged and dropped, or stop the task, by the application's setting.
+    `timestamp`: an expression giving the event time in ms from the record (None: the record's own); a record that it gives none
+    is left out, or, `needs_time`, stops the task. Undecodable records are counted, logged and dropped, or stop the task, by the
+    application's setting.
     TABLE only: `history_ms` keeps the rows of that long ago, to be looked up as of a time (a versioned table); `is_global`: each
     task has the rows of all partitions, taken as they come.
     """
@@ -135,6 +136,7 @@ class Source(Node):
     key_format: FormatSpec
     value_format: FormatSpec
     timestamp: Expr | None = None
+    needs_time: bool = False
     store: str | None = None
     history_ms: int | None = None
     is_global: bool = False

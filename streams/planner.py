@@ -226,7 +226,7 @@ def insert_repartitions(topology: g.Topology) -> g.Topology:
         for place, wanted in _wanted_formats(node, [formats[name] for name in inputs]):
             source = nodes[inputs[place]]
             format = wanted or default_key_format(source.schema.key)
-            if formats[source.name] != format:
+            if not _is_written_as(source, formats[source.name], format):
                 repartition = _repartition(topology, nodes, source, format, node)
                 nodes[repartition.name] = repartition
                 formats[repartition.name] = repartition.key_format
@@ -235,6 +235,16 @@ def insert_repartitions(topology: g.Topology) -> g.Topology:
         nodes[node.name] = node
         formats[node.name] = _key_format(node, [formats[name] for name in node.inputs])
     return replace(topology, nodes=MappingProxyType(nodes))
+
+
+def _is_written_as(source: g.Node, written: FormatSpec | None, wanted: FormatSpec) -> bool:
+    """Return whether keys of one value have one form in both formats.
+
+    Windowed keys cannot be written anew: there, one schema under two subjects is one, as a registry gives it one id.
+    """
+    if written is not None and source.schema.window is not None:
+        return replace(written, subject="") == replace(wanted, subject="")
+    return written == wanted
 
 
 def _wanted_formats(node: g.Node, formats: list[FormatSpec | None]) -> list[tuple[int, FormatSpec | None]]:

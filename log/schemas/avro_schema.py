@@ -218,19 +218,26 @@ def avro_schema(columns: Sequence[Column], *, is_wrapped: bool, full_name: str) 
     name = full_name or DEFAULT_FULL_NAME
     _check_name(*name.split("."))
     if not is_wrapped and len(columns) == 1:
-        return _written(columns[0].type, name, is_top=True)
+        return _written(columns[0].type, name)
     return _record(name, columns)
 
 
-def _record(name: str, columns: Sequence[Column]) -> Any:
+def _record(name: str, columns: Sequence[Column], *, is_inner: bool = False) -> Any:
+    """Return a record's schema. `is_inner`: it stands in another one, whose namespace is its own without a word."""
     namespace, _, simple = name.rpartition(".")
     fields = []
     for column in columns:
         _check_name(column.name)
-        fields.append({"name": column.name, "type": ["null", _written(column.type, f"{name}_{column.name}")], "default": None})
+        fields.append(
+            {
+                "name": column.name,
+                "type": ["null", _written(column.type, f"{name}_{column.name}", is_inner=True)],
+                "default": None,
+            }
+        )
     # The order of members is that of Connect's Avro data, and so is what is compared as text.
     record: dict[str, Any] = {"type": "record", "name": simple}
-    if namespace:
+    if namespace and not is_inner:
         record["namespace"] = namespace
     return {**record, "fields": fields, "connect.name": name}
 
@@ -242,10 +249,10 @@ def _check_name(*names: str) -> None:
             raise InvalidInput(f"Schema is not compatible with Avro: {what}: {name}")
 
 
-def _written(type: DataType, name: str, *, is_top: bool = False) -> Any:
+def _written(type: DataType, name: str, *, is_inner: bool = False) -> Any:
     match type.kind:
         case Kind.STRUCT:
-            return _record(name, type.fields)
+            return _record(name, type.fields, is_inner=is_inner)
         case Kind.DECIMAL:
             return {
                 "type": "bytes",
@@ -258,14 +265,14 @@ def _written(type: DataType, name: str, *, is_top: bool = False) -> Any:
             }
         case Kind.ARRAY:
             assert type.element is not None
-            return {"type": "array", "items": ["null", _written(type.element, name)]}
+            return {"type": "array", "items": ["null", _written(type.element, name, is_inner=is_inner)]}
         case Kind.MAP:
             assert type.key is not None
             assert type.element is not None
             namespace, _, simple = name.rpartition(".")
             fields = [
-                {"name": "key", "type": ["null", _written(type.key, f"{name}_key")], "default": None},
-                {"name": "value", "type": ["null", _written(type.element, f"{name}_value")], "default": None},
+                {"name": "key", "type": ["null", _written(type.key, f"{name}_key", is_inner=True)], "default": None},
+                {"name": "value", "type": ["null", _written(type.element, f"{name}_value", is_inner=True)], "default": None},
             ]
             entry = {"type": "record", "name": simple, "namespace": namespace, "fields": fields, ENTRY_MARK: MAP_ENTRY}
             return {"type": "array", "items": entry, ENTRY_MARK: MAP_ENTRY}

@@ -209,17 +209,24 @@ def check_columns(format: Format, columns: tuple[Column, ...]) -> None:
     if format.max_columns is not None and len(columns) > format.max_columns:
         raise InvalidInput(f"The '{format.name}' format only supports {format.max_columns or 'no'} columns, found {len(columns)}")
     for column in columns:
-        _check_type(format, column.type)
+        if "JSON" in format.name and any(c in '"\\' or c < " " for c in column.name):
+            raise InvalidInput(
+                f"{format.name} has no column names with quotes, backslashes or control characters, found {column.name!r}"
+            )
+        at = f", column: `{column.name}`" if format.name == "DELIMITED" else ""
+        _check_type(format, column.type, at)
 
 
-def _check_type(format: Format, type: DataType) -> None:
+def _check_type(format: Format, type: DataType, at: str) -> None:
     if type.kind not in format.kinds:
-        raise InvalidInput(f"The '{format.name}' format does not support type '{type.kind}'")
+        raise InvalidInput(f"The '{format.name}' format does not support type '{type.kind}'{at}")
     if type.kind is Kind.MAP and type.key is not None and type.key.kind is not Kind.STRING:
-        raise InvalidInput(f"{format.name} only supports MAP types with STRING keys")
+        raise InvalidInput(
+            f"{format.name}{' format' if format.name.startswith('PROTOBUF') else ''} only supports MAP types with STRING keys"
+        )
     inner = [t for t in (type.key, type.element) if t is not None] + [field.type for field in type.fields]
     for each in inner:
-        _check_type(format, each)
+        _check_type(format, each, at)
 
 
 def of_topic(spec: FormatSpec, topic: str, side: str, registry: str) -> FormatSpec:

@@ -13,6 +13,7 @@ from logflume.sql.functions import choose_overload
 from logflume.sql.tree import children, walk
 from logflume.streams import expr as x
 from logflume.streams.functions import AggregateOverload, Library
+from logflume.streams.functions.exact_distinct import count_distinct
 from logflume.streams.functions.signature import fill
 from logflume.streams.functions.types import as_decimal, is_numeric
 from logflume.streams.graph import Aggregation
@@ -73,6 +74,8 @@ def bind_aggregate(call: ast.Call, index: int, binder: Binder, properties: Mappi
                     part.span,
                 )
     bound = [binder.bind(a) for a in call.args]
+    if call.is_distinct:
+        return _distinct(call, index, bound)
     chosen, arg_types = _choose(call, overloads, bound)
     split = _columns_of(chosen, len(bound))
     constants = [_constant(call, a, b) for a, b in zip(call.args[split:], bound[split:], strict=True)]
@@ -85,6 +88,12 @@ def bind_aggregate(call: ast.Call, index: int, binder: Binder, properties: Mappi
     except ValueError as e:
         raise StatementError(f"Invalid arguments of {call.name}: {e}", call.span) from None
     return BoundAggregate(call, Aggregation(f"KSQL_AGG_VARIABLE_{index}", aggregator, args), chosen.has_undo)
+
+
+def _distinct(call: ast.Call, index: int, bound: Sequence[x.Expr]) -> BoundAggregate:
+    if call.name != "COUNT":
+        raise StatementError(f"DISTINCT is for COUNT(DISTINCT ...), found {call.name}; COLLECT_SET gives the values", call.span)
+    return BoundAggregate(call, Aggregation(f"KSQL_AGG_VARIABLE_{index}", count_distinct(), tuple(bound)), True)
 
 
 def _choose(

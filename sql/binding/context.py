@@ -13,6 +13,7 @@ DEFAULT_KEY_FORMAT = "ksql.persistence.default.format.key"
 DEFAULT_VALUE_FORMAT = "ksql.persistence.default.format.value"
 WRAP_SINGLE_VALUES = "ksql.persistence.wrap.single.values"
 REGISTRY_URL = "ksql.schema.registry.url"
+THROW_ON_INVALID_TIME = "ksql.timestamp.throw.on.invalid"
 OUTPUT_PREFIX = "ksql.output.topic.name.prefix"
 
 

@@ -58,6 +58,7 @@ class Binder:
         clause: SELECT, WHERE, ... for messages.
         substitutions: expressions (with canonical names) that already have a column: group keys and aggregates.
         fixed_now_ms: what UNIX_TIMESTAMP() gives; None for the clock.
+        naming: the scope in whose words messages speak, where it is not `scope`.
     """
 
     scope: Scope
@@ -67,6 +68,7 @@ class Binder:
     substitutions: Mapping[ast.Expression, x.Expr] = field(default_factory=dict)
     lambdas: Mapping[str, DataType] = field(default_factory=dict)
     fixed_now_ms: int | None = None
+    naming: Scope | None = None
 
     def bind(self, e: ast.Expression) -> x.Expr:
         """Return the typed tree of an expression. Raises StatementError at the part to blame."""
@@ -184,7 +186,7 @@ class Binder:
         return operand if e.op == "+" else x.Unary(x.UnaryOp.NEG, operand, operand.type)
 
     def _described(self, e: ast.Expression, bound: x.Expr) -> str:
-        return f"{expression_text(self.scope.shown(e))} ({show_type(bound.type)})"
+        return f"{expression_text((self.naming or self.scope).shown(e))} ({show_type(bound.type)})"
 
     def _context(self) -> str:
         return "Invalid Select: " if self.clause == "SELECT" else f"Error in {self.clause} expression: "
@@ -271,10 +273,7 @@ class Binder:
             error.reason = f"Invalid Predicate: {error.reason}"
             error.args = (error.reason,)
             raise
-        any_equal: x.Expr = x.Literal(False, BOOLEAN)
-        for i, choice in enumerate(choices):
-            equal = x.Binary(x.BinaryOp.EQ, operand, choice, BOOLEAN)
-            any_equal = equal if i == 0 else x.Binary(x.BinaryOp.OR, any_equal, equal, BOOLEAN)
+        any_equal = _any_of([x.Binary(x.BinaryOp.EQ, operand, choice, BOOLEAN) for choice in choices])
         return x.Unary(x.UnaryOp.NOT, any_equal, BOOLEAN) if e.is_negated else any_equal
 
     def _like(self, e: ast.Like) -> x.Expr:
@@ -284,7 +283,12 @@ class Binder:
                 raise StatementError(
                     f"{self._context()}Like condition must be between strings, found {self._described(side, bound)}", side.span
                 )
-        matched = x.Call(LIKE, (operand, pattern, x.Literal(e.escape, STRING)), BOOLEAN)
+        escape = e.escape
+        if e.ignores_case:
+            lower = self.library.scalars["LCASE"].overloads[0]
+            operand, pattern = (self._made_call("LCASE", lower, (side,), {}) for side in (operand, pattern))
+            escape = None if escape is None else escape.lower()
+        matched = x.Call(LIKE, (operand, pattern, x.Literal(escape, STRING)), BOOLEAN)
         return x.Unary(x.UnaryOp.NOT, matched, BOOLEAN) if e.is_negated else matched
 
     # -------------------------------------------------------------------------------------------- CASE, CAST, constructors
@@ -424,6 +428,8 @@ class Binder:
                 )
             raise unknown_function(self.library, e.name)
         overloads = found.overloads
+        if e.is_distinct:
+            raise StatementError(f"{self._context()}DISTINCT is for COUNT(DISTINCT ...), {e.name} is not an aggregate", e.span)
         if e.is_star:
             raise StatementError(f"Function '{e.name.lower()}' does not accept parameters (). Only COUNT takes *")
         if e.name == "AS_VALUE" and len(e.args) == 1:
@@ -454,7 +460,10 @@ class Binder:
             elif not is_concrete(pattern):
                 args.append(value)
             else:
-                args.append(implicit_cast(value, fill(pattern, variables, [value.type])))
+                wanted = fill(pattern, variables, [value.type])
+                # A decimal is given as it is: a value has a scale of its own, which GREATEST, say, keeps.
+                is_decimal = wanted.kind is Kind.DECIMAL and value.type.kind is Kind.DECIMAL
+                args.append(value if is_decimal else implicit_cast(value, wanted))
         return self._made_call(e.name, overload, args, variables)
 
     def _choose(self, e: ast.Call, overloads: Sequence[Overload], types: Sequence[DataType]) -> tuple[int, dict[str, DataType]]:
@@ -506,6 +515,14 @@ def replace_type(e: x.Expr, type: DataType) -> x.Expr:
 def _required(operand: x.Expr) -> x.Expr:
     """In a lambda arithmetic with null is an error: the function around it gives null as a whole, not an item that is null."""
     return operand if isinstance(operand, x.Literal) else x.Call(REQUIRED, (operand,), operand.type)
+
+
+def _any_of(tests: Sequence[x.Expr]) -> x.Expr:
+    """Return whether one of many tests holds, as a tree that is not deep."""
+    if len(tests) < 2:
+        return tests[0] if tests else x.Literal(False, BOOLEAN)
+    half = len(tests) // 2
+    return x.Binary(x.BinaryOp.OR, _any_of(tests[:half]), _any_of(tests[half:]), BOOLEAN)
 
 
 def _refuse_nulls(items: Sequence[x.Expr], what: str, of: str) -> None:

@@ -14,6 +14,7 @@ from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text, name_text
+from logflume.sql.options import check_key_type
 from logflume.sql.tree import walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
@@ -36,13 +37,23 @@ def bind_relation(query: ast.Query, context: Context) -> Relation:
     """
     first = context.catalog.source(query.source.name, query.source.span)
     if not query.joins:
-        return scan_relation(first, query.source.alias)
+        return scan_relation(first, query.source.alias, context)
     _check_sources(query, context)
     used = _pseudo_names(query)
-    relation = scan_relation(first, query.source.alias)
+    relation = scan_relation(first, query.source.alias, context)
+    _check_criteria(relation, query, context)
     for join in query.joins:
         relation = _join(relation, join, context, used)
     return relation
+
+
+def _check_criteria(first: Relation, query: ast.Query, context: Context) -> None:
+    """Refuse conditions that are none of their sources, of all joins, before anything is said of what they join."""
+    columns = first.scope.columns
+    for join in query.joins:
+        right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias, context)
+        _criteria(Scope(columns), right.scope, join)
+        columns += right.scope.columns
 
 
 def _check_sources(query: ast.Query, context: Context) -> None:
@@ -73,8 +84,8 @@ def _pseudo_names(query: ast.Query) -> frozenset[str]:
 
 
 def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]) -> Relation:
-    right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias)
-    left_on, right_on = _criteria(left, right, join, context)
+    right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias, context)
+    left_on, right_on = _criteria(left.scope, right.scope, join)
     got = _got(left_on, right_on, join, left, right)
     _check_kinds(left, right, join, got)
     _check_windows(left, right, join, left_on, right_on)
@@ -85,6 +96,7 @@ def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]
             f"Invalid join condition: types don't match. Got {_typed(left_on, left_expr)} = {_typed(right_on, right_expr)}.",
             join.on.span,
         )
+    check_key_type(Column(_join_key_name(left_on), left_expr.type), join.on.span)
     is_foreign = left.is_table and not _is_key_column(left, left_on)
     if right.is_table:
         _check_key(left, right, join, right_on, got, is_foreign=is_foreign)
@@ -250,9 +262,9 @@ def _typed(e: ast.Expression, bound: x.Expr) -> str:
     return f"{expression_text(e)}{{{show_type(bound.type)}}}"
 
 
-def _criteria(left: Relation, right: Relation, join: ast.Join, context: Context) -> tuple[ast.Expression, ast.Expression]:
+def _criteria(left: Scope, right: Scope, join: ast.Join) -> tuple[ast.Expression, ast.Expression]:
     """Return the two sides of ON in the order (of what is there, of the new source)."""
-    both = Scope(left.scope.columns + right.scope.columns)
+    both = Scope(left.columns + right.columns)
     for name in (n for n in walk(join.on) if isinstance(n, ast.Name)):
         both.resolve(name, "JOIN ON")
     on = canonical(join.on, both, "JOIN ON")
@@ -372,7 +384,10 @@ def _check_windows(left: Relation, right: Relation, join: ast.Join, left_on: ast
         )
     has_same_windows = ours.size_ms == theirs.size_ms
     if not (has_same_windows and _is_key_column(left, left_on) and _is_key_column(right, right_on)):
-        raise StatementError("Implicit repartitioning of windowed sources is not supported.", join.on.span)
+        raise StatementError(
+            "Implicit repartitioning of windowed sources is not supported. See https://github.com/confluentinc/ksql/issues/4385.",
+            join.on.span,
+        )
 
 
 def _check_partitions(left: Relation, right: Relation, join: ast.Join, context: Context) -> None:

@@ -115,6 +115,10 @@ def _clashing(scope: Scope) -> set[str]:
 
 
 def _check_alias(item: ast.SelectItem) -> None:
+    if isinstance(item.expression, ast.Name) and item.expression.name == item.alias and item.alias in RESERVED_COLUMNS:
+        raise StatementError(
+            f"Reserved column name in select: `{item.alias}`. Please remove or alias the column.", item.expression.span
+        )
     if item.alias in RESERVED_COLUMNS:
         raise StatementError(f"`{item.alias}` is a reserved column name. You cannot use it as an alias for a column.", item.span)
 
@@ -169,14 +173,16 @@ def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], *, sink: str, cl
 
 
 def _repeated(same: Sequence[Item], clause: str) -> StatementError:
-    names = [i.name for i in same]
+    names = sorted(i.name for i in same)
     if clause == "grouping expression":
         shown = " and ".join(f"`{n}`" for n in names)
         return StatementError(
             f"The projection contains a key column more than once: {shown}.\nUse AS_VALUE() for a copy.", same[1].span
         )
     first = same[0].expression
-    shown_key = first.name if isinstance(first, ast.Name) else names[0]
+    shown_key = names[0]
+    if isinstance(first, ast.Name):
+        shown_key = f"{first.source}_{first.name}" if clause == "join expression" else first.name
     return StatementError(
         f"The projection contains a key column (`{shown_key}`) more than once, aliased as: {' and '.join(names)}.\n"
         "Each key column must only be in the projection once. If you intended to copy the key into the value, then consider "

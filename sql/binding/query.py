@@ -27,6 +27,7 @@ from .scope import WINDOW_COLUMNS, Scope, Visible
 from .sources import Relation, carry
 
 DAY_MS = 86_400_000
+NEW_PLANNER = "ksql.new.query.planner.enabled"
 
 WINDOWS_MAX = 10_000
 """In how many windows one record may be: each costs an entry and a change of it."""
@@ -34,11 +35,15 @@ WINDOWS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a query is for. `sink`: the stream or table it makes or fills; None: someone watches. `statement`: for messages."""
+    """What a query is for. `sink`: the stream or table it makes or fills; None: someone watches. `statement`: for messages.
+
+    `timestamp`: the column that gives the sink's event time.
+    """
 
     query_id: str
     sink: str | None = None
     statement: str = "SELECT"
+    timestamp: str | None = None
 
     @property
     def is_persistent(self) -> bool:
@@ -63,13 +68,19 @@ class BoundQuery:
         return any(isinstance(o, p.Aggregate) for o in p.operators(self.root))
 
 
+def unknown_timestamp(name: str) -> str:
+    return f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'"
+
+
 def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery:
     """Bind a query.
 
     Raises:
         StatementError: with the position of what is to blame.
     """
-    _check_clauses(query)
+    if query.unions:
+        return _united(query, context, target)
+    _check_clauses(query, context.library)
     relation = bind_relation(query, context)
     shape = _Shape(query, context, target, relation)
     for e in shape.expressions():
@@ -82,6 +93,43 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     return shape.projected(relation)
 
 
+def _united(query: ast.Query, context: Context, target: Target) -> BoundQuery:
+    """Bind UNION ALL: streams of the same columns by position, named as in the first."""
+    queries = (replace(query, unions=()), *query.unions)
+    parts = [bind_query(each, context, target) for each in queries]
+    first = parts[0]
+    for each, part in zip(queries, parts, strict=True):
+        if part.kind is not p.ResultKind.STREAM or part.window is not None:
+            raise StatementError("UNION ALL is of streams without windows; a part of it is a table, or windowed", each.span)
+        types = [[c.type for c in side] for side in (part.key, part.value)]
+        if types != [[c.type for c in side] for side in (first.key, first.value)]:
+            raise StatementError(
+                f"the parts of UNION ALL have other columns: ({_shown(first)}) and ({_shown(part)}); name them in one order, "
+                "with CAST where types differ",
+                each.span,
+            )
+    root = p.Union(tuple(_renamed(part, first) for part in parts))
+    sources = tuple(source for part in parts for source in part.relation.sources)
+    relation = replace(first.relation, operator=root, sources=sources)
+    return replace(first, root=root, relation=relation, has_new_key=True)
+
+
+def _shown(bound: BoundQuery) -> str:
+    parts = [f"{c.name} {show_type(c.type)} KEY" for c in bound.key] + [f"{c.name} {show_type(c.type)}" for c in bound.value]
+    return ", ".join(parts)
+
+
+def _renamed(part: BoundQuery, first: BoundQuery) -> p.Operator:
+    """Return a part of a union with the names of the first, keys as the result has them."""
+    refs = zip(first.value, part.value, strict=True)
+    root: p.Operator = p.Select(part.root, tuple((a.name, x.ColumnRef(x.Side.VALUE, b.name, b.type)) for a, b in refs), "PART")
+    ours = p.key_columns(root)
+    if not ours or not first.key:
+        return root
+    keys = zip(first.key, ours, strict=True)
+    return p.Rekey(root, tuple((a.name, x.ColumnRef(x.Side.KEY, b.name, b.type)) for a, b in keys), "PART")
+
+
 def _check_functions(e: ast.Expression, library: Library) -> None:
     """Refuse unknown functions before anything is concluded from their absence."""
     for part in walk(e):
@@ -91,8 +139,15 @@ def _check_functions(e: ast.Expression, library: Library) -> None:
             raise error
 
 
-def _check_clauses(query: ast.Query) -> None:
+def _check_clauses(query: ast.Query, library: Library) -> None:
     if query.window is not None and query.group_by is None:
+        found = [i.expression for i in query.select if i.expression is not None]
+        plain = [e for e in found if not has_aggregate(e, library)]
+        if plain and len(plain) < len(found):
+            shown = ", ".join(map(expression_text, plain))
+            raise StatementError(
+                f"Non-aggregate SELECT expression(s) not part of GROUP BY: {shown}\nAdd GROUP BY {shown}", plain[0].span
+            )
         raise StatementError("WINDOW clause requires a GROUP BY clause.", query.clause_span("WINDOW"))
     if query.having is not None and query.group_by is None:
         raise StatementError("HAVING requires a GROUP BY clause; WHERE filters records.", query.clause_span("HAVING"))
@@ -122,6 +177,9 @@ class _Shape:
 
     def items(self, relation: Relation, leading: Sequence[ast.Expression] | None = None) -> list[Item]:
         items = spread(self.query.select, relation.scope, self.binder(relation.scope, "SELECT"), leading)
+        wanted = self.target.timestamp
+        if wanted is not None and all(i.name != wanted for i in items):
+            raise StatementError(unknown_timestamp(wanted), self.query.span)
         if self.target.is_persistent:
             check_names(items)
         return items
@@ -141,8 +199,12 @@ class _Shape:
         items = self.items(relation)
         kind = p.ResultKind.TABLE if relation.is_table else p.ResultKind.STREAM
         clause = "join expression" if len(relation.sources) > 1 else "key column"
-        key_items = self._keys(relation.keys, items, clause)
         spread_out, binder = self._exploded(relation, items, kind)
+        for item in items:
+            binder.bind(item.expression)
+        if self._may_drop_keys(relation):
+            return self._chosen_keys(spread_out, binder, items)
+        key_items = self._keys(relation.keys, items, clause, relation)
         columns = self._bind_items([i for i in items if i not in key_items], binder, taken=[i.name for i in key_items])
         key = _named_key(relation.key_columns, key_items)
         root = p.Select(spread_out.operator, tuple(columns))
@@ -150,11 +212,34 @@ class _Shape:
             root, kind, key, columns, relation, items, window=_window_of(relation), has_new_key=len(relation.sources) > 1
         )
 
-    def _keys(self, keys: Sequence[KeyColumn], items: Sequence[Item], clause: str) -> list[Item]:
+    def _keys(self, keys: Sequence[KeyColumn], items: Sequence[Item], clause: str, relation: Relation) -> list[Item]:
         """Return the key items: all that a stored result needs, or those there are for one that is watched."""
-        if self.target.is_persistent:
-            return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
-        return []
+        if not self.target.is_persistent:
+            return []
+        if len(relation.sources) == 2 and any(isinstance(o, p.JoinForeign) for o in p.operators(relation.operator)):
+            _check_foreign_keys(keys, items, relation)
+        return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
+
+    def _may_drop_keys(self, relation: Relation) -> bool:
+        """Tell whether the SELECT says which key columns stay, and in which order, as ksqlDB's newer planner has it."""
+        is_asked = self.context.property(NEW_PLANNER, "false").lower() == "true"
+        return is_asked and self.target.is_persistent and not relation.is_table and len(relation.sources) == 1
+
+    def _chosen_keys(self, relation: Relation, binder: Binder, items: Sequence[Item]) -> BoundQuery:
+        accepted = [e for key in relation.keys for e in key.accepted]
+        key_items = [
+            i for n, i in enumerate(items) if i.expression in accepted and i.expression not in [j.expression for j in items[:n]]
+        ]
+        columns = self._bind_items([i for i in items if i not in key_items], binder, taken=[i.name for i in key_items])
+        keys = [(i.name, binder.bind(i.expression)) for i in key_items]
+        root: p.Operator = p.Select(relation.operator, tuple(columns))
+        key = tuple(Column(name, e.type) for name, e in keys)
+        is_new = [e.name for _, e in keys if isinstance(e, x.ColumnRef)] != [c.name for c in relation.key_columns]
+        if is_new and relation.first.window is None:
+            root = p.Rekey(root, tuple(keys), "KEY")
+        return self._bound(
+            root, p.ResultKind.STREAM, key, columns, relation, items, window=_window_of(relation), has_new_key=is_new
+        )
 
     def _bind_items(self, items: Sequence[Item], binder: Binder, *, taken: Sequence[str] = ()) -> list[tuple[str, x.Expr]]:
         columns: list[tuple[str, x.Expr]] = []
@@ -241,7 +326,7 @@ class _Shape:
             if b.type == ANY:
                 raise StatementError("Cannot PARTITION BY multiple columns including NULL", e.span)
         items = self.items(relation, leading=exprs)
-        key_items = self._keys([KeyColumn((e,)) for e in exprs], items, "partitioning expression")
+        key_items = self._keys([KeyColumn((e,)) for e in exprs], items, "partitioning expression", relation)
         spread_out, select_binder = self._exploded(relation, items, p.ResultKind.STREAM)
         if spread_out is not relation:
             binder = replace(select_binder, clause="PARTITION BY")
@@ -289,6 +374,11 @@ class _Shape:
         aggregates = [
             bind_aggregate(c, n, self.binder(relation.scope, "SELECT"), self.context.properties) for n, c in enumerate(calls)
         ]
+        if relation.is_table and query.window is not None:
+            raise StatementError(
+                "Windowing not supported for table aggregations: the rows of a table have no end; read the topic as a STREAM",
+                query.clause_span("WINDOW"),
+            )
         if relation.is_table:
             without = [a.call.name for a in aggregates if not a.has_undo]
             if without:
@@ -311,7 +401,7 @@ class _Shape:
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
         emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
         root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
-        after = self._after(groups, names, bound_groups, placed, window)
+        after = self._after(groups, names, bound_groups, placed, window, relation)
         if having is not None:
             root = p.Filter(root, replace(after, clause="HAVING").condition(having), "HAVING")
         columns = self._bind_items([i for i in items if i not in key_items], after, taken=names if key_items else ())
@@ -368,6 +458,7 @@ class _Shape:
         bound: Sequence[x.Expr],
         aggregates: Sequence[BoundAggregate],
         window: p.Windows | None,
+        relation: Relation,
     ) -> Binder:
         """Return the binder of what stands behind the aggregation: groups are the key, calls are columns."""
         substitutions: dict[ast.Expression, x.Expr] = {a.call: a.column for a in aggregates}
@@ -379,7 +470,25 @@ class _Shape:
                 Visible("", meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True)
                 for meta, type in WINDOW_COLUMNS.items()
             ]
-        return replace(self.binder(Scope(tuple(visible)), "SELECT"), substitutions=substitutions)
+        return replace(self.binder(Scope(tuple(visible)), "SELECT"), substitutions=substitutions, naming=relation.scope)
+
+
+def _check_foreign_keys(keys: Sequence[KeyColumn], items: Sequence[Item], relation: Relation) -> None:
+    """Refuse a foreign-key join without the key of its left table, which is that of the result."""
+    selected = [i.expression for i in items]
+    missing = [key.accepted[0] for key in keys if not any(e in selected for e in key.accepted)]
+    if missing:
+        shown = ", ".join(_quoted(e) for e in missing)
+        plural = "s" if len(missing) > 1 else ""
+        raise StatementError(
+            "Primary key column missing in projection. For foreign-key table-table joins, the projection must include all "
+            f"primary key columns from the left input table (`{relation.first.name}`). Missing column{plural}: {shown}."
+        )
+
+
+def _quoted(e: ast.Expression) -> str:
+    assert isinstance(e, ast.Name)
+    return f"`{e.name}`"
 
 
 def _named_key(columns: Sequence[Column], items: Sequence[Item]) -> tuple[Column, ...]:

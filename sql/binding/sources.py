@@ -13,6 +13,7 @@ from logflume.streams import expr as x
 from logflume.streams.functions.headers import last_header
 from logflume.streams.functions.java_time import parse_timestamp
 
+from .context import THROW_ON_INVALID_TIME, Context
 from .projection import KeyColumn
 from .scope import Scope, Visible, pseudo_columns
 
@@ -37,10 +38,11 @@ class Relation:
         return self.sources[0]
 
 
-def scan_relation(source: SourceInfo, alias: str) -> Relation:
+def scan_relation(source: SourceInfo, alias: str, context: Context) -> Relation:
     columns = source_columns(source, alias)
     keys = tuple(KeyColumn((ast.Name(c.name, alias),)) for c in source.key)
-    scan = p.Scan(source, timestamp_expression(source))
+    needs_time = context.property(THROW_ON_INVALID_TIME, "false").lower() == "true"
+    scan = p.Scan(source, timestamp_expression(source), needs_time)
     return Relation(scan, Scope(tuple(columns)), keys, source.key, (source,), source.is_table)
 
 

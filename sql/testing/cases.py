@@ -85,15 +85,17 @@ class CaseTopic:
 
     name: str
     partitions: int
+    replicas: int
     schemas: tuple[CaseSchema, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedError:
-    """Which error must come: the last part of its Java type, and a piece of its message."""
+    """Which error must come: the last part of its Java type, a piece of its message, and one of its cause's."""
 
     kind: str | None
     message: str | None
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +187,17 @@ def _case(test: Mapping[str, Any], path: Path, name: str, format: str | None, co
         tuple(_record(r, where) for r in test.get("inputs") or ()),
         tuple(_record(r, where) for r in test.get("outputs") or ()),
         tuple(_topic(t, where) for t in test.get("topics") or ()),
-        None if error is None else ExpectedError(str(error.get("type", "")).rpartition(".")[2] or None, error.get("message")),
+        None if error is None else _expected_error(error),
         properties,
         test.get("post") or {},
         test.get("enabled", True) is not False,
     )
+
+
+def _expected_error(error: Mapping[str, Any]) -> ExpectedError:
+    """Return what error is expected: of the last part of the type's name."""
+    kind = str(error.get("type", "")).rpartition(".")[2] or None
+    return ExpectedError(kind, error.get("message"), error.get("causeMessage"))
 
 
 def _property(value: Any, config: str | None) -> str:
@@ -222,14 +230,18 @@ def _header(header: Mapping[str, Any]) -> tuple[str, bytes | None]:
     import base64
 
     value = header.get("VALUE")
-    return (header["KEY"], None if value is None else base64.b64decode(value))
+    try:
+        return (header["KEY"], None if value is None else base64.b64decode(value, validate=True))
+    except ValueError:
+        raise CaseFault(f"the header {header['KEY']!r} is in base64, found {value!r}") from None
 
 
 def _topic(topic: Mapping[str, Any], where: str) -> CaseTopic:
     _check_keys(topic, _TOPIC_KEYS, f"{where}: topic")
     both = topic.get("format")
     schemas = [_case_schema(topic, side, topic.get(f"{side}Format") or both, where) for side in ("key", "value")]
-    return CaseTopic(topic["name"], int(topic.get("partitions") or 1), tuple(each for each in schemas if each is not None))
+    found = tuple(each for each in schemas if each is not None)
+    return CaseTopic(topic["name"], int(topic.get("partitions") or 1), int(topic.get("replicas") or 1), found)
 
 
 _SCHEMA_KINDS = {"AVRO": "AVRO", "JSON": "JSON", "JSON_SR": "JSON", "PROTOBUF": "PROTOBUF"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,18 +18,18 @@ from logflume.sql import ast
 from logflume.sql.binding.context import REGISTRY_URL, Context
 from logflume.sql.catalog import Catalog, SourceInfo
 from logflume.sql.definitions import apply_definition
-from logflume.sql.errors import NotSupported, StatementError, SyntaxFault
+from logflume.sql.errors import NotSupported, SqlError, StatementError, SyntaxFault
 from logflume.sql.inference import inferred
-from logflume.sql.inserts import values_record
+from logflume.sql.inserts import values_records
 from logflume.sql.parser import parse_statement
-from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert, plan_source
+from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert, plan_source, register_schemas
 from logflume.sql.scripts import split_script
-from logflume.sql.types import show_type
 from logflume.streams.functions import Library
 from logflume.streams.graph import Emit
 
-from .cases import IGNORED_KEYS, Case, CaseFault, CaseRecord
+from .cases import Case, CaseFault, CaseRecord
 from .compare import difference
+from .conditions import After, broken_condition
 from .driver import Driver, Output
 from .outcome import Outcome, Skip, Verdict
 from .values import decode, encode, encode_key
@@ -126,9 +126,9 @@ def _execute(run: _Run, statement: ast.Statement) -> None:
         case ast.InsertQuery():
             _add_query(run, statement, plan_insert(statement, run.context(), query_id=_query_id(run, statement)))
         case ast.InsertValues():
-            record = values_record(statement, run.context())
-            output = Output(record.topic, record.key, record.value, record.timestamp_ms)
-            run.topics.setdefault(record.topic, []).append(output)
+            for record in values_records(statement, run.context()):
+                output = Output(record.topic, record.key, record.value, record.timestamp_ms)
+                run.topics.setdefault(record.topic, []).append(output)
         case ast.SetProperty() | ast.UnsetProperty():
             raise CaseFault(f"{run.case.id}: SET in a case")
         case ast.QueryStatement():
@@ -167,6 +167,7 @@ def _add_query(run: _Run, statement: ast.CreateAs | ast.InsertQuery, planned: Pl
             )
         if existing is not None:
             run.queries = [q for q in run.queries if q[0].query.sink != statement.name]
+    register_schemas(planned, statement.span)
     driver = _driver(planned)
     run.number += 1
     catalog = run.catalog.with_query(planned.query)
@@ -303,135 +304,22 @@ def _window_difference(key: bytes, source: SourceInfo, window: Mapping[str, Any]
 
 
 def _post_conditions(run: _Run) -> str | None:
-    post = run.case.post
-    for key in post:
-        if key not in ("sources", "topics", "comments", "comment", "issues"):
-            raise CaseFault(f"{run.case.id}: unknown key {key!r} in post")
-    for wanted in post.get("sources", ()):
-        problem = _source_difference(run, wanted)
-        if problem:
-            return problem
-    topics = post.get("topics", {})
-    pattern = topics.get("blacklist")
-    if pattern is not None:
-        for topic in _all_topics(run):
-            if re.fullmatch(pattern, topic):
-                return f"post: a topic {topic} exists, which matches {pattern}"
-    return _topic_differences(run, topics.get("topics", ()))
+    topics = [*run.topics, *(topic for _, driver in run.queries for topic in driver.internal_topics)]
+    replicas = {topic.name: topic.replicas for topic in run.case.topics}
+    after = After(run.catalog, tuple(topics), run.partitions, replicas, run.registry, run.case.properties)
+    return broken_condition(run.case.post, after, run.case.id)
 
 
-def _all_topics(run: _Run) -> Iterator[str]:
-    yield from run.topics
-    for _, driver in run.queries:
-        yield from driver.internal_topics
-
-
-def _source_difference(run: _Run, wanted: Mapping[str, Any]) -> str | None:
-    known = {"name", "type", "schema", "keyFormat", "valueFormat", "keyFeatures", "valueFeatures", "isSource", "keyWrapped"}
-    for key in wanted:
-        if key not in known and key not in IGNORED_KEYS:
-            raise CaseFault(f"{run.case.id}: unknown key {key!r} in post.sources")
-    name = wanted["name"]
-    source = run.catalog.sources.get(name)
-    if source is None:
-        return f"post: there is no source {name}"
-    if str(wanted.get("type", source.kind)).upper() != source.kind:
-        return f"post: {name} is a {source.kind}"
-    if wanted.get("schema") is not None:
-        found, expected = _schema_text(source), _normal_schema(wanted["schema"])
-        if found != expected:
-            return f"post: {name} has the columns {found}, expected {expected}"
-    if wanted.get("valueFormat") is not None and _format_name(wanted["valueFormat"]) != source.value_format.name:
-        return f"post: {name} has value format {source.value_format.name}"
-    if wanted.get("keyFormat") is not None:
-        return _key_format_difference(source, wanted["keyFormat"])
-    if "isSource" in wanted and bool(wanted["isSource"]) != source.is_read_only:
-        return f"post: {name} isSource is {source.is_read_only}"
-    for side, spec, columns in (
-        ("keyFeatures", source.key_format, source.key),
-        ("valueFeatures", source.value_format, source.value),
-    ):
-        if side in wanted:
-            found_features = _features(side, spec, columns, run)
-            if set(wanted[side]) != found_features:
-                return f"post: {name} {side} {sorted(found_features)}, expected {wanted[side]}"
-    return None
-
-
-def _features(side: str, spec: Any, columns: tuple[Any, ...], run: _Run) -> set[str]:
-    if len(columns) != 1 or spec.name not in ("JSON",):
-        return set()
-    if side == "keyFeatures":
-        return {"UNWRAP_SINGLES"}
-    return (
-        {"WRAP_SINGLES" if spec.is_wrapped else "UNWRAP_SINGLES"}
-        if "WRAP_SINGLE_VALUE" in "".join(run.case.statements).upper()
-        else set()
-    )
-
-
-def _format_name(value: Any) -> str:
-    return str(value.get("format") if isinstance(value, Mapping) else value).upper()
-
-
-def _key_format_difference(source: SourceInfo, wanted: Any) -> str | None:
-    if _format_name(wanted) != source.key_format.name:
-        return f"post: {source.name} has key format {source.key_format.name}, expected {_format_name(wanted)}"
-    if isinstance(wanted, Mapping):
-        kind = None if source.window is None else source.window.kind
-        size = None if source.window is None or source.window.kind == "SESSION" else source.window.size_ms
-        if wanted.get("windowType") != kind or wanted.get("windowSize") != size:
-            return f"post: {source.name} has window {kind} {size}, expected {wanted}"
-    return None
-
-
-def _schema_text(source: SourceInfo) -> str:
-    parts = [f"`{c.name}` {show_type(c.type)} KEY" for c in source.key]
-    parts += [f"`{c.name}` {show_type(c.type)}" for c in source.value]
-    headers = [
-        f"`{h.name}` {'ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>> HEADERS' if h.key is None else 'BYTES'}" for h in source.headers
-    ]
-    return _normal_schema(", ".join([*parts, *headers]))
-
-
-def _normal_schema(text: str) -> str:
-    """Bring a column list to one form, by reading it as the columns of a CREATE statement."""
-    statement = parse_statement(f"CREATE STREAM X ({text.replace('PRIMARY KEY', 'KEY')}) WITH (A='b')")
-    assert isinstance(statement, ast.CreateSource)
-    from logflume.sql.types import resolve_type
-
-    return ", ".join(
-        f"`{e.name}` {show_type(resolve_type(e.type, {}))}{' KEY' if e.constraint == 'KEY' else ''}" for e in statement.elements
-    )
-
-
-def _topic_differences(run: _Run, wanted: Any) -> str | None:
-    for topic in wanted:
-        name = topic["name"]
-        if name.startswith("_confluent"):
-            raise Skip("checks internal topic names of Kafka Streams")
-        source = next((s for s in run.catalog.sources.values() if s.topic == name), None)
-        if source is None:
-            return f"post: no source over the topic {name}"
-        for key in topic:
-            if key not in ("name", "keyFormat", "valueFormat", "partitions", "keySchema", "valueSchema", "replicas"):
-                raise CaseFault(f"{run.case.id}: unknown key {key!r} in post.topics")
-        if topic.get("valueFormat") is not None and _format_name(topic["valueFormat"]) != source.value_format.name:
-            return f"post: topic {name} has value format {source.value_format.name}, expected {topic['valueFormat']}"
-        if topic.get("keyFormat") is not None and _format_name(topic["keyFormat"]) != source.key_format.name:
-            return f"post: topic {name} has key format {source.key_format.name}, expected {topic['keyFormat']}"
-        if topic.get("partitions") is not None and run.partitions.get(name) != topic["partitions"]:
-            return f"post: topic {name} has {run.partitions.get(name)} partitions, expected {topic['partitions']}"
-    return None
-
-
-# What an expected Java type stands for here.
 _KINDS: Mapping[str, type[BaseException]] = {
-    "KsqlException": LogflumeError,
+    "KsqlException": SqlError,
     "KsqlStatementException": StatementError,
     "ParseFailedException": SyntaxFault,
     "StreamsException": LogflumeError,
 }
+"""What an expected Java type stands for here; a StreamsException comes while records are processed."""
+
+_PLACE = re.compile(r"^(Failed to prepare statement: )?(line \d+:\d+: |Line: \d+, Col: \d+: |line \d+, column \d+: )?")
+_STATEMENT = re.compile(r"\n?\s*Statement: .*\Z", re.DOTALL)
 
 
 def _judged(case: Case, result: BaseException | str | None) -> Outcome:
@@ -441,24 +329,22 @@ def _judged(case: Case, result: BaseException | str | None) -> Outcome:
             return Outcome(case, Verdict.PASSED)
         reason = result if isinstance(result, str) else f"{type(result).__name__}: {result}"
         return Outcome(case, Verdict.FAILED, reason)
+    wanted = f"expected {expected.kind or 'an error'} ({expected.message})"
     if result is None:
-        return Outcome(case, Verdict.FAILED, f"expected {expected.kind or 'an error'} ({expected.message}), but all went well")
-    if isinstance(result, NotSupported):
-        return Outcome(case, Verdict.FAILED, f"expected {expected.kind} ({expected.message}), found {result}")
+        return Outcome(case, Verdict.FAILED, f"{wanted}, but all went well")
     assert isinstance(result, BaseException)
-    wanted = _KINDS.get(expected.kind or "KsqlException")
-    if wanted is None:
+    kind = _KINDS.get(expected.kind or "KsqlException")
+    if kind is None:
         raise CaseFault(f"{case.id}: unknown kind of error {expected.kind!r}")
-    if not isinstance(result, wanted):
-        return Outcome(
-            case, Verdict.FAILED, f"expected {expected.kind} ({expected.message}), found {type(result).__name__}: {result}"
-        )
-    matches = expected.message is None or _contains(str(result), expected.message)
-    return Outcome(
-        case, Verdict.PASSED, "" if matches else f"message differs: expected {expected.message!r}, found {result}", matches
-    )
+    is_of_kind = isinstance(result, kind) and not (kind is LogflumeError and isinstance(result, SqlError))
+    if isinstance(result, NotSupported) or not is_of_kind:
+        return Outcome(case, Verdict.FAILED, f"{wanted}, found {type(result).__name__}: {result}")
+    matches = all(text is None or _contains(str(result), text) for text in (expected.message, expected.cause))
+    if matches:
+        return Outcome(case, Verdict.PASSED, message_matches=True)
+    return Outcome(case, Verdict.FAILED, f"message differs: expected {expected.message!r}, found {result}", matches)
 
 
 def _contains(found: str, wanted: str) -> bool:
-    """Tell whether the wanted piece is in the message; blanks count as one."""
-    return " ".join(wanted.split()) in " ".join(found.split())
+    """Tell whether the wanted piece is in the message. Blanks count as one; how a place and the statement are shown does not."""
+    return " ".join(_STATEMENT.sub("", _PLACE.sub("", wanted)).split()) in " ".join(_PLACE.sub("", found).split())

@@ -7,6 +7,8 @@ were registered in a `Namespace`, so it can be read and run anywhere.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import keyword
 import math
 import re
@@ -20,6 +22,9 @@ from logflume.log.schemas import DOUBLE, DataType, Kind
 from .. import expr as e
 from ..functions import arithmetic
 from ..functions.casts import make_cast
+
+_NESTING_MAX = 20
+"""Levels of an expression in one function: Python takes 200 nested parentheses, and a level has a few."""
 
 _INTEGERS = (Kind.INTEGER, Kind.BIGINT)
 _WRAP = {Kind.INTEGER: ("wrap32", 2**31), Kind.BIGINT: ("wrap64", 2**63)}
@@ -123,14 +128,49 @@ class ExpressionWriter:
         return f"{self._prefix}{self._count}"
 
 
+def _operands(expr: e.Expr, op: e.BinaryOp) -> list[e.Expr]:
+    """Return the operands of a chain of AND or OR, however it is grouped, in order."""
+    found: list[e.Expr] = []
+    todo = [expr]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, e.Binary) and each.op is op:
+            todo += [each.right, each.left]
+        else:
+            found.append(each)
+    return found
+
+
 class _Expression:
     """One expression being compiled."""
 
     def __init__(self, namespace: Namespace, resolve: Resolve, temporary: Callable[[], str]) -> None:
         self._namespace, self._resolve, self._temporary = namespace, resolve, temporary
         self._params: dict[str, str] = {}
+        self._height = 0
 
     def value(self, expr: e.Expr | e.Lambda) -> Fragment:
+        """Return code for a value. The inner part of what is nested deep is a function of its own: Python bounds nesting."""
+        beside, self._height = self._height, 0
+        found = self._coded(expr)
+        height = self._height + 1
+        if height > _NESTING_MAX and not found.is_atom and not isinstance(expr, e.Lambda):
+            found, height = self._outlined(found), 0
+        self._height = max(beside, height)
+        return found
+
+    def _outlined(self, fragment: Fragment) -> Fragment:
+        """Return a call of a new function that has the code of a fragment."""
+        tree = ast.parse(fragment.code, mode="eval")
+        named = {node.id: node.ctx for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        given = sorted(n for n in named if n not in own and n not in self._namespace.values and not hasattr(builtins, n))
+        function = eval(f"lambda {', '.join(given)}: {fragment.code}", self._namespace.values)
+        name = self._namespace.add("part", function)
+        return replace(fragment, code=f"{name}({', '.join(given)})")
+
+    def _coded(self, expr: e.Expr | e.Lambda) -> Fragment:
         match expr:
             case e.ColumnRef():
                 return self._resolve(expr)
@@ -227,9 +267,9 @@ class _Expression:
     def _binary(self, expr: e.Binary) -> Fragment:
         op = expr.op
         if op in (e.BinaryOp.AND, e.BinaryOp.OR):
-            left, right = self.truth(expr.left), self.truth(expr.right)
-            word = "and" if op is e.BinaryOp.AND else "or"
-            return Fragment(f"({left.code} {word} {right.code})", False, left.can_fail or right.can_fail)
+            parts = [self.truth(operand) for operand in _operands(expr, op)]
+            word = " and " if op is e.BinaryOp.AND else " or "
+            return Fragment(f"({word.join(part.code for part in parts)})", False, any(part.can_fail for part in parts))
         left, right = self.value(expr.left), self.value(expr.right)
         is_unsure = Kind.ANY in (_type(expr.left).kind, _type(expr.right).kind)
         if op is e.BinaryOp.IS_DISTINCT:

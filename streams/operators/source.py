@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from logflume.log import InvalidInput
 from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Kind, is_object_class
 
@@ -13,6 +15,7 @@ from .. import graph as g
 from ..columns import Batch, Bytes, Column
 from ..columns.batch import PATH_BITS, ColumnId, objects_of
 from ..columns.decode import KeyDecoder, ValueDecoder
+from ..columns.encode import KeyEncoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Side, columns_used
 from ..seams import StateStore, StoreSpec
@@ -21,6 +24,9 @@ from ..windows import key_suffix_bytes, store_window
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
 from .rows import keep_rows
 from .versions import is_versioned, keep_versions, versions_spec
+
+_MANY_FORMS = frozenset({"DELIMITED", "JSON"})
+"""Formats in which other programs may write one key as different bytes: with quotes, blanks, zeros, fields in another order."""
 
 
 class SourceOperator(Operator[g.Source | g.Repartition]):
@@ -36,6 +42,11 @@ class SourceOperator(Operator[g.Source | g.Repartition]):
     @property
     def store(self) -> str | None:
         return self.node.store if isinstance(self.node, g.Source) else None
+
+    @property
+    def is_key_rewritten(self) -> bool:
+        """Return whether keys are brought to the form in which the format writes them: one key in two forms would be two keys."""
+        return isinstance(self.node, g.Source) and self.node.key_format.name in _MANY_FORMS
 
     def stores(self) -> tuple[StoreSpec, ...]:
         schema = self.node.schema
@@ -58,6 +69,8 @@ class SourceOperator(Operator[g.Source | g.Repartition]):
         values, keys = _names(reads, Side.VALUE, node.schema.value), _names(reads, Side.KEY, node.schema.key)
         if self.store is not None:
             values = frozenset(column.name for column in node.schema.value)
+        if self.is_key_rewritten:
+            keys = frozenset(column.name for column in node.schema.key)
         bare_class = node.schema.value_class if g.is_bare(node.schema) else None
         return (
             KeyDecoder(node.key_format, node.schema.key, keys, suffix_bytes=key_suffix_bytes(node.schema.window)),
@@ -78,7 +91,10 @@ class SourceWork(Work):
         self._node, self._task = operator.node, task
         self._keys, self._values = operator.decoders(wiring)
         self._time = operator.timestamp
+        self._needs_time = isinstance(operator.node, g.Source) and operator.node.needs_time
         self._is_table = operator.node.kind is g.EdgeKind.TABLE
+        schema, format = operator.node.schema, operator.node.key_format
+        self._rewriter = KeyEncoder(format, schema.key, is_raw=False, window=schema.window) if operator.is_key_rewritten else None
         self._store: StateStore | None = None if operator.store is None else task.store(operator.store)
         self._wants_old = operator.node.name in wiring.wants_old
         value_class = operator.node.schema.value_class
@@ -142,9 +158,16 @@ class SourceWork(Work):
         batch.columns |= found.columns
         batch.nulls = found.nulls
         batch.memory += found.memory
+        if self._rewriter is not None:
+            batch = self._rewritten(batch, self._rewriter)
         if self._object_class is not None:
             batch = self._with_objects(batch)
         return batch if self._time is None else self._timed(batch, self._time)
+
+    def _rewritten(self, batch: Batch, rewriter: KeyEncoder) -> Batch:
+        keys, failed = rewriter.encode(batch, self._task.reporter(self._node.name, batch, reason="decode"))
+        batch = replace(batch, keys=keys)
+        return batch.without(np.isin(np.arange(len(batch)), list(failed))) if failed else batch
 
     def _with_objects(self, batch: Batch) -> Batch:
         """Make the objects of the user's class now: a row that the class refuses cannot be decoded."""
@@ -174,9 +197,21 @@ class SourceWork(Work):
                 self._task.report("expression", name, batch, row, "the event time is null")
         times = _times(column)
         early = ~nulls & (times < 0)
+        if self._needs_time and (nulls | early).any():
+            row = int(np.flatnonzero(nulls | early)[0])
+            raise _no_time(self._node, batch, row, None if nulls[row] else int(times[row]))
         self._report(batch, early, "negative_time", times)
         batch.times = times
         return batch.without(nulls | early)
+
+
+def _no_time(node: g.Source | g.Repartition, batch: Batch, row: int, found: int | None) -> InvalidInput:
+    chunk, rows = batch.chunk, batch.rows
+    offset = int(chunk.offsets[rows[row]]) if chunk is not None and rows is not None else -1
+    return InvalidInput(
+        f"Fatal user code error in TimestampExtractor callback for record at offset {offset} of {node.topic!r}: its event time "
+        f"is {'missing' if found is None else found}; correct the record, or let such records be left out"
+    )
 
 
 def _times(column: Column) -> I64:

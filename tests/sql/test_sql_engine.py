@@ -186,7 +186,7 @@ def test_show_describe_and_explain(engine: SqlEngine) -> None:
     text = "\n".join(r[0] for r in plan.rows)
     assert "Aggregate COUNT(*)" in text
     assert "Filter [WHERE] (V > 1.0)" in text
-    assert len(rows(engine, "SHOW FUNCTIONS")) == 152
+    assert len(rows(engine, "SHOW FUNCTIONS")) == 154
     assert isinstance(run(engine, "UNSET 'auto.offset.reset'")[0], Message)
 
 
@@ -229,5 +229,8 @@ def test_a_join_without_its_key_is_refused_and_one_with_it_is_explained(engine: 
 def test_a_join_of_streams_runs(engine: SqlEngine) -> None:
     run(engine, SETUP + "CREATE STREAM R (ID INT KEY, X INT) WITH (KAFKA_TOPIC='r', PARTITIONS=2, VALUE_FORMAT='JSON');")
     run(engine, "CREATE STREAM J AS SELECT S.ID AS ID, V, X FROM S JOIN R WITHIN 1 HOUR ON S.ID = R.ID")
-    run(engine, "INSERT INTO S (ID, V) VALUES (1, 5); INSERT INTO R (ID, X) VALUES (1, 7);")
+    run(engine, "INSERT INTO S (ID, V) VALUES (1, 5), (2, 6); INSERT INTO R (ID, X) VALUES (1, 7);")
     eventually(lambda: rows(engine, "SELECT * FROM J"), [(1, 5, 7)])
+    (said,) = run(engine, "INSERT INTO R (ID, X) VALUES (2, 8), (2, 9)")
+    assert said.text == "2 rows inserted"
+    eventually(lambda: sorted(rows(engine, "SELECT * FROM J")), [(1, 5, 7), (2, 6, 8), (2, 6, 9)])

@@ -11,7 +11,7 @@ import pytest
 from logflume.sql import Catalog, StatementError
 from logflume.sql.binding.context import Context
 from logflume.sql.definitions import apply_definition
-from logflume.sql.inserts import values_record
+from logflume.sql.inserts import values_records
 from logflume.sql.parser import parse_statement
 
 SOURCE = """CREATE STREAM S (K INT KEY, I INTEGER, L BIGINT, D DECIMAL(4, 2), F DOUBLE, A ARRAY<INTEGER>, M MAP<STRING, INTEGER>,
@@ -20,7 +20,7 @@ SOURCE = """CREATE STREAM S (K INT KEY, I INTEGER, L BIGINT, D DECIMAL(4, 2), F 
 
 def inserted(column: str, value: str) -> Any:
     context = Context(apply_definition(parse_statement(SOURCE), Context(Catalog())), fixed_now_ms=0)
-    record = values_record(parse_statement(f"INSERT INTO S ({column}) VALUES ({value})"), context)
+    (record,) = values_records(parse_statement(f"INSERT INTO S ({column}) VALUES ({value})"), context)
     assert record.value is not None
     return json.loads(record.value, parse_float=Decimal)[column]
 
