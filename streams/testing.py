@@ -23,8 +23,7 @@ from .dsl.app import App
 from .operators.process import ProcessorStore as KeyValueRows
 from .planner import plan, rewrite
 from .rows import StoreRows, WindowedKey, key_format_of, key_side, stored_nodes, value_side
-from .runtime.options import OnProblem
-from .runtime.problems import StreamsError
+from .runtime.handlers import OnProblem, StreamsError
 from .seams import SubTopology, TaskFunction
 from .state.store import Store
 

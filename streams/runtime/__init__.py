@@ -1,9 +1,10 @@
 """The native runtime: tasks, commits, restore, group membership, interactive reads (architecture, D5 to D7, D14)."""
 
 from .engine import Engine
-from .options import EngineOptions, Guarantee, OnGap, OnProblem
+from .handlers import Handlers, OnProblem, OnUncaught, Problem, StreamsError
+from .options import EngineOptions, Guarantee, OnGap
 from .peers import Peers, StorePlace, StoreUnavailable, instances, statuses
-from .problems import PoisonRecord, StreamsError
+from .problems import PoisonRecord
 from .queries import StoreView
 from .replay import replay
 from .run import describe_status, run_app
@@ -16,11 +17,14 @@ __all__ = [
     "EngineState",
     "EngineStatus",
     "Guarantee",
+    "Handlers",
     "InputStatus",
     "OnGap",
     "OnProblem",
+    "OnUncaught",
     "Peers",
     "PoisonRecord",
+    "Problem",
     "StorePlace",
     "StoreUnavailable",
     "StoreView",

@@ -8,26 +8,27 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.interfaces import Log
+from logflume.log.interfaces import Log, OffsetAndMetadata
+from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan
 from logflume.streams.state import StateDirectory, StoreReader
 
-from .closing import Closer
+from .closing import Closer, within
 from .endpoint import Endpoint
+from .handlers import OnUncaught, StreamsError, decide_uncaught
 from .metrics import CONTENT_TYPE, exposition
 from .opening import Surroundings, check_stores
 from .options import EngineOptions
-from .problems import StreamsError
 from .queries import StoreReaders, StoreView
 from .reads import Ask, answer
 from .session import Session, is_fatal, is_replaced
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
-from .task import Task
+from .task import Ending, Task
 from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
 
 _log = logging.getLogger("logflume.streams")
@@ -64,6 +65,7 @@ class Engine:
         self._error: BaseException | None = None
         self._before: Counter[str] = Counter()
         self._dropped_before: Counter[str] = Counter()
+        self._unsettled: list[Ending] = []
         self._rate_in = RateMeter(monotonic_s())
         self._rate_out = RateMeter(monotonic_s())
 
@@ -173,21 +175,38 @@ class Engine:
                 session.run(self._stopping.is_set)
             except LogflumeError as error:
                 self._abandon(session)
-                if is_fatal(error):
+                if is_fatal(error) and not self._goes_on(error):
+                    self._leave(session)
                     raise
                 if is_replaced(error):
                     self._change_identity(around, error)
                 if self._commit_times.commits > commits:
                     pause_s = _PAUSE_MIN_S
-                _log.warning("%s: %s; joining again in %.1f s", self.plan.application, error, pause_s)
-                self._state = EngineState.REBALANCING
-                self._stopping.wait(pause_s)
-                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
-            except BaseException:
+                pause_s = self._pause(pause_s, error)
+            except BaseException as error:
                 self._abandon(session)
-                raise
+                if not self._goes_on(error):
+                    self._leave(session)
+                    raise
+                pause_s = self._pause(pause_s, error)
             else:
                 return
+
+    def _leave(self, session: Session | None) -> None:
+        """What ends for good does not keep its partitions until its session runs out."""
+        if session is not None and session.has_joined:
+            within(_PAUSE_MAX_S, session.leave_group)
+
+    def _pause(self, pause_s: float, error: BaseException) -> float:
+        """Wait before joining again; return how long to wait the next time."""
+        _log.warning("%s: %s; joining again in %.1f s", self.plan.application, error, pause_s)
+        self._state = EngineState.REBALANCING
+        self._stopping.wait(pause_s)
+        return min(pause_s * 2, _PAUSE_MAX_S)
+
+    def _goes_on(self, error: BaseException) -> bool:
+        """Whether an error that would end the application shall not."""
+        return isinstance(error, Exception) and decide_uncaught(self.options.on_uncaught, error) is OnUncaught.RESTART
 
     def _change_identity(self, around: Surroundings, error: LogflumeError) -> None:
         """Another process has taken the instance id: one that was given stops here, else this one takes another."""
@@ -212,6 +231,7 @@ class Engine:
             closer=closer,
             on_tasks=self._tasks_changed,
             on_release=self._task_released,
+            on_committed=self._settle,
         )
         return self._session
 
@@ -236,6 +256,18 @@ class Engine:
         """Keep the counts of a task that is closed; what it had not committed is done, and counted, once more."""
         self._before.update({"in": task.committed.records_in, "out": task.committed.records_out})
         self._dropped_before.update(task.committed_problems)
+        if task.ending is not None:
+            self._unsettled.append(task.ending)
+
+    def _settle(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Count what was committed after all, though nobody was told: the answer was lost, or the state was not written."""
+        unsettled, self._unsettled = self._unsettled, []
+        for ending in unsettled:
+            if ending.partition not in committed:
+                self._unsettled.append(ending)
+            elif (offset := committed[ending.partition]) is not None and offset.offset >= ending.offset:
+                self._before.update({"in": ending.records_in, "out": ending.records_out})
+                self._dropped_before.update(ending.dropped)
 
     # -- looking in ------------------------------------------------------------------------------------------------------
 

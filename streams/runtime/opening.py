@@ -6,15 +6,16 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from logflume.log import InvalidInput, StorageError
+from logflume.log import InvalidInput, LogflumeError, StorageError, UnknownName
 from logflume.log.interfaces import Admin, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint, StateDirectory, StoreChanged, TaskState
 
-from .options import EngineOptions, Guarantee, OnGap, OnProblem
+from .handlers import StreamsError
+from .options import EngineOptions, Guarantee, OnGap
 from .positions import changed_contents, read_times
-from .problems import StreamsError, TaskProblems
+from .problems import TaskProblems
 from .restore import Restoration
 from .task import Task, task_name
 from .topics import TopicMap
@@ -38,20 +39,55 @@ class Surroundings:
     address: str = ""
 
 
-def start_positions(
-    around: Surroundings, committed: Mapping[TopicPartition, OffsetAndMetadata | None]
-) -> dict[TopicPartition, int]:
-    """Return where to read each input from: the committed offset, else as `offset_reset` says.
+class TopicMadeAnew(LogflumeError):
+    """An input is another topic of the same name now; the next session says what that means for the offsets."""
+
+    code = "TOPIC_MADE_ANEW"
+    is_retriable = True
+
+
+def source_ids(around: Surroundings) -> dict[str, str]:
+    """Return the ids of all topics that are read.
 
     Raises:
-        StreamsError: records were deleted by retention before they were read, and `on_gap` says to stop.
+        StreamsError: one is gone, or has another number of partitions than when the application started.
+    """
+    topics = sorted({topic for sub in around.plan.subtopologies for topic in sub.program.sources.values()})
+    try:
+        found = around.admin.describe_topics(topics)
+    except UnknownName as error:
+        raise StreamsError(
+            f"an input of {around.plan.application!r} was deleted while it was read: {error}; create it and start again"
+        ) from error
+    for name, topic in found.items():
+        if topic.partitions != around.topics.partitions[name] and any(
+            sub.program.stores and name in sub.program.sources.values() for sub in around.plan.subtopologies
+        ):
+            raise StreamsError(
+                f"topic {name!r} has {topic.partitions} partitions now, {around.topics.partitions[name]} when the application "
+                "started: keys have moved between partitions, and the state has not; start again to see what can be done"
+            )
+    return {name: topic.topic_id for name, topic in found.items()}
+
+
+def start_positions(
+    around: Surroundings, committed: Mapping[TopicPartition, OffsetAndMetadata | None], ids: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    """Return where to read each input from: the committed offset, else as `offset_reset` says. `ids`: topic -> id as it is now.
+
+    Raises:
+        StreamsError: records were deleted by retention before they were read, or the topic was made anew, and `on_gap` says to
+            stop.
     """
     starts = around.admin.start_offsets(committed)
     fresh = [partition for partition, offset in committed.items() if offset is None]
     ends = around.admin.end_offsets(fresh) if fresh and around.options.offset_reset == "latest" else {}
     positions = {}
+    kept_ids = read_times({partition: offset for partition, offset in committed.items() if offset is not None}).ids
     for partition, offset in committed.items():
-        if offset is None:
+        if offset is not None and kept_ids.get(partition, ids[partition.topic]) != ids[partition.topic]:
+            positions[partition] = _of_another_topic(around.options, partition, offset.offset, starts[partition])
+        elif offset is None:
             is_repartition = partition.topic in around.topics.repartition_topics
             positions[partition] = starts[partition] if is_repartition else ends.get(partition, starts[partition])
         elif offset.offset < starts[partition]:
@@ -59,6 +95,19 @@ def start_positions(
         else:
             positions[partition] = offset.offset
     return positions
+
+
+def _of_another_topic(options: EngineOptions, partition: TopicPartition, wanted: int, oldest: int) -> int:
+    """Return the oldest offset of a topic that was made anew, or raise StreamsError, as `on_gap` says."""
+    where = f"{partition.topic}-{partition.partition}"
+    text = f"topic {partition.topic!r} was deleted and made anew: offset {wanted} that was reached in {where} was another topic's"
+    if options.on_gap is OnGap.STOP:
+        raise StreamsError(
+            f"{text}; set on_gap='earliest' to go on with the oldest record of the new one (state stays as it is), or reset the "
+            "application"
+        )
+    _log.warning("%s; going on from %d", text, oldest)
+    return oldest
 
 
 def across_gap(options: EngineOptions, partition: TopicPartition, wanted: int, oldest: int) -> int:
@@ -125,7 +174,7 @@ def open_task(
         state=state,
         problems=TaskProblems(
             name,
-            on_problem=OnProblem(around.options.on_problem),
+            handlers=around.options.handlers,
             keeps_letters=around.options.dead_letter_topic is not None,
         ),
         checkpoint=checkpoint,
@@ -191,8 +240,8 @@ def check_restored(around: Surroundings, task: Task, committed: Mapping[TopicPar
     if filled:
         raise StreamsError(
             f"task {task.name}: stores {', '.join(filled)} have entries, but group {around.plan.application!r} has no committed "
-            "offsets (deleted or expired), so its input would be counted twice; set the group's offsets, or reset the "
-            f"application: delete its changelog topics and {around.directory.path}"
+            "offsets (deleted or expired, or the topic was made anew), so its input would be counted twice; set the group's "
+            f"offsets, or reset the application: delete its changelog topics and {around.directory.path}"
         )
 
 

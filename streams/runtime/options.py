@@ -9,19 +9,14 @@ from pathlib import Path
 
 from logflume.log import InvalidInput, UnknownName
 
+from .handlers import Handler, Handlers, OnProblem, OnUncaught, UncaughtHandler, checked
+
 
 class Guarantee(StrEnum):
     """EXACTLY_ONCE: outputs, changelogs and offsets in one transaction. AT_LEAST_ONCE: in that order, without one."""
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
-
-
-class OnProblem(StrEnum):
-    """What a record that cannot be decoded or evaluated does. SKIP: counted, logged, kept if there is a dead letter topic."""
-
-    SKIP = "skip"
-    STOP = "stop"
 
 
 class OnGap(StrEnum):
@@ -47,6 +42,10 @@ class EngineOptions:
         memory_bytes: for entries in memory, all stores of the application together.
         buffered_records_max: per input partition; beyond it fetching that partition pauses.
         offset_reset: where an input without committed offset begins, "earliest" or "latest".
+        on_problem: "skip", "stop" or a function of a `Problem` that returns one of them, for records that cannot be decoded
+            (`on_decode` where given), processed (`on_process`) or put out (`on_produce`).
+        on_uncaught: "stop", "restart" or a function of the error that returns one of them: what an error of the application
+            itself does, which would end it.
         dead_letter_topic: where records that cannot be processed are kept, None: only in the log.
         transaction_timeout_ms: how long an instance that died in the middle of a transaction can hold up readers and successors.
         purge_interval_ms: how often what was processed is deleted from repartition topics.
@@ -67,7 +66,11 @@ class EngineOptions:
     memory_bytes: int = 512 << 20
     buffered_records_max: int = 200_000
     offset_reset: str = "earliest"
-    on_problem: OnProblem = OnProblem.SKIP
+    on_problem: Handler = OnProblem.SKIP
+    on_decode: Handler | None = None
+    on_process: Handler | None = None
+    on_produce: Handler | None = None
+    on_uncaught: UncaughtHandler = OnUncaught.STOP
     on_gap: OnGap = OnGap.STOP
     dead_letter_topic: str | None = None
     instance_id: str | None = None
@@ -79,10 +82,20 @@ class EngineOptions:
     leaves_group: bool = True
     failpoint: Callable[[str], None] = no_failpoint
 
+    @property
+    def handlers(self) -> Handlers:
+        """Who decides about records that cannot be processed."""
+        return Handlers(*(each or self.on_problem for each in (self.on_decode, self.on_process, self.on_produce)))
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "state_dir", Path(self.state_dir))
         object.__setattr__(self, "drops", (self.drops,) if isinstance(self.drops, str) else tuple(self.drops))
-        for name, kind in (("guarantee", Guarantee), ("on_problem", OnProblem), ("on_gap", OnGap)):
+        for name in ("on_problem", "on_decode", "on_process", "on_produce"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, checked(name, value, OnProblem))
+        object.__setattr__(self, "on_uncaught", checked("on_uncaught", self.on_uncaught, OnUncaught))
+        for name, kind in (("guarantee", Guarantee), ("on_gap", OnGap)):
             value = getattr(self, name)
             if value not in list(kind):
                 raise UnknownName(name, str(value), [each.value for each in kind])

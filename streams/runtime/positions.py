@@ -25,37 +25,50 @@ class _Text(msgspec.Struct, omit_defaults=True):
     stores: dict[str, int] = msgspec.field(default_factory=dict)
     contents: dict[str, str] = msgspec.field(default_factory=dict)
     at: str = ""
+    id: str = ""
 
 
 @dataclass(slots=True)
 class Times:
-    """Times read back from the offsets of one task."""
+    """Times read back from the offsets of one task. `ids`: of the topics that the offsets are of, where they were kept."""
 
     inputs_ms: dict[TopicPartition, int] = field(default_factory=dict)
     stores_ms: dict[str, int] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
     at: str = ""
+    ids: dict[TopicPartition, str] = field(default_factory=dict)
 
 
-def to_offsets(checkpoint: Checkpoint, contents: Mapping[str, str], at: str = "") -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offset commit of a task: its positions, with times and contents of its stores and its address as metadata."""
-    offsets = {}
+def to_offsets(
+    checkpoint: Checkpoint, contents: Mapping[str, str], at: str = "", *, ids: Mapping[str, str] | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offset commit of a task: its positions, with times and contents of its stores and its address as metadata.
+
+    `ids`: topic -> its id: an offset means nothing in another topic of the same name.
+    """
+    offsets, known = {}, ids or {}
     for place, partition in enumerate(sorted(checkpoint.inputs)):
         time_ms = checkpoint.input_times_ms.get(partition, -1)
-        text = _text(time_ms, checkpoint.store_times_ms, contents, at) if place == 0 else msgspec.json.encode(_Text(time_ms))
+        brief = _Text(time_ms, id=known.get(partition.topic, ""))
+        text = _text(brief, checkpoint.store_times_ms, contents, at) if place == 0 else msgspec.json.encode(brief)
         offsets[partition] = OffsetAndMetadata(checkpoint.inputs[partition], text.decode())
     return offsets
 
 
-def _text(time_ms: int, stores: dict[str, int], contents: Mapping[str, str], at: str) -> bytes:
+def _text(brief: _Text, stores: dict[str, int], contents: Mapping[str, str], at: str) -> bytes:
     """Return as much as has room, the most telling form first."""
     digests = {store: digest(text) for store, text in contents.items()}
-    forms = (_Text(time_ms, stores, dict(contents), at), _Text(time_ms, stores, digests, at), _Text(time_ms, stores, at=at))
+    time_ms, topic = brief.time, brief.id
+    forms = (
+        _Text(time_ms, stores, dict(contents), at, topic),
+        _Text(time_ms, stores, digests, at, topic),
+        _Text(time_ms, stores, at=at, id=topic),
+    )
     for form in forms:
         text = msgspec.json.encode(form)
         if len(text) <= _MAX_TEXT_BYTES:
             return text
-    return msgspec.json.encode(_Text(time_ms, at=at))
+    return msgspec.json.encode(_Text(time_ms, at=at, id=topic))
 
 
 def digest(text: str) -> str:
@@ -88,6 +101,8 @@ def read_times(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Times:
         times.stores_ms.update(text.stores)
         times.contents.update(text.contents)
         times.at = text.at or times.at
+        if text.id:
+            times.ids[partition] = text.id
     return times
 
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from logflume.log import InvalidInput, LogflumeError
+from logflume.log import InvalidInput
 from logflume.log.records import Chunk, Headers, Record
 
-from .options import OnProblem
+from .handlers import Handlers, OnProblem, Problem, StreamsError
 
 _log = logging.getLogger("logflume.streams")
 _LOGGED_IN_FULL = 10
@@ -27,12 +27,6 @@ _HINTS = {
     "late": "its windows are closed: give them a longer grace if such records shall count",
     "negative_time": "event times are milliseconds since 1970",
 }
-
-
-class StreamsError(LogflumeError):
-    """An application cannot go on; says which task, record and cause."""
-
-    code = "STREAMS_ERROR"
 
 
 class PoisonRecord(StreamsError, InvalidInput):
@@ -54,9 +48,9 @@ class DeadLetter:
 class TaskProblems:
     """The `Problems` of one task. `chunk` is set by the task to what is being processed."""
 
-    def __init__(self, task: str, *, on_problem: OnProblem, keeps_letters: bool) -> None:
+    def __init__(self, task: str, *, handlers: Handlers, keeps_letters: bool) -> None:
         self._task = task
-        self._on_problem = on_problem
+        self._handlers = handlers
         self._keeps_letters = keeps_letters
         self.counts: Counter[str] = Counter()
         self.letters: list[DeadLetter] = []
@@ -67,7 +61,9 @@ class TaskProblems:
         self.counts[reason] += 1
         is_bad = reason in BAD_RECORDS
         where = f"{topic}-{partition} offset {offset}"
-        if is_bad and self._on_problem is OnProblem.STOP:
+        record = self._record(topic, partition, offset) if is_bad else None
+        problem = Problem(reason, self._task, node, topic, partition, offset, record, cause)
+        if is_bad and self._handlers.decide(problem) is OnProblem.STOP:
             raise PoisonRecord(
                 f"task {self._task}, node {node}: cannot process {where} ({reason}): {cause}; correct the topology, or set "
                 "on_problem='skip' to count such records and go on"
@@ -78,14 +74,16 @@ class TaskProblems:
             level = logging.WARNING if is_bad or is_first else logging.INFO
             hint = f" ({_HINTS[reason]})" if is_first and reason in _HINTS else ""
             _log.log(level, "task %s, node %s: %s left out (%s): %s%s%s", self._task, node, where, reason, cause, hint, more)
-        if is_bad and self._keeps_letters:
-            self._keep(reason, node, topic, partition, offset, cause)
+        if self._keeps_letters and record is not None:
+            facts = {"topic": topic, "partition": partition, "offset": offset, "task": self._task, "node": node, "reason": reason}
+            self.letters.append(_letter(record, facts | _cause(cause)))
 
     def refused(self, node: str, topic: str, record: Record, cause: object) -> None:
         """Count and log a record put out that its topic does not take. Raises PoisonRecord when the setting is to stop."""
         self.counts["refused"] += 1
         what = f"a record for {topic!r} (key {record.key!r:.100}, time {record.timestamp_ms})"
-        if self._on_problem is OnProblem.STOP:
+        problem = Problem("refused", self._task, node, topic, -1, -1, record, cause)
+        if self._handlers.decide(problem) is OnProblem.STOP:
             raise PoisonRecord(
                 f"task {self._task}, node {node}: the log does not take {what}: {cause}; correct the topology or the topic, or "
                 "set on_problem='skip' to count such records and go on"
@@ -96,23 +94,15 @@ class TaskProblems:
             facts = {"topic": topic, "task": self._task, "node": node, "reason": "refused"}
             self.letters.append(_letter(record, facts | _cause(cause)))
 
-    def _keep(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
+    def _record(self, topic: str, partition: int, offset: int) -> Record | None:
+        """Return the record that is being processed, if it is this one."""
         chunk = self.chunk
         if chunk is None or (chunk.topic, chunk.partition) != (topic, partition):
-            return
+            return None
         at = int(chunk.offsets.searchsorted(offset))
         if at == len(chunk) or int(chunk.offsets[at]) != offset:
-            return
-        record = next(chunk.slice(at, at + 1).records())
-        facts = {
-            "topic": topic,
-            "partition": partition,
-            "offset": offset,
-            "task": self._task,
-            "node": node,
-            "reason": reason,
-        }
-        self.letters.append(_letter(record, facts | _cause(cause)))
+            return None
+        return next(chunk.slice(at, at + 1).records())
 
     def take_letters(self) -> list[DeadLetter]:
         """Return the kept records since the last call."""

@@ -7,7 +7,7 @@ group's callbacks too (inside `poll`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from logflume.log import LogflumeError, TransactionMustAbort, UnknownName
@@ -17,11 +17,12 @@ from logflume.streams.seams import SubTopology
 from logflume.streams.state import Dirty
 
 from .closing import Closer, within
-from .opening import Surroundings, across_gap, check_restored, open_task, start_positions
+from .handlers import StreamsError
+from .opening import Surroundings, TopicMadeAnew, across_gap, check_restored, open_task, source_ids, start_positions
 from .options import Guarantee
 from .outputs import Columns, merge_by_time
 from .positions import read_times, to_offsets
-from .problems import PoisonRecord, StreamsError
+from .problems import PoisonRecord
 from .restore import Restorer
 from .status import CommitTimes
 from .task import Task
@@ -32,6 +33,7 @@ _IDLE_POLL_S = 0.2
 _RESTORE_STEP_S = 0.05
 _ADVANCE_EVERY_MS = 10
 _LAGS_EVERY_S = 0.1
+_CHECK_INPUTS_S = 1.0
 _FAREWELL_S = 5.0
 _EVERYTHING = (1 << 62, 1 << 30)
 
@@ -49,6 +51,7 @@ class Session:
         closer: Closer,
         on_tasks: Callable[[], None],
         on_release: Callable[[Task], None],
+        on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata | None]], None],
     ) -> None:
         self._around = around
         self._options = around.options
@@ -58,7 +61,10 @@ class Session:
         self._closer = closer
         self._on_tasks = on_tasks
         self._on_release = on_release
+        self._on_committed = on_committed
         self.lags: dict[TopicPartition, int | None] = {}
+        self._ids: dict[str, str] = {}
+        self._checked_s = monotonic_s()
         self._lags_s = monotonic_s()
         self._advanced_ms = 0
         self.tasks: dict[tuple[str, int], Task] = {}
@@ -66,6 +72,7 @@ class Session:
         self._owner: dict[TopicPartition, list[Task]] = {}
         self._has_partitions = False
         self._is_opened = False
+        self.has_joined = False
         self._progress = 0
         self._running: set[Task] = set()
         self._paused: set[TopicPartition] = set()
@@ -105,9 +112,11 @@ class Session:
         """
         if self._options.guarantee is Guarantee.EXACTLY_ONCE:
             self._producer.init_transactions()
-        topics = sorted({topic for sub in self._around.plan.subtopologies for topic in sub.program.sources.values()})
-        self.consumer.subscribe(topics, on_assigned=self._assigned, on_revoked=self._revoked)
+        self._ids = source_ids(self._around)
+        self._checked_s = self._monotonic_s()
+        self.consumer.subscribe(sorted(self._ids), on_assigned=self._assigned, on_revoked=self._revoked)
         while not is_stopping():
+            self._check_inputs()
             self._poll()
             self._open_assigned()
             self.restorer.step(timeout_s=_RESTORE_STEP_S)
@@ -119,7 +128,7 @@ class Session:
             self._purge()
         self.commit()
         self._release(list(self.tasks))
-        within(_FAREWELL_S, self.restorer.close, self.consumer.close, self._producer.close, self._leave_group)
+        within(_FAREWELL_S, self.restorer.close, self.consumer.close, self._producer.close, self.leave_group)
 
     def abandon(self) -> None:
         """Drop everything uncommitted: after an error nothing in memory may reach a store."""
@@ -133,10 +142,24 @@ class Session:
             self._producer.close,
         )
 
-    def _leave_group(self) -> None:
+    def leave_group(self) -> None:
         """Hand the partitions on now: closing the consumer leaves a static member in the group."""
         if self._options.leaves_group:
             self._around.admin.remove_group_members(self._around.plan.application, [self.instance])
+
+    def _check_inputs(self) -> None:
+        """Notice, within a second, that an input is another topic now: its offsets would be taken for those of the old one.
+
+        Raises:
+            TopicMadeAnew: it is. StreamsError: it is gone.
+        """
+        if self._monotonic_s() - self._checked_s < _CHECK_INPUTS_S:
+            return
+        now = source_ids(self._around)
+        self._checked_s = self._monotonic_s()
+        changed = sorted(topic for topic, found in now.items() if found != self._ids[topic])
+        if changed:
+            raise TopicMadeAnew(f"topic {changed[0]!r} was deleted and made anew while it was read")
 
     def _poll(self) -> None:
         try:
@@ -252,8 +275,10 @@ class Session:
         entries: list[dict[str, Dirty]] = []
         for task in changed:
             entries.append(self._send_changes(task))
-            offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents, self._around.address))
+            offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents, self._around.address, ids=self._ids))
         failpoint("after-produce")
+        for task in changed:
+            task.will_commit()
         self._writer.commit(offsets, lambda: [letter for task in changed for letter in task.problems.take_letters()])
         failpoint("after-log-commit")
         for task, dirty in zip(changed, entries, strict=True):
@@ -304,13 +329,14 @@ class Session:
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Note the assignment; nothing of it is fetched before its task is open."""
         committed = self.consumer.committed(partitions)
-        positions = start_positions(self._around, committed)
+        positions = start_positions(self._around, committed, self._ids)
         for partition in partitions:
             self.consumer.seek(partition, positions[partition])
         self.consumer.pause(partitions)
         self._paused.update(partitions)
         self._committed.update(committed)
-        self._has_partitions, self._is_opened = True, False
+        self._on_committed(committed)
+        self._has_partitions, self._is_opened, self.has_joined = True, False, True
 
     def _open_assigned(self) -> None:
         """Open the tasks of newly assigned partitions, close those that went elsewhere; go on with those that came back."""
@@ -327,7 +353,7 @@ class Session:
         }
         kept = {key for key, task in self.tasks.items() if key in wanted and self._is_current(task, assigned)}
         self._release([key for key in self.tasks if key not in kept])
-        positions = start_positions(self._around, {tp: self._committed.get(tp) for tp in assigned})
+        positions = start_positions(self._around, {tp: self._committed.get(tp) for tp in assigned}, self._ids)
         memory_bytes = self._options.memory_bytes // max(1, sum(bool(sub.program.stores) for sub in wanted.values()))
         for (name, partition), sub in sorted(wanted.items(), key=lambda item: item[0]):
             if (name, partition) in kept:

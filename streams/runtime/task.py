@@ -14,9 +14,10 @@ from logflume.log.records import Chunk, TopicPartition
 from logflume.streams.seams import SubTopology, TaskFunction
 from logflume.streams.state import Checkpoint, TaskState
 
+from .handlers import StreamsError
 from .merge import Input, Merger, Run
 from .outputs import Columns, TaskOutputs
-from .problems import StreamsError, TaskProblems
+from .problems import TaskProblems
 
 _FOREVER = (1 << 62, 1 << 30)
 
@@ -28,6 +29,20 @@ class TaskCounts:
     records_in: int = 0
     bytes_in: int = 0
     records_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A log transaction whose end is not known yet: it has happened if the offset of `partition` is `offset` or more.
+
+    `records_in`, `records_out` and `dropped`: what the task counts in it.
+    """
+
+    partition: TopicPartition
+    offset: int
+    records_in: int
+    records_out: int
+    dropped: Counter[str]
 
 
 class Task:
@@ -52,6 +67,7 @@ class Task:
         self.counts = TaskCounts()
         self.committed = TaskCounts()
         self.committed_problems: Counter[str] = Counter()
+        self.ending: Ending | None = None
         self.changelogs = dict(checkpoint.changelogs)
         by_partition: dict[TopicPartition, list[str]] = {}
         for node, source in inputs.items():
@@ -159,9 +175,21 @@ class Task:
         self.counts.records_out += sum(map(len, taken))
         return taken
 
+    def will_commit(self) -> None:
+        """Note that the log transaction with everything up to here is about to end."""
+        partition, source = next(iter(self.inputs.items()))
+        counts, before = self.counts, self.committed
+        self.ending = Ending(
+            partition,
+            source.position,
+            counts.records_in - before.records_in,
+            counts.records_out - before.records_out,
+            self.problems.counts - self.committed_problems,
+        )
+
     def has_committed(self) -> None:
         """Note that everything up to here is durable."""
-        self.has_changes = False
+        self.has_changes, self.ending = False, None
         self.committed = replace(self.counts)
         self.committed_problems = Counter(self.problems.counts)
 

@@ -22,8 +22,9 @@ from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Dirty
 
 from .computed_topics import ComputedTopics
+from .handlers import StreamsError
 from .options import EngineOptions, Guarantee
-from .problems import DeadLetter, StreamsError, log_lost_letter
+from .problems import DeadLetter, log_lost_letter
 from .rules import TopicRules, rules_of
 
 Refused = Callable[[Record, object], None]

@@ -18,10 +18,10 @@ from logflume.log import Chunk, LogflumeError, TopicPartition
 from logflume.log.batch.columns import key_partitions
 from logflume.streams.graph import TimeWindow
 from logflume.streams.operators import Merge
+from logflume.streams.runtime.handlers import Handlers, OnProblem, StreamsError
 from logflume.streams.runtime.merge import Input, Run
-from logflume.streams.runtime.options import OnProblem
 from logflume.streams.runtime.outputs import Columns, TaskOutputs
-from logflume.streams.runtime.problems import StreamsError, TaskProblems
+from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.task import Task
 from logflume.streams.seams import Entry, StateStore, TaskFunction
 from logflume.streams.state import TaskState
@@ -82,7 +82,7 @@ class _Running:
 
     @classmethod
     def of(cls, form: RangeForm, name: str) -> _Running:
-        problems = TaskProblems(name, on_problem=OnProblem.SKIP, keeps_letters=False)
+        problems = TaskProblems(name, handlers=Handlers.all(OnProblem.SKIP), keeps_letters=False)
         outputs = TaskOutputs(form.outputs)
         stores = {spec.name: Store(spec) for spec in form.program.stores}
         return cls(form, problems, outputs, stores, form.program.bind(stores, outputs, problems))

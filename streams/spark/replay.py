@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from logflume.log import Chunk, Headers, TopicPartition
-from logflume.streams.runtime.options import OnProblem
+from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.outputs import Columns
 from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.task import Task, task_name
@@ -133,7 +133,7 @@ class Replay:
                     state.commit(state.encode_dirty(), state.checkpoint)
 
     def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
-        problems = TaskProblems(name, on_problem=OnProblem.SKIP, keeps_letters=False)
+        problems = TaskProblems(name, handlers=Handlers.all(OnProblem.SKIP), keeps_letters=False)
         sources = self.subtopology.program.sources
         by_topic = {each.partition.topic: each for each in self.inputs}
         task = Task(

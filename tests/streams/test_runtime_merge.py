@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logflume.log.records import Chunk, TopicPartition
+from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.merge import Input, Merger
-from logflume.streams.runtime.options import OnProblem
 from logflume.streams.runtime.outputs import merge_by_time
 from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.task import Task
@@ -118,7 +118,7 @@ def test_an_empty_input_holds_back_only_while_it_may_have_more() -> None:
 
 def make_task(partition: int) -> Task:
     sub = SubTopology("rekey", Program(RekeyByValue, {"lines": "lines"}), {"words": OutputTopic("r", is_repartition=True)})
-    problems = TaskProblems("t", on_problem=OnProblem.SKIP, keeps_letters=False)
+    problems = TaskProblems("t", handlers=Handlers.all(OnProblem.SKIP), keeps_letters=False)
     source = {"lines": TopicPartition("lines", partition)}
     return Task(sub, partition, inputs=source, state=None, problems=problems, checkpoint=Checkpoint())
 

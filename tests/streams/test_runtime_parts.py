@@ -14,7 +14,7 @@ from logflume.log import InvalidInput
 from logflume.log.interfaces import OffsetAndMetadata
 from logflume.log.records import Chunk, TopicPartition
 from logflume.streams.graph import TimeWindow
-from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, OnProblem, PoisonRecord, describe_status
+from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, Handlers, OnProblem, PoisonRecord, describe_status
 from logflume.streams.runtime.outputs import TaskOutputs
 from logflume.streams.runtime.positions import read_times, to_offsets
 from logflume.streams.runtime.problems import TaskProblems
@@ -46,7 +46,7 @@ def test_foreign_offset_metadata_counts_as_none_and_long_one_is_shortened() -> N
 
 def test_bad_records_are_counted_logged_with_their_place_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "logflume.streams")
-    problems = TaskProblems("t.0", on_problem=OnProblem.SKIP, keeps_letters=True)
+    problems = TaskProblems("t.0", handlers=Handlers.all(OnProblem.SKIP), keeps_letters=True)
     problems.chunk = Chunk.from_columns("a", [b"k"] * 30, [b"v%d" % i for i in range(30)], [5] * 30, partition=0)
     for offset in range(30):
         problems.report("decode", "source", "a", 0, offset, "expected a number, found 'x'")
@@ -62,7 +62,7 @@ def test_bad_records_are_counted_logged_with_their_place_and_kept(caplog: pytest
 
 
 def test_a_bad_record_stops_the_task_when_told_so() -> None:
-    problems = TaskProblems("t.0", on_problem=OnProblem.STOP, keeps_letters=False)
+    problems = TaskProblems("t.0", handlers=Handlers.all(OnProblem.STOP), keeps_letters=False)
     problems.report("late", "window", "a", 0, 3, "window closed")
     with pytest.raises(PoisonRecord, match="a-0 offset 4"):
         problems.report("decode", "source", "a", 0, 4, "not JSON")
