@@ -22,9 +22,9 @@ from logflume.streams import col
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.state.store import Store
 
-RECORDS = 200_000
+RECORDS = 100_000
 CHUNK = 20_000
-REPEATS = 2
+REPEATS = 1
 START_MS = 1_700_000_000_000
 Round = tuple[str, Chunk]
 

@@ -133,8 +133,8 @@ def is_comparable(case: Json, batch_size: int) -> bool:
     """Return whether batches must give what single records give.
 
     A topic between sub-topologies is worked off a batch later than record by record. That shows where a sub-topology reads
-    another topic beside it, and where two of them write to one topic: there the order is open, in Kafka Streams too. And schedules
-    by stream time follow the one time of the driver, which is that of the whole batch behind such a topic.
+    another topic beside it, and where two of them write to one topic: there the order is open, in Kafka Streams too. And
+    schedules by stream time follow the one time of the driver, which is that of the whole batch behind such a topic.
     """
     parts = plan(build(case).topology()).subtopologies
     internal = {output.topic for part in parts for output in part.outputs.values() if output.is_repartition}
