@@ -1,7 +1,8 @@
 """Child processes that never outlive their parent: a broker that was killed must leave nobody behind who writes to its files.
 
 The parent holds the only writing end of a pipe and each child the reading one: however the parent ends, the child reads the end
-of it, at once or as soon as it looks. On Linux the kernel tells it too, which reaches a child that is stopped or busy in C code.
+of it, at once or as soon as it looks. On Linux the kernel tells it too, which reaches a child that is stopped or busy in C code,
+once it has asked to be told; one stopped before that is killed by the next process that wants its files (`kill_orphans`).
 
 lifeline = Lifeline()
 subprocess.Popen(argv, env=lifeline.environment(os.environ), pass_fds=lifeline.fds)   # the parent
@@ -71,3 +72,32 @@ def _wait_for_end(fd: int, number: signal.Signals) -> None:
         while os.read(fd, 1):
             pass
     os.kill(os.getpid(), number)
+
+
+def kill_orphans(parent_pid: int, path: str) -> None:
+    """Kill those children of a process that has ended, started with its `Lifeline`, that hold a file open. Linux only.
+
+    Nobody else is harmed: not a process that was forked without a `Lifeline`, nor one of another container.
+    """
+    if sys.platform != "linux":
+        return
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            pidfd = os.pidfd_open(int(name))
+            try:
+                if _is_orphan(f"/proc/{name}", parent_pid, os.stat(path)):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            finally:
+                os.close(pidfd)
+
+
+def _is_orphan(process: str, parent_pid: int, file: os.stat_result) -> bool:
+    if not os.path.samefile(f"{process}/ns/pid", "/proc/self/ns/pid"):
+        return False
+    with open(f"{process}/environ", "rb") as environment:
+        started_with = [entry for entry in environment.read().split(b"\0") if entry.startswith(VARIABLE.encode() + b"=")]
+    if not any(entry.endswith(b":%d" % parent_pid) for entry in started_with):
+        return False
+    return any(os.path.samestat(os.stat(f"{process}/fd/{fd}"), file) for fd in os.listdir(f"{process}/fd"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from logflume.log import near_matches
 from logflume.log.schemas import Column, DataType, FormatSpec
+from logflume.streams.graph import SessionWindow, TimeWindow
 
 from .ast import NOWHERE, Span
 from .errors import StatementError
@@ -23,6 +24,12 @@ class WindowInfo:
     kind: str
     size_ms: int | None = None
     advance_ms: int | None = None
+
+    def of_key(self) -> TimeWindow | SessionWindow:
+        """Return the windows that keys of such a source are of; how long a session stays open is not written in its key."""
+        if self.size_ms is None:
+            return SessionWindow(0)
+        return TimeWindow(self.size_ms, self.advance_ms or self.size_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,22 @@
 """The logical plan: what a query does, bound and typed, before it is decided how. Data only.
 
 A chain of operators from sources to a result; every operator knows the columns it puts out. Expressions read columns of the
-operator's input by side and name (for a join: `TABLE:name` for the table's columns).
+operator's input by side and name (for a join: `TABLE:name` for the columns of its right side).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from logflume.log.schemas import Column, FormatSpec
 from logflume.streams.expr import Expr
-from logflume.streams.graph import Aggregation, Emit, JoinKind, TimeWindow
+from logflume.streams.graph import Aggregation, Emit, JoinKind, SessionWindow, TimeWindow
 
-from .ast import NOWHERE, Span
 from .catalog import SourceInfo
 
+Windows = TimeWindow | SessionWindow
 NamedExpr = tuple[str, Expr]
 
 
@@ -71,14 +71,22 @@ class Explode:
 
 
 @dataclass(frozen=True, slots=True)
+class Regroup:
+    """The rows of a table by another key, on their way to an aggregate, which takes out what a change replaces."""
+
+    input: Operator
+    keys: tuple[NamedExpr, ...]
+    columns: tuple[NamedExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregate:
     """Aggregates by key, and by window."""
 
     input: Operator
     aggregations: tuple[Aggregation, ...]
-    window: TimeWindow | None
+    window: Windows | None
     emit: Emit
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +100,43 @@ class JoinTable:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinAny:
-    """A join that has no topology yet; `what` names it for people."""
+class JoinStreams:
+    """Pairs records of one key, the right's times in [left - before, left + after].
+
+    `grace_ms` None: what finds no partner leaves at once, padded, even if a partner comes later; else when its window has closed.
+    """
 
     left: Operator
     right: Operator
-    kind: str
-    what: str
+    kind: JoinKind
     columns: tuple[NamedExpr, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    before_ms: int
+    after_ms: int
+    grace_ms: int | None
 
 
-Operator = Scan | Filter | Rekey | Select | Explode | Aggregate | JoinTable | JoinAny
+@dataclass(frozen=True, slots=True)
+class JoinTables:
+    """Pairs the rows of two tables of one key."""
+
+    left: Operator
+    right: Operator
+    kind: JoinKind
+    columns: tuple[NamedExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinForeign:
+    """Pairs each row of a table with the row of another that it names by `key`, an expression over the left row."""
+
+    left: Operator
+    right: Operator
+    kind: JoinKind
+    columns: tuple[NamedExpr, ...]
+    key: Expr
+
+
+Operator = Scan | Filter | Rekey | Select | Explode | Regroup | Aggregate | JoinTable | JoinStreams | JoinTables | JoinForeign
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +170,7 @@ class QueryPlan:
     key: tuple[Column, ...]
     value: tuple[Column, ...]
     sources: tuple[str, ...]
-    window: TimeWindow | None = None
+    window: Windows | None = None
     output: Output | None = None
     limit: int | None = None
 
@@ -152,3 +185,13 @@ def operators(root: Operator) -> Iterator[Operator]:
     for each in inputs(root):
         yield from operators(each)
     yield root
+
+
+def key_columns(operator: Operator) -> tuple[Column, ...]:
+    """Return the columns of the key behind an operator, as its expressions name them."""
+    match operator:
+        case Scan(source):
+            return source.key
+        case Rekey(_, keys) | Regroup(_, keys):
+            return tuple(Column(name, e.type) for name, e in keys)
+    return key_columns(inputs(operator)[0])

@@ -26,7 +26,7 @@ from logflume.log.schemas import (
 )
 from logflume.streams import expr as x
 from logflume.streams.functions.types import can_cast_implicitly
-from logflume.streams.graph import Topology
+from logflume.streams.graph import TimeWindow, Topology
 
 from . import ast
 from . import plan as p
@@ -333,12 +333,13 @@ def _cleanup_policy(bound: BoundQuery) -> str:
 
 
 def _window_info(bound: BoundQuery) -> WindowInfo:
-    assert bound.window is not None
-    kind = "TUMBLING" if bound.window.advance_ms == bound.window.size_ms else "HOPPING"
     inherited = bound.relation.first.window
     if inherited is not None and not bound.is_grouped:
         return inherited
-    return WindowInfo(kind, bound.window.size_ms, bound.window.advance_ms)
+    if isinstance(bound.window, TimeWindow):
+        kind = "TUMBLING" if bound.window.advance_ms == bound.window.size_ms else "HOPPING"
+        return WindowInfo(kind, bound.window.size_ms, bound.window.advance_ms)
+    return WindowInfo("SESSION")
 
 
 def _check_own_topic(topic: str, span: ast.Span) -> None:

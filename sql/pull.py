@@ -206,10 +206,10 @@ class _State:
         while isinstance(operator, p.Filter | p.Select):
             steps.append(operator)
             operator = operator.input
-        if not isinstance(operator, p.Aggregate):
+        if not isinstance(operator, p.Aggregate) or isinstance(operator.window, g.SessionWindow):
             return None
         nodes = rewrite(materialized.planned.topology).nodes
-        node: g.Node = next(n for n in nodes.values() if isinstance(n, g.Aggregate))
+        node: g.Node = next(n for n in nodes.values() if isinstance(n, g.Aggregate | g.TableAggregate))
         key, store = node.schema.key, node.store  # type: ignore[attr-defined]
         while not isinstance(node, g.Source | g.Repartition):
             node = nodes[node.inputs[0]]
@@ -237,7 +237,7 @@ class _State:
             row: ValueRow = {(x.Side.META, "ROWTIME"): entry.timestamp_ms}
             if key_row is not None:
                 row |= {(x.Side.KEY, c.name): v for c, v in zip(self.key, key_row, strict=True)}
-            if window is not None and start is not None:
+            if isinstance(window, g.TimeWindow) and start is not None:
                 row[x.Side.META, "WINDOWSTART"], row[x.Side.META, "WINDOWEND"] = start, start + window.size_ms
             row |= {(x.Side.VALUE, a.name): v for a, v in zip(self.aggregate.aggregations, results(entry.state), strict=True)}
             done = self._finish(row)
@@ -298,7 +298,7 @@ def _topic_rows(source: SourceInfo, log: Log, skipped: _Skipped) -> Iterator[Val
         row[x.Side.META, "HEADERS"] = [{"KEY": k, "VALUE": v} for k, v in record.headers]
         row |= {(x.Side.KEY, c.name): v for c, v in zip(source.key, key or (None,) * len(source.key), strict=True)}
         row |= {(x.Side.VALUE, c.name): v for c, v in zip(source.value, value, strict=True)}
-        if window is not None and start is not None:
+        if isinstance(window, g.TimeWindow) and start is not None:
             row[x.Side.META, "WINDOWSTART"], row[x.Side.META, "WINDOWEND"] = start, start + (window.size_ms or 0)
         if time is not None:
             row[x.Side.META, "ROWTIME"] = _value(time, row)

@@ -59,21 +59,53 @@ def narrow_join(operator: p.Operator) -> p.Operator:
 
     before: Select a (Join a, b, c)        after: Select a (Join a)
     """
-    if (
-        not isinstance(operator, p.Select | p.Filter)
-        or not isinstance(operator.input, p.JoinTable)
-        or isinstance(operator, p.Filter)
-    ):
+    if not isinstance(operator, p.Select) or not isinstance(operator.input, _Join):
         return operator
     join = operator.input
     read = {c.name for _, e in operator.columns for c in column_refs(e) if c.side is x.Side.VALUE}
-    kept = tuple(column for column in join.columns if column[0] in read)
-    if not kept or len(kept) == len(join.columns):
+    kept = tuple(column for column in join.columns if column[0] in read) or join.columns[:1]
+    return operator if len(kept) == len(join.columns) else replace(operator, input=replace(join, columns=kept))
+
+
+def narrow_sides(operator: p.Operator) -> p.Operator:
+    """A join makes its sides give only what it reads.
+
+    before: Join a (Select a, b) (Select c)        after: Join a (Select a) (Select c)
+    """
+    if not isinstance(operator, p.JoinStreams | p.JoinTables | p.JoinForeign):
         return operator
-    return replace(operator, input=replace(join, columns=kept))
+    read = {c.name for _, e in operator.columns for c in column_refs(e)}
+    if isinstance(operator, p.JoinForeign):
+        read |= {c.name for c in column_refs(operator.key)}
+    left = _narrowed(operator.left, read)
+    right = _narrowed(operator.right, {name.removeprefix("TABLE:") for name in read if name.startswith("TABLE:")})
+    return operator if (left, right) == (operator.left, operator.right) else replace(operator, left=left, right=right)
 
 
-RULES: tuple[Rule, ...] = (merge_filters, drop_true_filter, push_filter_below_join, narrow_join)
+def narrow_select(operator: p.Operator) -> p.Operator:
+    """A projection over a changed key makes the one before it give only what is read.
+
+    before: Select a (Rekey k (Select a, b, k))        after: Select a (Rekey k (Select a, k))
+    """
+    if not isinstance(operator, p.Select) or not isinstance(operator.input, p.Rekey):
+        return operator
+    rekey = operator.input
+    read = {c.name for _, e in (*operator.columns, *rekey.keys) for c in column_refs(e) if c.side is x.Side.VALUE}
+    inner = _narrowed(rekey.input, read)
+    return operator if inner == rekey.input else replace(operator, input=replace(rekey, input=inner))
+
+
+def _narrowed(operator: p.Operator, read: set[str]) -> p.Operator:
+    """Return an operator that is a projection with only the columns that are read, one at least: a row has a value."""
+    if not isinstance(operator, p.Select):
+        return operator
+    kept = tuple(column for column in operator.columns if column[0] in read) or operator.columns[:1]
+    return operator if len(kept) == len(operator.columns) else replace(operator, columns=kept)
+
+
+_Join = p.JoinTable | p.JoinStreams | p.JoinTables | p.JoinForeign
+
+RULES: tuple[Rule, ...] = (merge_filters, drop_true_filter, push_filter_below_join, narrow_join, narrow_sides, narrow_select)
 
 
 def optimize(root: p.Operator) -> p.Operator:
@@ -90,7 +122,7 @@ def _everywhere(operator: p.Operator) -> p.Operator:
     match operator:
         case p.Scan():
             rebuilt: p.Operator = operator
-        case p.JoinAny(left, right):
+        case p.JoinStreams(left, right) | p.JoinTables(left, right) | p.JoinForeign(left, right):
             rebuilt = replace(operator, left=_everywhere(left), right=_everywhere(right))
         case p.JoinTable(stream, table):
             rebuilt = replace(operator, stream=_everywhere(stream), table=_everywhere(table))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logflume.streams import expr as x
+from logflume.streams.graph import SessionWindow, TimeWindow
 
 from . import plan as p
 from .format import string_text
@@ -69,13 +70,29 @@ def _line(operator: p.Operator) -> str:
             calls = ", ".join(
                 f"{a.aggregator.name}({', '.join(map(expr_text, a.args)) or '*'}) AS {a.name}" for a in aggregations
             )
-            size = "" if window is None else f", window {window.size_ms} ms by {window.advance_ms} ms, grace {window.grace_ms} ms"
+            size = "" if window is None else f", {window_text(window)}"
             return f"Aggregate {calls}{size}, emit {emit}"
         case p.JoinTable(_, _, kind, columns):
             return f"Join [{kind} with table] {_named(columns)}"
-        case p.JoinAny(_, _, kind, what):
-            return f"Join [{kind}: {what}]"
+        case p.JoinStreams(_, _, kind, columns, before_ms, after_ms, grace_ms):
+            grace = "" if grace_ms is None else f", grace {grace_ms} ms"
+            return f"Join [{kind} of streams, -{before_ms} to +{after_ms} ms{grace}] {_named(columns)}"
+        case p.JoinTables(_, _, kind, columns):
+            return f"Join [{kind} of tables] {_named(columns)}"
+        case p.JoinForeign(_, _, kind, columns, key):
+            return f"Join [{kind} of tables on {expr_text(key)}] {_named(columns)}"
+        case p.Regroup(_, keys, columns):
+            return f"Regroup {_named(keys)}: {_named(columns)}"
     raise AssertionError(operator)
+
+
+def window_text(window: p.Windows) -> str:
+    """Write a window for people."""
+    match window:
+        case TimeWindow(size_ms, advance_ms, grace_ms):
+            return f"window {size_ms} ms by {advance_ms} ms, grace {grace_ms} ms"
+        case SessionWindow(gap_ms, grace_ms):
+            return f"session of gap {gap_ms} ms, grace {grace_ms} ms"
 
 
 def plan_text(operator: p.Operator, depth: int = 0) -> str:

@@ -16,6 +16,7 @@ from logflume.log.schemas import BOOLEAN, BYTES, INTEGER, Column, DataType, Form
 
 from .expr import Expr
 from .windows import WINDOW_START as WINDOW_START
+from .windows import CalendarWindow as CalendarWindow
 from .windows import SessionWindow as SessionWindow
 from .windows import SlidingWindow as SlidingWindow
 from .windows import TimeWindow as TimeWindow
@@ -84,6 +85,7 @@ class Aggregator:
         start: the state of nothing as `merge` takes it, where that is not `initial` (an object that `initial` only stands for).
         kernel: name of an exact numba equivalent ("count", "sum", "min", "max", "mean"), or None.
         skips_null: a null argument leaves the state unchanged.
+        is_ordered: `merge` needs the states in the order of their records, or, of sessions, of their times.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Aggregator:
     start: Callable[[], tuple[Any, ...]] | None = None
     kernel: str | None = None
     skips_null: bool = True
+    is_ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ class Aggregate(Node):
     """Aggregates per key (and window). kind TABLE. Records with a null key are dropped and counted.
 
     Of several inputs (a cogroup) each has its own aggregations into the same state: `others` are those of the inputs after the
-    first.
+    first. `ttl_ms` (without a window): a key is deleted once stream time is that far beyond its newest record.
     """
 
     store: str
@@ -210,6 +213,24 @@ class Aggregate(Node):
     window: Window | None = None
     emit: Emit = Emit.COMMIT
     others: tuple[tuple[Aggregation, ...], ...] = ()
+    ttl_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late(Node):
+    """The records that a windowed Aggregate, its input, did not count because their windows were closed. kind STREAM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deduplicate(Node):
+    """The first record of each key; with `within_ms` those of which no record has passed less than that before or after.
+
+    Records that come up to `grace_ms` late are compared exactly; later ones are late. Without `within_ms` keys stay for ever.
+    """
+
+    store: str
+    within_ms: int | None = None
+    grace_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +284,8 @@ class StreamJoin(Node):
     """inputs = (left, right), perhaps the same. Pairs records of one key with right time in [left - before, left + after].
 
     `columns` as in StreamTableJoin, those of the right with TABLE_PREFIX. Left and outer joins put a record without a partner out
-    with nulls once its window has closed (stream time beyond it by `grace_ms`). Stores: `store` with "-left" and "-right".
+    with nulls once its window has closed (stream time beyond it by `grace_ms`); or, `is_eager`, at once, even if a partner comes
+    later. Stores: `store` with "-left" and "-right".
     """
 
     join: JoinKind
@@ -272,6 +294,7 @@ class StreamJoin(Node):
     after_ms: int
     grace_ms: int
     store: str
+    is_eager: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,6 +431,23 @@ class Sink(Node):
     timestamp: Expr | None = None
     partitions: int | None = None
     topic_configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route(Node):
+    """Writes each record to the topic that `topic_of` gives for it.
+
+    With `topics` only to those, created as a Sink's is; else to any that exists. A record without such a topic is refused.
+    `barred`: the application's own inputs and internal topics, filled in by the planner.
+    """
+
+    topic_of: Expr
+    key_format: FormatSpec
+    value_format: FormatSpec
+    topics: tuple[str, ...] = ()
+    partitions: int | None = None
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    barred: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def plan(topology: g.Topology) -> Plan:
 
 def rewrite(topology: g.Topology) -> g.Topology:
     """Return the topology as it will run: checked, tables stored where needed, repartitions in place and narrowed."""
-    for step in (check, store_joined_tables, insert_repartitions, narrow_repartitions):
+    for step in (check, store_joined_tables, insert_repartitions, narrow_repartitions, bar_own_topics):
         topology = step(topology)
     return topology
 
@@ -69,6 +69,9 @@ def check(topology: g.Topology) -> g.Topology:
         if isinstance(node, g.Source | g.Sink | g.Repartition):
             _check_topic(node.topic, name)
             check_own_topic(node.topic)
+        for topic in node.topics if isinstance(node, g.Route) else ():
+            _check_topic(topic, name)
+            check_own_topic(topic)
         _check_node(node, [seen[source] for source in node.inputs])
         seen[name] = node
     _check_loops(seen)
@@ -82,9 +85,9 @@ def _check_loops(nodes: Mapping[str, g.Node]) -> None:
     for name, node in nodes.items():
         own = {node.topic} if isinstance(node, g.Source) else set[str]()
         sources[name] = frozenset(own.union(*(sources[source] for source in node.inputs)))
-        if isinstance(node, g.Sink):
-            for topic in sources[name]:
-                feeds.setdefault(topic, set()).add(node.topic)
+        written = (node.topic,) if isinstance(node, g.Sink) else node.topics if isinstance(node, g.Route) else ()
+        for topic in sources[name] if written else ():
+            feeds.setdefault(topic, set()).update(written)
     for first in feeds:
         reached, todo = set[str](), [first]
         while todo:
@@ -131,10 +134,16 @@ def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
             raise InvalidInput(f"{node.name!r} aggregates records without a key: group_by something first")
         if node.emit is g.Emit.FINAL and node.window is None:
             raise InvalidInput(f"{node.name!r}: emit='final' needs a window, whose end makes a result final")
+        if node.ttl_ms is not None and (node.window is not None or node.ttl_ms <= 0):
+            raise InvalidInput(f"{node.name!r}: ttl= is a time above 0, of aggregates without windows")
         if isinstance(node.window, g.TimeWindow):
             _check_window(node.name, node.window)
         if isinstance(node.window, g.UnlimitedWindow) and node.emit is g.Emit.FINAL:
             raise InvalidInput(f"{node.name!r}: emit='final' needs windows that end; an unlimited window never does")
+    elif isinstance(node, g.Late):
+        aggregate = inputs[0]
+        if not isinstance(aggregate, g.Aggregate) or (aggregate.window is None and aggregate.ttl_ms is None):
+            raise InvalidInput(f"{node.name!r}: records come late for a windowed aggregate, {aggregate.name!r} is none")
     elif isinstance(node, g.Merge):
         shapes = {(i.schema.key, i.schema.value, i.schema.window) for i in inputs}
         if len(shapes) > 1:
@@ -238,7 +247,7 @@ def _wanted_formats(node: g.Node, formats: list[FormatSpec | None]) -> list[tupl
         case g.Aggregate() | g.StreamJoin():
             wanted = next((format for format in reversed(formats) if format is not None), None)
             return [(place, wanted) for place in range(len(formats))]
-        case g.ToTable() | g.TableAggregate():
+        case g.ToTable() | g.TableAggregate() | g.Deduplicate():
             return [(0, formats[0])]
     return []
 
@@ -304,12 +313,23 @@ def narrow_repartitions(topology: g.Topology) -> g.Topology:
         node = nodes[name]
         assert isinstance(node, g.Repartition)
         sources = [n.name for n in nodes.values() if isinstance(n, g.Source | g.Repartition)]
-        outputs = [n.name for n in nodes.values() if isinstance(n, g.Sink | g.Repartition)]
+        outputs = [n.name for n in nodes.values() if isinstance(n, g.Sink | g.Route | g.Repartition)]
         read = {column for side, column in wire(nodes, sources, outputs).needs[name] if side is Side.VALUE}
         if node.value_format.name != "JSON" or not node.value_format.is_wrapped or "*" in read:
             continue
         kept = tuple(column for column in node.schema.value if column.name in read)
         nodes[name] = replace(node, schema=replace(node.schema, value=kept))
+    return replace(topology, nodes=MappingProxyType(nodes))
+
+
+def bar_own_topics(topology: g.Topology) -> g.Topology:
+    """Tell each Route which topics it may not write: what the application reads (records would come back), and its own."""
+    nodes = dict(topology.nodes)
+    own = {n.topic for n in nodes.values() if isinstance(n, g.Source | g.Repartition)}
+    own |= {changelog_topic(topology.name, store) for n in nodes.values() if (store := g.store_of(n)) is not None}
+    for node in topology.nodes.values():
+        if isinstance(node, g.Route):
+            nodes[node.name] = replace(node, barred=frozenset(own - set(node.topics)))
     return replace(topology, nodes=MappingProxyType(nodes))
 
 
@@ -345,8 +365,9 @@ def sources_of(part: Mapping[str, g.Node]) -> list[str]:
 
 
 def outputs_of(part: Mapping[str, g.Node]) -> list[str]:
-    """Return what a sub-topology writes: its Sinks, and Repartitions whose input is one of its nodes."""
-    return [n.name for n in part.values() if isinstance(n, g.Sink) or (isinstance(n, g.Repartition) and n.inputs[0] in part)]
+    """Return what a sub-topology writes: its Sinks and Routes, and Repartitions whose input is one of its nodes."""
+    outside = [n.name for n in part.values() if isinstance(n, g.Repartition) and n.inputs[0] not in part]
+    return [n.name for n in part.values() if isinstance(n, g.Sink | g.Route | g.Repartition) and n.name not in outside]
 
 
 def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
@@ -357,6 +378,10 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
         suffix_bytes = key_suffix_bytes(topology.nodes[node.inputs[0]].schema.window)
         if isinstance(node, g.Repartition):
             outputs[name] = OutputTopic(node.topic, node.partitions, is_repartition=True, key_suffix_bytes=suffix_bytes)
+        elif isinstance(node, g.Route):
+            outputs[name] = OutputTopic(
+                "", node.partitions, node.topic_configs, key_suffix_bytes=suffix_bytes, is_computed=True, among=node.topics
+            )
         else:
             assert isinstance(node, g.Sink)
             outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, key_suffix_bytes=suffix_bytes)

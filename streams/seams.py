@@ -100,6 +100,7 @@ class Outputs(Protocol):
     `causes`: index in the chunk being processed of the record that caused each output (ascending; several may share one);
     None in `flush`. From it the task knows (running maximum of time, source partition, offset); the repartition outputs of the
     tasks of one process are merged in that order, so that a repartition topic does not depend on which task ran first.
+    `topic`: of a Route, where they go.
     """
 
     def send(
@@ -111,9 +112,10 @@ class Outputs(Protocol):
         *,
         headers: Sequence[Any] | None = None,
         causes: Sequence[int] | None = None,
+        topic: str | None = None,
     ) -> None: ...
 
-    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
+    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None, topic: str | None = None) -> None:
         """Take the records of a chunk (its topic, partition and offsets mean nothing). Its buffer is not written afterwards."""
         ...
 
@@ -167,13 +169,14 @@ class Program(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutputTopic:
-    """Where a Sink or Repartition node writes.
+    """Where a Sink, Route or Repartition node writes.
 
     Attributes:
         partitions: for creating it; None: as many as the largest source topic of the sub-topology that writes it.
         configs: for creating it (a repartition topic gets its own from the engine).
         is_repartition: internal; merged by time between tasks, purged after commit.
         key_suffix_bytes: how many bytes at the end of the key say which window it is of; the partitioner leaves them out.
+        is_computed: a Route: each record says its topic, one of `among` if there are any (`topic` is empty).
     """
 
     topic: str
@@ -181,6 +184,12 @@ class OutputTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
     is_repartition: bool = False
     key_suffix_bytes: int = 0
+    is_computed: bool = False
+    among: tuple[str, ...] = ()
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics that are known to be written."""
+        return self.among if self.is_computed else (self.topic,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +197,7 @@ class SubTopology:
     """The nodes between topics that one task runs. `name` is stable and names the state directory: letters, digits, - _ .
 
     Attributes:
-        outputs: Sink and Repartition node name -> topic.
+        outputs: Sink, Route and Repartition node name -> topic.
         global_topics: topics of global tables.
         table_sources: store name -> node name of the Source whose topic is the store's changelog; all other stores get
             the compacted topic `<application>-<store>-changelog`.

@@ -158,7 +158,7 @@ class TestOutput:
 
     __test__ = False
 
-    def __init__(self, node: g.Sink) -> None:
+    def __init__(self, node: g.Sink | g.Route) -> None:
         self._key = key_side(node.schema, node.key_format)
         self._value = value_side(node.schema, node.value_format)
         self.raw: deque[RawRecord] = deque()
@@ -328,6 +328,8 @@ class TopologyTestDriver:
         self._stores: dict[str, Store] = {}
         self._topics: dict[str, str] = {}
         self._outputs = {n.topic: TestOutput(n) for n in self._nodes.values() if isinstance(n, g.Sink)}
+        self._routes = {n.name: n for n in self._nodes.values() if isinstance(n, g.Route)}
+        self._outputs |= {topic: TestOutput(n) for n in self._routes.values() for topic in n.topics if topic not in self._outputs}
         self._queues: dict[str, _Queue] = {}
         self._offsets: Counter[str] = Counter()
         self._waiting = _Waiting()
@@ -357,7 +359,7 @@ class TopologyTestDriver:
         return TestInput(self, sources[topic])
 
     def output(self, topic: str) -> TestOutput:
-        """Return an output topic."""
+        """Return an output topic; a computed one is there once a record has named it."""
         if topic not in self._outputs:
             raise UnknownName("output topic", topic, self._outputs)
         return self._outputs[topic]
@@ -451,9 +453,13 @@ class TopologyTestDriver:
         *,
         headers: Sequence[Any] | None = None,
         causes: Sequence[int] | None = None,
+        topic: str | None = None,
     ) -> None:
         """Take outputs of a task (the driver is its own `Outputs`)."""
-        topic = self._topics[node]
+        topic = self._topics[node] or topic
+        assert topic is not None, "a Route says where its records go"
+        if node in self._routes and topic not in self._outputs:
+            self._outputs[topic] = TestOutput(self._routes[node])
         records = list(zip(keys, values, timestamps_ms, headers or [()] * len(keys), strict=True))
         if topic in self._outputs:
             self._outputs[topic].raw.extend(records)
@@ -464,14 +470,15 @@ class TopologyTestDriver:
             if is_new and queue.records:
                 self._waiting.offer(queue)
 
-    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
+    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None, topic: str | None = None) -> None:
         """Take outputs of a task as columns."""
-        self.send(node, records.keys(), records.values(), records.timestamps_ms.tolist(), headers=records.headers())
+        times = records.timestamps_ms.tolist()
+        self.send(node, records.keys(), records.values(), times, headers=records.headers(), topic=topic)
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         """Count a problem (the driver is its own `Problems`)."""
         self.problems[reason] += 1
-        if reason == "callable" and self._on_problem is OnProblem.STOP:
+        if reason in ("callable", "refused") and self._on_problem is OnProblem.STOP:
             raise StreamsError(
                 f"node {node}, {topic} offset {offset}: {type(cause).__name__}: {cause}; with on_problem='skip' such records are "
                 "counted and left out, as by an engine"

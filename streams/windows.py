@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from .calendars import LONGEST_MS, CalendarUnit, calendar_end
+
 WINDOW_START = struct.Struct(">q")
 """The window start behind the key bytes of a windowed edge or store, as Kafka's windowed serializers write it."""
 
@@ -65,7 +67,24 @@ class UnlimitedWindow:
     start_ms: int = 0
 
 
-Window = TimeWindow | SlidingWindow | SessionWindow | UnlimitedWindow
+@dataclass(frozen=True, slots=True)
+class CalendarWindow:
+    """Days, weeks, months ... of a time zone. A record counts iff its window's end > stream time - grace.
+
+    Retention of the store is max(retention, length + grace).
+    """
+
+    unit: CalendarUnit
+    zone: str
+    grace_ms: int = 0
+    retention_ms: int = 0
+
+    def end_of(self, start_ms: int) -> int:
+        """Return the end, exclusive, of the window that begins at an instant."""
+        return calendar_end(self.unit, self.zone, start_ms)
+
+
+Window = TimeWindow | SlidingWindow | SessionWindow | UnlimitedWindow | CalendarWindow
 
 
 def key_suffix_bytes(window: Window | None) -> int:
@@ -87,6 +106,8 @@ def bounds_of_key(window: Window, key: bytes) -> tuple[int, int]:
         end, start = SESSION_BOUNDS.unpack_from(key, len(key) - SESSION_BOUNDS.size)
         return start, end
     (start,) = WINDOW_START.unpack_from(key, len(key) - WINDOW_START.size)
+    if isinstance(window, CalendarWindow):
+        return start, window.end_of(start)
     return start, FOREVER_MS if isinstance(window, UnlimitedWindow) else start + window.size_ms
 
 
@@ -107,6 +128,8 @@ def store_window(window: Window | None) -> TimeWindow | None:
             return window
         case SlidingWindow():
             return TimeWindow(3 * window.size_ms + 1, 1, window.grace_ms, window.retention_ms)
+        case CalendarWindow():
+            return TimeWindow(LONGEST_MS[window.unit], 1, window.grace_ms, window.retention_ms)
     return None
 
 

@@ -8,6 +8,8 @@ a sentence.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from .config_spec import I64_MAX, WHOLE_NUMBERS, ConfigSpec, ConfigType, find_spec
@@ -30,6 +32,10 @@ NO_EFFECT = {
     "tls": "connections are not encrypted",
 }
 """Why a setting has no effect, by the word in the table."""
+
+
+_OF_LISTENER = re.compile(r"listener\.name\.[a-z0-9_-]+\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(.+)")
+"""A setting of one listener, and there of one mechanism (KIP-103, KIP-85)."""
 
 
 def _read_table() -> dict[str, dict[str, ConfigSpec]]:
@@ -92,5 +98,8 @@ def group_spec(name: str) -> ConfigSpec:
 
 
 def broker_spec(name: str) -> ConfigSpec:
-    """Return a broker setting. Raises KafkaError INVALID_CONFIG with near matches."""
-    return find_spec(BROKER_CONFIGS, name, "broker")
+    """Return a broker setting, or one of a listener (`listener.name.NAME.SETTING`). Raises KafkaError as `topic_spec`."""
+    match = _OF_LISTENER.fullmatch(name)
+    if match is None:
+        return find_spec(BROKER_CONFIGS, name, "broker")
+    return replace(find_spec(BROKER_CONFIGS, match[1], "broker"), name=name)

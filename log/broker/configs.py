@@ -86,6 +86,13 @@ class BrokerConfig:
             value = self._ints[name] = int(self.text(name))
         return value
 
+    def given(self, name: str) -> str | None:
+        """Return what was set under exactly this name, which may be a listener's own (`listener.name.NAME.SETTING`)."""
+        for layer in (self._dynamic, self._cluster, self.static):
+            if name in layer:
+                return layer[name]
+        return None
+
     def is_on(self, name: str) -> bool:
         return self.text(name) == "true"
 

@@ -26,6 +26,7 @@ from .diskspace import DiskSpace, default_min_free_bytes
 from .features import Features
 from .quotas.store import make_quotas
 from .seams import Clock, Offload, Timers, do_at_once
+from .security.users import Users
 from .slices import Slices
 from .telemetry import ClientTelemetry, SubscriptionStore
 from .troubles import Troubles
@@ -119,7 +120,7 @@ class Core:
         """
         self._disk, self._disk_threads = disk, disk_threads
         self.data_dir, self.config, self.clock, self.timers = data_dir, config, clock, timers
-        self.addresses, self._flusher, self._random_bytes = addresses, flusher, random_bytes
+        self.addresses, self._flusher, self.random_bytes = addresses, flusher, random_bytes
         self.offload, self.slices = offload, Slices(next_turn)
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
         self.cluster = ClusterState(
@@ -128,6 +129,7 @@ class Core:
             first_cluster_configs={name: config.text(name) for name in FIRST_CLUSTER_CONFIGS},
         )
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
+        self.users = Users(self.cluster, random_bytes=random_bytes)
         self.disk_space = DiskSpace(self.free_bytes, self._min_free_bytes)
         self.authorizer = make_authorizer(config, self.cluster)
         self.client_metrics = SubscriptionStore(self.cluster)
@@ -197,7 +199,7 @@ class Core:
 
     def new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         """Return a topic that was checked and is still to be made."""
-        return Topic(name, self._random_bytes(16), partition_count, dict(configs))
+        return Topic(name, self.random_bytes(16), partition_count, dict(configs))
 
     @contextlib.contextmanager
     def changing(self, topics: Sequence[Topic], more_partitions: int) -> Iterator[None]:

@@ -19,11 +19,22 @@ ANONYMOUS = "User:ANONYMOUS"
 """The principal of a connection that did not authenticate."""
 
 
+class Session(Protocol):
+    """The login of a connection, as the APIs of SASL and of delegation tokens see it; `security.Login` is one."""
+
+    @property
+    def is_by_token(self) -> bool: ...
+
+    def handshake(self, mechanism: str, *, version: int) -> Any: ...
+
+    def authenticate(self, token: bytes) -> Reply: ...
+
+
 class RequestContext(NamedTuple):
     """Who asks and how. `principal` is there from the start; without authentication it is User:ANONYMOUS.
 
     A named tuple, as one is made for every request. `rights` are those of principal and host; `Handlers.handle` puts them in.
-    `port` is the client's, 0 where there is none.
+    `port` is the client's, 0 where there is none; `login` is that of the connection, None where there is no SASL.
     """
 
     api_key: int
@@ -36,6 +47,7 @@ class RequestContext(NamedTuple):
     listener: str = "PLAINTEXT"
     rights: Rights = UNRESTRICTED
     port: int = 0
+    login: Session | None = None
 
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether who asks may do this to the resource of this name. A handler asks before it does or tells anything."""

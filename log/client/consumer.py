@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,6 +28,8 @@ from .transport import Channel
 
 OFFSET_RESETS = ("earliest", "latest", "none")
 CALL_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 10.0
+_log = logging.getLogger("logflume.client")
 
 Callback = Callable[[Sequence[TopicPartition]], None]
 
@@ -295,24 +299,31 @@ class Consumer:
             self._is_woken = True
             self._ready.notify_all()
 
-    def close(self, *, leave_group: bool = True) -> None:
-        """Stop reading and leave the group (static members stay). Offsets are not committed. Idempotent."""
+    def close(self, *, leave_group: bool = True, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Stop reading and leave the group (static members stay). Offsets are not committed. Idempotent.
+
+        `timeout_s`: how long the coordinator may take to answer; after that its session timeout removes the member.
+        """
         if self._closed:
             return
         self._closed = True
 
         async def stop() -> None:
             self._fetcher.close()
-            if self._member is not None:
-                if leave_group:
-                    await self._member.leave()
-                else:
+            try:
+                if self._member is not None and leave_group:
+                    async with asyncio.timeout(timeout_s):
+                        await self._member.leave()
+            except TimeoutError:
+                _log.info("group %s: left without a word, for the coordinator does not answer", self._group_id)
+            finally:
+                if self._member is not None:
                     self._member.stop()
-            for channel in self._channels:
-                channel.close()
+                for channel in self._channels:
+                    channel.close()
 
         with contextlib.suppress(LogflumeError):
-            self._loop.run(stop(), timeout_s=10.0)
+            self._loop.run(stop())
         self.wakeup()
 
     # what a membership does (`membership.Owner`)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from .consumer import Consumer
 from .embedded import EmbeddedTransport, open_brokers
 from .errors import ClientClosed
 from .loop import IoLoop, io_loop
-from .producer import Producer
+from .producer import CLOSE_TIMEOUT_S, Producer
 from .transport import Transport
 from .where import parse_address, parse_where, text_of
 from .wire import Address, WireTransport
 
 CONNECT_TIMEOUT_S = 15.0
+LAST_CLOSE_TIMEOUT_S = 0.5
+"""How long a producer or consumer has for its end when those before it used up the time of all."""
 
 
 class Log:
@@ -132,17 +135,28 @@ class Log:
         return self._admin
 
     def close(self) -> None:
-        """Close producers (what they hold is sent), consumers and connections; a log of this process is made durable."""
+        """Close producers (what they hold is sent), consumers and connections; a log of this process is made durable.
+
+        Brokers that are gone are waited for as long as one producer would, however many there are.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            for each in self._made:
-                each.close()
+            self._close_made()
         finally:
             self._loop.call(self._keeping_fresh.cancel)
             self._loop.run(self._transport.close())
             self._release()
+
+    def _close_made(self) -> None:
+        open_ones = [each for each in self._made if not each.is_closed]
+        for each in open_ones:
+            if isinstance(each, Producer):
+                each.hurry()
+        deadline_s = time.monotonic() + CLOSE_TIMEOUT_S
+        for each in open_ones:
+            each.close(timeout_s=max(deadline_s - time.monotonic(), LAST_CLOSE_TIMEOUT_S))
 
     def __enter__(self) -> Log:
         return self

@@ -204,6 +204,10 @@ class Producer:
         if error is not None:
             raise error
 
+    def hurry(self) -> None:
+        """Let what is queued now go without lingering; does not wait."""
+        self._accumulator.hurry()
+
     # transactions
 
     def init_transactions(self) -> None:
@@ -259,32 +263,24 @@ class Producer:
         self._finish()
 
     def abort_transaction(self) -> None:
-        """Give up the open transaction: nothing of it becomes visible to read_committed readers."""
-        self._check_usable()
-        self._need_transactional_id()
-        if self._txn not in (_Txn.OPEN, _Txn.FAILED):
-            raise InvalidInput(f"abort_transaction: {self._txn.value}")
-        is_clean = self._txn is _Txn.OPEN
-        self._loop.run(self._give_up_queued())
-        with contextlib.suppress(LogflumeError):
-            self._accumulator.drain(timeout_s=TXN_TIMEOUT_S)
-        is_clean = is_clean and self._txn is _Txn.OPEN
-        self._accumulator.take_error()
-        self._run(self._identity.end(is_commit=False))
-        if not is_clean and not self._identity.has_transaction_v2:
-            self._run(self._identity.renew())
-            self._loop.run(self._reset())
-        self._finish()
+        """Give up the open transaction: nothing of it becomes visible to read_committed readers.
 
-    def close(self) -> None:
-        """Send what is queued (up to 30 s), abort an open transaction, and let go. Idempotent."""
+        Raises TransportError: the broker did not answer in time; call again.
+        """
+        self._abort(timeout_s=TXN_TIMEOUT_S)
+
+    def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Send what is queued or abort an open transaction, and let go. Idempotent.
+
+        After `timeout_s`, as when the brokers are gone, what is left fails; they end the transaction themselves at its timeout.
+        """
         if self._closed:
             return
         with contextlib.suppress(LogflumeError):
             if self._txn in (_Txn.OPEN, _Txn.FAILED) and self._transactional_id is not None:
-                self.abort_transaction()
+                self._abort(timeout_s=timeout_s)
             else:
-                self._accumulator.drain(timeout_s=CLOSE_TIMEOUT_S)
+                self._accumulator.drain(timeout_s=timeout_s)
         self._closed, self._is_taking_records = True, False
         error = ClientClosed("the producer was closed")
         self._accumulator.refuse(error)
@@ -306,9 +302,27 @@ class Producer:
         self._is_waking = False
         self._sender.drain()
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _abort(self, *, timeout_s: float) -> None:
+        self._check_usable()
+        self._need_transactional_id()
+        if self._txn not in (_Txn.OPEN, _Txn.FAILED):
+            raise InvalidInput(f"abort_transaction: {self._txn.value}")
+        deadline_s = time.monotonic() + timeout_s
+        is_clean = self._txn is _Txn.OPEN
+        self._loop.run(self._give_up_queued())
+        with contextlib.suppress(LogflumeError):
+            self._accumulator.drain(timeout_s=timeout_s)
+        is_clean = is_clean and self._txn is _Txn.OPEN
+        self._accumulator.take_error()
+        self._run(self._identity.end(is_commit=False), timeout_s=deadline_s - time.monotonic())
+        if not is_clean and not self._identity.has_transaction_v2:
+            self._run(self._identity.renew(), timeout_s=deadline_s - time.monotonic())
+            self._loop.run(self._reset())
+        self._finish()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T], *, timeout_s: float = TXN_TIMEOUT_S) -> T:
         try:
-            return self._loop.run(coroutine, timeout_s=TXN_TIMEOUT_S)
+            return self._loop.run(coroutine, timeout_s=max(timeout_s, 0.0))
         except ProducerFenced as error:
             self._accumulator.refuse(error)
             raise

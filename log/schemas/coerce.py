@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import datetime
 import re
 from collections.abc import Callable
 from decimal import Context, Decimal, Inexact, InvalidOperation
@@ -48,7 +49,7 @@ def from_json(value: Any, type: DataType, path: str) -> Any:
                 return value
         case Kind.INTEGER | Kind.BIGINT | Kind.DATE | Kind.TIME | Kind.TIMESTAMP:
             if isinstance(value, str):
-                return int_from_text(value, type.kind, path)
+                return moment_from_text(value, type.kind, path) if type.kind in MOMENTS else int_from_text(value, type.kind, path)
             if isinstance(value, int | Decimal) and not isinstance(value, bool):
                 return _check_range(_truncate(value, path), type.kind, path)
         case Kind.DOUBLE:
@@ -139,6 +140,60 @@ def int_from_text(text: str, kind: Kind, path: str) -> int:
     if not _INT_TEXT.match(text):
         raise DecodeError(f"{path}: expected {kind}, found text {_shorten(text)!r}")
     return _check_range(int(text), kind, path)
+
+
+def moment_from_text(text: str, kind: Kind, path: str) -> int:
+    """Return a time, a day or a time of day: a number as text, or as ISO 8601 writes it (a time without a zone is UTC)."""
+    if _INT_TEXT.match(text):
+        return _check_range(int(text), kind, path)
+    try:
+        return MOMENTS[kind](text)
+    except ValueError:
+        example = {Kind.TIMESTAMP: "2024-05-17T09:30:00Z", Kind.DATE: "2024-05-17", Kind.TIME: "09:30:00"}[kind]
+        raise DecodeError(f"{path}: expected {kind} as a number or like {example}, found text {_shorten(text)!r}") from None
+
+
+def _timestamp_ms(text: str) -> int:
+    found = datetime.datetime.fromisoformat(text)
+    return ((found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)) - _EPOCH) // _MILLISECOND
+
+
+def _day(text: str) -> int:
+    return datetime.date.fromisoformat(text).toordinal() - _EPOCH.toordinal()
+
+
+def _time_ms(text: str) -> int:
+    found = datetime.time.fromisoformat(text)
+    if found.tzinfo is not None:
+        raise ValueError("a time of day has no zone")
+    return ((found.hour * 60 + found.minute) * 60 + found.second) * 1000 + found.microsecond // 1000
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+MOMENTS: dict[Kind, Callable[[str], int]] = {Kind.TIMESTAMP: _timestamp_ms, Kind.DATE: _day, Kind.TIME: _time_ms}
+
+
+def moment_text(kind: Kind) -> Callable[[int], str | int]:
+    """Return what writes a time, a day or a time of day as ISO 8601 text; what lies beyond the years 1 to 9999 stays a number.
+
+    >>> moment_text(Kind.TIMESTAMP)(1_715_938_200_500), moment_text(Kind.DATE)(19860)
+    ('2024-05-17T09:30:00.500Z', '2024-05-17')
+    """
+
+    def text(value: int) -> str | int:
+        try:
+            if kind is Kind.DATE:
+                return datetime.date.fromordinal(value + _EPOCH.toordinal()).isoformat()
+            moment = _EPOCH + value * _MILLISECOND
+        except (OverflowError, ValueError):
+            return value
+        spec = "milliseconds" if value % 1000 else "seconds"
+        if kind is Kind.TIME:
+            return moment.time().isoformat(spec)
+        return moment.replace(tzinfo=None).isoformat("T", spec) + "Z"
+
+    return text
 
 
 def double_from_text(text: str, path: str) -> float:

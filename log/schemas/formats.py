@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from logflume.log.errors import InvalidInput, UnknownName
 
-from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format
+from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format, text_format
 from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
@@ -82,6 +82,7 @@ _FORMATS = (
     Format("JSON", frozenset(Kind), True, True, None, json_format.make_decode, json_format.make_encode),
     Format("DELIMITED", _SCALARS, False, True, None, delimited.make_decode, delimited.make_encode),
     Format("KAFKA", _NUMBERS_AND_TEXT, False, True, 1, kafka_format.make_decode, kafka_format.make_encode),
+    Format("TEXT", frozenset({Kind.ANY}), False, True, 1, text_format.make_decode, text_format.make_encode),
     Format("NONE", frozenset(), False, False, 0, lambda *_: kafka_format.decode_nothing, lambda *_: kafka_format.encode_nothing),
     Format("AVRO", _TYPED, True, True, None, avro_format.make_decode, avro_format.make_encode, _AVRO, _NAMED),
     Format("JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, _JSON),

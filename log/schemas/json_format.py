@@ -45,7 +45,7 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Decode:
 
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
     """Return the encoder of rows of these columns: nulls explicit, bytes as base64, decimals as exact plain numbers."""
-    prepare = [_preparer(column.type) for column in columns]
+    prepare = [_preparer(column.type, is_plain=spec.is_plain) for column in columns]
     dumps = msgspec.json.Encoder(decimal_format="number").encode
     needs_preparation = [(i, f) for i, f in enumerate(prepare) if f is not None]
 
@@ -302,28 +302,37 @@ def _fitter(type: DataType) -> Callable[[Any], Any] | None:
     return lambda value: coerce.fit_decimal(value, type, "$")
 
 
-def _preparer(type: DataType) -> Callable[[Any], Any] | None:
+def _preparer(type: DataType, *, is_plain: bool) -> Callable[[Any], Any] | None:
     """Return what must be done to a value of `type` before msgspec writes it; None: nothing."""
     match type.kind:
+        case Kind.TIMESTAMP | Kind.DATE | Kind.TIME if is_plain:
+            return coerce.moment_text(type.kind)
+        case Kind.DECIMAL if is_plain:
+            return _shortest_decimal
         case Kind.DOUBLE:
             return _finite_or_text
         case Kind.DECIMAL:
             return _plain_decimal
-        case Kind.ARRAY if type.element is not None and (f := _preparer(type.element)) is not None:
+        case Kind.ARRAY if type.element is not None and (f := _preparer(type.element, is_plain=is_plain)) is not None:
             each = f
             return lambda value: [None if item is None else each(item) for item in value]
         case Kind.MAP if type.element is not None:
-            item_of = _preparer(type.element)
+            item_of = _preparer(type.element, is_plain=is_plain)
             if item_of is None:
                 return _with_text_keys
             each = item_of
             return lambda value: {key: None if item is None else each(item) for key, item in _with_text_keys(value).items()}
         case Kind.STRUCT:
-            by_name = {field.name: _preparer(field.type) for field in type.fields}
+            by_name = {field.name: _preparer(field.type, is_plain=is_plain) for field in type.fields}
             return lambda value: {
                 name: item if (item := value.get(name)) is None or f is None else f(item) for name, f in by_name.items()
             }
     return None
+
+
+def _shortest_decimal(value: Decimal) -> Any:
+    text = format(value, "f")
+    return msgspec.Raw((text.rstrip("0").rstrip(".") if "." in text else text).encode())
 
 
 def _with_text_keys(value: dict[Any, Any]) -> dict[Any, Any]:

@@ -1,4 +1,4 @@
-"""Typed objects as rows: columns from a msgspec.Struct, dataclass, TypedDict or NamedTuple class, and back.
+"""Typed objects as rows: columns from a msgspec.Struct, dataclass, TypedDict, NamedTuple or Pydantic class, and back.
 
 | Python | column |
 |---|---|
@@ -6,6 +6,9 @@
 | decimal.Decimal | DECIMAL(38, 9); another one by `Annotated[Decimal, decimal(10, 2)]` |
 | datetime, date, time | TIMESTAMP (naive is taken as UTC, read back aware), DATE, TIME |
 | list[T], dict[str, T] | ARRAY, MAP |
+| tuple[T, ...], set[T], frozenset[T] | ARRAY |
+| an Enum | its values' type: STRING or BIGINT |
+| uuid.UUID | STRING |
 | another such class | STRUCT |
 | X or None, Optional[X] | the type of X: every column may be null |
 | Literal of strings | STRING |
@@ -19,8 +22,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal as decimal_module
+import enum
 import types
 import typing
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -126,21 +131,33 @@ def object_codec(cls: type[Any]) -> ObjectCodec:
 
 
 def is_object_class(cls: Any) -> bool:
-    """Return whether the class has named, typed fields: Struct, dataclass, TypedDict or NamedTuple."""
-    return isinstance(cls, type) and (
-        issubclass(cls, msgspec.Struct) or dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or hasattr(cls, "_fields")
-    )
+    """Return whether the class has named, typed fields: Struct, dataclass, TypedDict, NamedTuple or Pydantic model."""
+    if not isinstance(cls, type):
+        return False
+    is_record = issubclass(cls, msgspec.Struct) or dataclasses.is_dataclass(cls) or typing.is_typeddict(cls)
+    return is_record or hasattr(cls, "_fields") or is_model_class(cls)
+
+
+def is_model_class(cls: type[Any]) -> bool:
+    """Return whether the class is a Pydantic model; Pydantic itself is not needed to know."""
+    return isinstance(getattr(cls, "model_fields", None), dict) and hasattr(cls, "model_validate")
 
 
 def _fields(cls: type[Any]) -> tuple[_Field, ...]:
     if not is_object_class(cls):
-        raise InvalidInput(f"expected a msgspec.Struct, dataclass, TypedDict or NamedTuple class, found {cls!r}")
+        raise InvalidInput(f"expected a msgspec.Struct, dataclass, TypedDict, NamedTuple or Pydantic class, found {cls!r}")
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
         raise InvalidInput(f"{cls.__name__}: a field's type cannot be resolved: {error}; define it at module level") from None
     with_default = _names_with_default(cls)
-    names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else tuple(hints)
+    names = tuple(hints)
+    if issubclass(cls, msgspec.Struct):
+        names = cls.__struct_fields__
+    elif is_model_class(cls):
+        names = tuple(cls.model_fields)
+    elif dataclasses.is_dataclass(cls):
+        names = tuple(field.name for field in dataclasses.fields(cls))
     if not names:
         raise InvalidInput(f"{cls.__name__} has no fields")
     return tuple(_field(name, hints[name], name in with_default, f"{cls.__name__}.{name}") for name in names)
@@ -152,6 +169,8 @@ def _names_with_default(cls: type[Any]) -> set[str]:
     if dataclasses.is_dataclass(cls):
         missing = dataclasses.MISSING
         return {f.name for f in dataclasses.fields(cls) if f.default is not missing or f.default_factory is not missing}
+    if is_model_class(cls):
+        return {name for name, field in cls.model_fields.items() if not field.is_required()}
     return set(getattr(cls, "_field_defaults", ()))
 
 
@@ -181,6 +200,13 @@ def _convert(hint: Any, where: str) -> tuple[DataType, Convert | None, Convert |
     if origin is list:
         element, to, back = _convert(args[0], f"{where}[]")
         return array(element), _each(to), _each(back)
+    if origin in (tuple, set, frozenset) and args and (origin is not tuple or args[1:] == (...,)):
+        element, to, back = _convert(args[0], f"{where}[]")
+        return array(element), _each(to) or list, _into(origin, _each(back))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _members(hint, where)
+    if hint is uuid.UUID:
+        return STRING, str, uuid.UUID
     if origin is dict:
         if args[0] is not str:
             raise InvalidInput(f"{where}: keys of a map must be str, found {args[0]!r}")
@@ -216,6 +242,19 @@ def _nested(cls: type[Any]) -> tuple[DataType, Convert, Convert]:
         return None if row is None else dict(zip(names, row, strict=True))
 
     return struct(*codec.columns), to, lambda value: codec.from_row(tuple(value.get(name) for name in names))
+
+
+def _members(cls: type[enum.Enum], where: str) -> tuple[DataType, Convert, Convert]:
+    """An Enum goes by the values of its members, which are of one type."""
+    kinds = {type(member.value) for member in cls}
+    found = {frozenset({str}): STRING, frozenset({int}): BIGINT}.get(frozenset(kinds))
+    if found is None:
+        raise InvalidInput(f"{where}: the members of {cls.__name__} must have text or whole numbers as values")
+    return found, (lambda value: cls(value).value), cls
+
+
+def _into(cls: type[Any], convert: Convert | None) -> Convert:
+    return cls if convert is None else (lambda items: cls(convert(items)))
 
 
 def _each(convert: Convert | None) -> Convert | None:
@@ -281,6 +320,9 @@ def _object_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Row |
     converts = [(i, field.from_column) for i, field in enumerate(fields) if field.from_column is not None]
     optional = [i for i, field in enumerate(fields) if field.has_default and not field.is_nullable]
     is_by_name = typing.is_typeddict(cls) or bool(getattr(cls, "__match_args__", names) != tuple(names))
+    make: Callable[..., Any] = cls
+    if is_model_class(cls):
+        is_by_name, make = True, lambda **values: cls.model_validate(values, by_name=True)
 
     def converted(row: Row) -> list[Any]:
         out = list(row)
@@ -295,7 +337,7 @@ def _object_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Row |
         values = converted(row) if converts else row
         if is_by_name or (optional and any(values[i] is None for i in optional)):
             skip = {i for i in optional if values[i] is None}
-            return cls(**{name: value for i, (name, value) in enumerate(zip(names, values, strict=True)) if i not in skip})
+            return make(**{name: value for i, (name, value) in enumerate(zip(names, values, strict=True)) if i not in skip})
         return cls(*values)
 
     return from_row

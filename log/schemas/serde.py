@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .types import Column
+from .types import Column, Kind
 
 Row = tuple[Any, ...]
 
@@ -22,6 +22,7 @@ class FormatSpec:
         subject: the subject under which the schema of what is written is registered.
         schema_id: write with this registered schema; 0: with one made from the columns, registered under `subject`.
         full_name: the name of the record or message, namespace included; empty: the format's own.
+        is_plain: JSON only, as a person writes it: times as ISO 8601 text, decimals without zeros that only fill their scale.
         nullables: PROTOBUF only, how a null scalar is told from its default: OPTIONAL, WRAPPER, or empty for not at all.
     """
 
@@ -33,6 +34,11 @@ class FormatSpec:
     schema_id: int = 0
     full_name: str = ""
     nullables: str = ""
+    is_plain: bool = False
+
+    def writes_text(self, kind: Kind) -> bool:
+        """Return whether numbers of this kind are written as text."""
+        return self.is_plain and kind in (Kind.TIMESTAMP, Kind.DATE, Kind.TIME)
 
 
 class Serde(Protocol):

@@ -8,6 +8,7 @@ returned, so that bytes of one request never turn into those of another.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import struct
@@ -19,12 +20,14 @@ from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
 from logflume.log.broker.seams import ANONYMOUS, CLOSE_CONNECTION, Reply, RequestContext, as_reply
+from logflume.log.broker.security import Login
 from logflume.log.errors import DecodeError, LogflumeError
-from logflume.log.protocol import codec, frames, messages
+from logflume.log.protocol import ErrorCode, KafkaError, codec, frames, messages
 from logflume.log.storage import LogSlice
 
 from .budget import MemoryBudget
 from .outbox import Outbox
+from .tls import TlsSocket
 from .traffic import Traffic
 
 INITIAL_BUFFER_BYTES = 16 * 1024
@@ -33,7 +36,10 @@ KEPT_BUFFER_BYTES = 4 * 1024 * 1024
 ROOM_FOR_FRAMES = 4
 """A buffer holds so many frames of the size that was last too big for it, so that few are moved, up to ROOM_BYTES."""
 ROOM_BYTES = 1024 * 1024
-RECEIVES_PER_TURN = 4
+RECEIVES_PER_TURN, TLS_RECEIVES_PER_TURN = 4, 32
+"""TLS gives at most one record of 16 KiB at a time."""
+MAX_LOGIN_FRAME_BYTES = 64 * 1024
+"""A request of somebody who has yet to log in; `sasl.server.max.receive.size` may make it less."""
 MAX_IN_FLIGHT = 128
 """Requests of one connection that may wait for their responses; no more is read until some are answered."""
 QUICK_ELEMENTS = 10_000
@@ -76,7 +82,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         loop: asyncio.AbstractEventLoop,
         handlers: Handlers,
         *,
@@ -88,15 +94,19 @@ class Connection:
         traffic: Traffic,
         principal: str = ANONYMOUS,
         port: int = 0,
+        login: Login | None = None,
     ) -> None:
+        """`login`: on a listener with SASL; it says who the client is, `principal` does otherwise."""
         self.connection_id, self.host = connection_id, host
+        self.began_s = loop.time()
         self.active_s = self.sent_s = loop.time()
         """When something was last received or sent; when something was last sent, or sending began to wait for the client."""
         self.frame_began_s: float | None = None
         """Since when a request is being received that is not complete, None without one."""
         self._sock, self._loop, self._handlers = sock, loop, handlers
         self._listener, self._on_close, self._budget, self._traffic = listener, on_close, budget, traffic
-        self._principal, self._port = principal, port
+        self._principal, self._port, self._login = principal, port, login
+        self._tls = sock if isinstance(sock, TlsSocket) else None
         self._fd = sock.fileno()
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -114,6 +124,10 @@ class Connection:
     def is_idle(self) -> bool:
         """Nothing is waiting for an answer or to be sent."""
         return not self._queue and not self._outbox
+
+    @property
+    def is_waiting_for_login(self) -> bool:
+        return self._login is not None and self._login.is_waiting
 
     @property
     def is_stalled(self) -> bool:
@@ -160,12 +174,14 @@ class Connection:
             if self.frame_began_s is not None:
                 self.frame_began_s = self._loop.time()
             self._loop.add_reader(self._fd, self._readable)
+            if self._tls is not None and self._tls.has_received:
+                self._loop.call_soon(self._read_on)
         else:
             self._loop.remove_reader(self._fd)
 
     def _readable(self) -> None:
         """Receive and handle; again at once if the buffer was filled, so that few turns and sends serve many requests."""
-        for _ in range(RECEIVES_PER_TURN):
+        for _ in range(RECEIVES_PER_TURN if self._tls is None else TLS_RECEIVES_PER_TURN):
             room = self._view[self._end :]
             try:
                 received = self._sock.recv_into(room)
@@ -185,8 +201,11 @@ class Connection:
                 self._traffic.failed += 1
                 self.close(str(error), level=logging.WARNING)
                 return
-            if received < len(room) or not self._is_reading:
+            if (received < len(room) and self._tls is None) or not self._is_reading:
                 break
+        else:
+            if self._tls is not None and self._tls.has_received:
+                self._loop.call_soon(self._read_on)
         self.active_s = self._loop.time()
         if self._end == self._start:
             self.frame_began_s = None
@@ -194,17 +213,30 @@ class Connection:
             self.frame_began_s = self.active_s
         self._flush()
 
+    def _read_on(self) -> None:
+        """Receive what is decrypted already: no selector tells of it."""
+        if self._is_reading and not self._is_closed:
+            self._readable()
+
+    def _frame_limits(self) -> tuple[int, int]:
+        """Return the least and the most bytes of the next frame."""
+        config = self._handlers.core.config
+        if self._login is None or not self._login.is_waiting:
+            return 8, config.number("socket.request.max.bytes")
+        most = min(MAX_LOGIN_FRAME_BYTES, config.number("sasl.server.max.receive.size"))
+        return 0 if self._login.expects_raw else 8, most
+
     def _handle_frames(self) -> None:
         """Handle the complete frames in the buffer; make room for the next one. Raises DecodeError."""
-        view, limit = self._view, self._handlers.core.config.number("socket.request.max.bytes")
+        view, (least, limit) = self._view, self._frame_limits()
         until_s = perf_counter() + TURN_S
         while self._end - self._start >= 4 and not self._is_closed:
             if self._is_full():
                 self._set_reading(is_on=False)
                 return
             size: int = _SIZE.unpack_from(view, self._start)[0]
-            if not 8 <= size <= limit:
-                raise DecodeError(f"a frame of {size} bytes: expected 8 to {limit} (socket.request.max.bytes)")
+            if not least <= size <= limit:
+                raise DecodeError(f"a frame of {size} bytes: expected {least} to {limit} (socket.request.max.bytes)")
             begin = self._start + 4
             if self._end < begin + size:
                 self._make_room(size + 4)
@@ -216,6 +248,8 @@ class Connection:
             self._start = begin + size
             self.frame_began_s = None
             self._handle(view[begin : begin + size])
+            if self._login is not None:
+                least, limit = self._frame_limits()
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > KEPT_BUFFER_BYTES or self._budget.is_wanted:
@@ -265,9 +299,16 @@ class Connection:
         self._start, self._end = 0, len(unhandled)
 
     def _handle(self, frame: memoryview) -> None:
-        """Handle one request. Raises DecodeError."""
+        """Handle one request. Raises DecodeError, KafkaError ILLEGAL_SASL_STATE."""
+        login = self._login
+        if login is not None and login.expects_raw:
+            self._handle_bare_token(login, bytes(frame))
+            return
         header, pos = frames.decode_request_header(frame)
         key, version = header.api_key, header.api_version
+        refusal = login.refusal(key) if login is not None else None
+        if refusal is not None:
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, refusal)
         if not self._handlers.is_handled(key, version):
             self._refuse_version(header)
             return
@@ -289,6 +330,21 @@ class Connection:
             self._answer(frames.response_frame(outcome, version, header.correlation_id))
             self._traffic.observe(key, perf_counter() - began_s)
 
+    def _handle_bare_token(self, login: Login, token: bytes) -> None:
+        """Take a token that is no request, which follows a SaslHandshake of version 0; the answer is a bare token too."""
+        slot = self._new_slot(len(token))
+        self._alone = slot
+
+        def answer(response: Any) -> None:
+            if self._is_closed:
+                return
+            if response.error_code:
+                self._close_after_queue("the login was refused")
+            else:
+                self._fill(slot, [_SIZE.pack(len(response.auth_bytes)), response.auth_bytes])
+
+        login.authenticate(token).then(answer)
+
     def _outcome(self, header: frames.RequestHeader, request: Any, size_bytes: int) -> Any:
         """Have a request handled; returns what `Handlers.handle` does."""
         key, version = header.api_key, header.api_version
@@ -299,9 +355,10 @@ class Connection:
             header.client_id or "",
             self.host,
             self.connection_id,
-            self._principal,
+            self._principal if self._login is None else self._login.principal,
             self._listener,
             port=self._port,
+            login=self._login,
         )
         if self._handlers.core.quotas.is_active:
             return self._handle_metered(context, request, size_bytes)
@@ -480,7 +537,19 @@ class Connection:
         if self._is_draining and self.is_idle:
             self.close("the broker is stopping")
             return
+        if self._login is not None and self._login.is_failed and self.is_idle:
+            self._discard_received()
+            self.close("the login was refused")
+            return
         self._resume()
+
+    def _discard_received(self) -> None:
+        """Take what a client sent that is not answered any more: closed with it unread, the client might lose the last answer."""
+        scratch = memoryview(bytearray(INITIAL_BUFFER_BYTES))
+        with contextlib.suppress(OSError):
+            for _ in range(RECEIVES_PER_TURN):
+                if not self._sock.recv_into(scratch):
+                    break
 
     def _resume(self) -> None:
         """Read on unless too much is waiting to be answered or sent; what was received meanwhile is handled first."""

@@ -9,18 +9,22 @@ import logging
 import os
 import resource
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from logflume.log.broker.access import OWNER
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.seams import ANONYMOUS
-from logflume.log.errors import TransportError
+from logflume.log.broker.security import Login, LoginPolicy
+from logflume.log.errors import InvalidInput, TransportError
 
 from .addresses import WILDCARDS, Address
 from .admission import Admission
 from .budget import MemoryBudget
 from .connection import Connection
+from .tls import Handshakes, ListenerTls, TlsSocket
 from .traffic import Traffic
 
 SWEEP_INTERVAL_S = 5.0
@@ -33,12 +37,21 @@ SWEEP_SETTINGS = (
     "connections.max.idle.ms",
     "logflume.request.receive.timeout.ms",
     "logflume.response.send.timeout.ms",
+    "logflume.login.timeout.ms",
 )
 MAPPED_PREFIX = "::ffff:"
 """Before the addresses of IPv4 clients on a listener of both families; limits, quotas and ACLs name them without it."""
 OWNER_HOST = "unix"
 """The host of connections by a Unix socket."""
 _log = logging.getLogger("logflume.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """How a listener makes sure who its clients are: by certificates, by logins, both or not at all."""
+
+    tls: ListenerTls | None = None
+    logins: LoginPolicy | None = None
 
 
 class Listener:
@@ -51,6 +64,8 @@ class Listener:
         """`addresses`: listener name -> address told to clients; this fills it in."""
         self._loop, self._handlers, self._addresses = loop, handlers, addresses
         self._sockets: list[tuple[socket.socket, str]] = []
+        self.guards: dict[str, Guard] = {}
+        self.handshakes = Handshakes(loop)
         self._connections: dict[int, Connection] = {}
         config = handlers.core.config
         self._config = config
@@ -73,7 +88,7 @@ class Listener:
         partitions = len(self._handlers.core.partitions)
         return max(MIN_CONNECTIONS, open_files - RESERVED_FILES - FILES_PER_PARTITION * partitions)
 
-    def listen(self, name: str, address: Address, *, advertised: Address | None = None) -> Address:
+    def listen(self, name: str, address: Address, *, advertised: Address | None = None, guard: Guard = Guard()) -> Address:
         """Bind and listen; return the address with the port that was bound. Raises TransportError."""
         sock = _bind(address, backlog=self._config.number("socket.listen.backlog.size"))
         sock.setblocking(False)
@@ -81,6 +96,7 @@ class Listener:
         self._addresses[name] = advertised or bound
         is_per_interface = advertised is None and address.host in WILDCARDS
         self._sockets.append((sock, name))
+        self.guards[name] = guard
         self._loop.add_reader(sock.fileno(), self._accept, sock, name, is_per_interface)
         return bound
 
@@ -114,20 +130,48 @@ class Listener:
                 self._set_buffers(sock)
                 if is_per_interface:
                     own_name = self._interface(name, sock)
-            connection_id = next(self._ids)
-            self._connections[connection_id] = Connection(
-                sock,
-                self._loop,
-                self._handlers,
-                connection_id=connection_id,
-                host=host,
-                listener=own_name,
-                on_close=self._closed,
-                budget=self.budget,
-                traffic=self.traffic,
-                principal=OWNER if is_owner else ANONYMOUS,
-                port=0 if is_owner else peer[1],
-            )
+            guest = _Guest(host, 0 if is_owner else peer[1], own_name, self.guards[name])
+            if guest.guard.tls is None:
+                self._connect(sock, guest, OWNER if is_owner else ANONYMOUS)
+            else:
+                self._begin_tls(sock, guest, guest.guard.tls)
+
+    def _begin_tls(self, sock: socket.socket, guest: _Guest, tls: ListenerTls) -> None:
+        def done(encrypted: ssl.SSLSocket) -> None:
+            try:
+                principal = tls.principal(encrypted)
+            except InvalidInput as error:
+                encrypted.close()
+                failed(str(error))
+                return
+            self._connect(TlsSocket(encrypted), guest, principal)
+
+        def failed(reason: str) -> None:
+            self.admission.left(guest.host)
+            text = "no connection of %s on listener %s: %s"
+            self._handlers.complaints.say(_log, logging.WARNING, guest.host, text, guest.host, guest.listener, reason)
+
+        self.handshakes.begin(sock, tls, done=done, failed=failed)
+
+    def _connect(self, sock: socket.socket | TlsSocket, guest: _Guest, principal: str) -> None:
+        connection_id, policy = next(self._ids), guest.guard.logins
+        is_owner, login = principal == OWNER, None
+        if policy is not None:  # the owner may log in as somebody else, others must before anything is served
+            login = Login(policy, principal=principal if is_owner else ANONYMOUS, host=guest.host, is_required=not is_owner)
+        self._connections[connection_id] = Connection(
+            sock,
+            self._loop,
+            self._handlers,
+            connection_id=connection_id,
+            host=guest.host,
+            listener=guest.listener,
+            on_close=self._closed,
+            budget=self.budget,
+            traffic=self.traffic,
+            principal=principal,
+            port=guest.port,
+            login=login,
+        )
 
     def _is_held(self, sock: socket.socket, host: str) -> bool:
         """Whether an address connects too often for its quota: it is left alone for a while, then closed (KIP-612)."""
@@ -176,13 +220,16 @@ class Listener:
         """Close connections that did nothing for too long, or too little; say who was refused since the last time."""
         self._sweep_handle = self._loop.call_later(self._sweep_interval_s(), self._sweep)
         now_s = self._loop.time()
-        idle_s, receive_s, send_s = (self._config.number(name) / 1000 for name in SWEEP_SETTINGS)
+        idle_s, receive_s, send_s, login_s = (self._config.number(name) / 1000 for name in SWEEP_SETTINGS)
+        self.handshakes.end_late(now_s, login_s)
         for connection in list(self._connections.values()):
             quiet_s = now_s - connection.active_s
             if connection.is_stalled and now_s - connection.sent_s > send_s:
                 connection.close("it does not read its responses (logflume.response.send.timeout.ms)", level=logging.WARNING)
             elif connection.late_s(now_s) > receive_s:
                 connection.close("it sends a request too slowly (logflume.request.receive.timeout.ms)", level=logging.WARNING)
+            elif connection.is_waiting_for_login and now_s - connection.began_s > login_s:
+                connection.close("it did not log in in time (logflume.login.timeout.ms)", level=logging.WARNING)
             elif connection.is_idle and quiet_s > idle_s:
                 connection.close("idle for connections.max.idle.ms")
             elif quiet_s > KEPT_IDLE_S:
@@ -205,6 +252,7 @@ class Listener:
                 _unlink(path)
         self._sockets = []
         self._sweep_handle.cancel()
+        self.handshakes.close()
         for held, handle in self._held.items():
             handle.cancel()
             held.close()
@@ -225,6 +273,16 @@ class Listener:
             _log.warning("%d connections had requests that were not answered in time", len(self._connections))
         for connection in list(self._connections.values()):
             connection.close("the broker is stopping")
+
+
+@dataclass(frozen=True, slots=True)
+class _Guest:
+    """Who is being let in."""
+
+    host: str
+    port: int
+    listener: str
+    guard: Guard
 
 
 def _bind(address: Address, *, backlog: int) -> socket.socket:

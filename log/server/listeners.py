@@ -1,6 +1,6 @@
 """Where a broker listens and what it tells its clients: `listeners`, `advertised.listeners` and what belongs to them (KIP-103).
 
-Pure: reads settings, opens nothing. Only PLAINTEXT is served; a listener of another security protocol is refused by name.
+Pure: reads settings, opens nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.security.listener_settings import PLAINTEXT, PROTOCOLS
 from logflume.log.errors import InvalidInput
 
 from .addresses import UNIX_PREFIX, WILDCARDS, Address, parse_address
 
-PLAINTEXT = "PLAINTEXT"
-PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MAX_LISTENERS = 64
 _SETTINGS = (
     "listeners",
@@ -27,11 +26,12 @@ _SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class ListenerPlan:
-    """One listener: its name, where it binds, and the address told to its clients (None: the one that was bound)."""
+    """One listener: its name, where it binds, the address told to its clients (None: the one that was bound), its protocol."""
 
     name: str
     address: Address
     advertised: Address | None = None
+    protocol: str = PLAINTEXT
 
 
 def named_addresses(addresses: Sequence[Address]) -> str:
@@ -53,8 +53,8 @@ def plan_listeners(config: BrokerConfig, *, advertised: Address | None = None) -
         advertised: told to clients of every listener, in place of `advertised.listeners`.
 
     Raises:
-        InvalidInput: a malformed address, a name or port used twice, an advertised listener that is not one, a security
-            protocol other than PLAINTEXT.
+        InvalidInput: a malformed address, a name or port used twice, an advertised listener that is not one, a listener
+            without a security protocol.
     """
     protocols = _protocols(config)
     bound = _parse(config.parts("listeners"), "listeners")
@@ -64,8 +64,7 @@ def plan_listeners(config: BrokerConfig, *, advertised: Address | None = None) -
     for name, address in bound.items():
         if name in controllers:
             continue
-        _check_protocol(name, protocols)
-        plans.append(ListenerPlan(name, address, advertised or told.get(name)))
+        plans.append(ListenerPlan(name, address, advertised or told.get(name), _protocol_of(name, protocols)))
     _check_ports(plans)
     for name, address in told.items():
         if name not in bound or name in controllers:
@@ -101,13 +100,12 @@ def _protocols(config: BrokerConfig) -> Mapping[str, str]:
     return found
 
 
-def _check_protocol(name: str, protocols: Mapping[str, str]) -> None:
+def _protocol_of(name: str, protocols: Mapping[str, str]) -> str:
     is_numbered = name.startswith(PLAINTEXT) and name.removeprefix(PLAINTEXT).isdecimal()
     protocol = protocols.get(name, PLAINTEXT if is_numbered else None)
     if protocol is None:
         raise InvalidInput(f"listener {name} has no security protocol; add {name}:PLAINTEXT to listener.security.protocol.map")
-    if protocol != PLAINTEXT:
-        raise InvalidInput(f"listener {name} asks for {protocol}, which is not there yet; use PLAINTEXT on a trusted network")
+    return protocol
 
 
 def _parse(texts: Sequence[str], setting: str) -> dict[str, Address]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.security import LoginCounts
 from logflume.log.broker.transactions.metadata import TxnState
 from logflume.log.histogram import Histogram
 from logflume.log.protocol import tables
@@ -41,6 +42,7 @@ class Sources:
     coordinators: Coordinators
     listener: Listener
     flusher: FlushScheduler
+    logins: LoginCounts
     started_s: float
     """Wall time of the start."""
 
@@ -67,6 +69,7 @@ class Metrics:
         yield from self._broker()
         yield from self._requests()
         yield from self._connections()
+        yield from self._security()
         yield from self._log()
         yield from self._topics()
         yield from self._groups()
@@ -108,6 +111,33 @@ class Metrics:
         held_bytes = listener.budget.used_bytes
         yield _gauge("logflume_request_memory_bytes", "Memory held by requests under way and unsent responses.", held_bytes)
         yield _gauge("logflume_fetch_sessions", "Fetch sessions (KIP-227).", sessions)
+
+    def _security(self) -> Iterator[Metric]:
+        """Logins, TLS handshakes, and how long the certificates of listeners are still good for."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        listener, now_s = self._sources.listener, time.time()
+        logins = CounterMetricFamily("logflume_logins", "Logins by mechanism and outcome.", labels=["mechanism", "outcome"])
+        for key, count in sorted(self._sources.logins.by_outcome.items()):
+            logins.add_metric(key, count)
+        yield logins
+        handshakes = CounterMetricFamily("logflume_tls_handshakes", "TLS handshakes by outcome.", labels=["outcome"])
+        for outcome, count in sorted(listener.handshakes.outcomes.items()):
+            handshakes.add_metric([outcome], count)
+        yield handshakes
+        yield _gauge("logflume_tls_handshakes_open", "TLS handshakes under way.", len(listener.handshakes))
+        left = GaugeMetricFamily(
+            "logflume_certificate_expiry_seconds", "Time until a listener's certificate ends.", labels=["listener"]
+        )
+        failed = CounterMetricFamily(
+            "logflume_certificate_reloads_failed", "Changed certificates that could not be taken over.", labels=["listener"]
+        )
+        for name, guard in listener.guards.items():
+            if guard.tls is not None:
+                left.add_metric([name], guard.tls.certificate.expires_in_s(now_s))
+                failed.add_metric([name], guard.tls.failed_reloads)
+        yield left
+        yield failed
 
     def _log(self) -> Iterator[Metric]:
         core, flusher = self._sources.core, self._sources.flusher

@@ -12,6 +12,8 @@ from typing import Any
 
 from logflume.log.storage import LogSlice
 
+from .tls import TlsSocket
+
 READ_BELOW_BYTES = 32 * 1024
 """File ranges shorter than this are read and sent with their neighbours: fewer system calls."""
 MAX_BUFFERS = 512
@@ -29,7 +31,7 @@ class Outbox:
 
     __slots__ = ("_parts", "_sock", "pending_bytes", "sent_bytes")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket | TlsSocket) -> None:
         self._sock = sock
         self._parts: deque[Any] = deque()
         self.pending_bytes = self.sent_bytes = 0
@@ -102,12 +104,15 @@ class _FileRange:
     def __init__(self, part: LogSlice) -> None:
         self._slice, self._position, self.left_bytes = part, part.position, part.size_bytes
 
-    def send(self, sock: socket.socket) -> bool:
+    def send(self, sock: socket.socket | TlsSocket) -> bool:
         """Send on; True when all of it is sent. Raises OSError, also if the file is shorter than it was."""
-        target, source = sock.fileno(), self._slice.fd
+        source = self._slice.fd
         while self.left_bytes:
             try:
-                sent = os.sendfile(target, source, self._position, self.left_bytes)
+                if isinstance(sock, TlsSocket):
+                    sent = sock.send_file(source, self._position, self.left_bytes)
+                else:
+                    sent = os.sendfile(sock.fileno(), source, self._position, self.left_bytes)
             except (BlockingIOError, InterruptedError):
                 return False
             if sent == 0:

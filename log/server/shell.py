@@ -16,16 +16,21 @@ from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.security import LoginCounts
+from logflume.log.broker.security.listener_settings import PLAINTEXT, SASL_PLAINTEXT, ListenerSettings
+from logflume.log.broker.security.mechanisms import check_mechanisms, login_policy, owner_policy
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
 from .health import Answer, HealthServer
-from .listener import Listener
+from .listener import Guard, Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
 from .runtime import LoopOffload, LoopTimers, SystemClock
+from .tls import ListenerTls
 
+TLS_REFRESH_INTERVAL_S = 5.0
 DISK_CHECK_INTERVAL_S, LOW_DISK_RETENTION_S = 1.0, 10.0
 CHECKPOINT_PAUSE_S = 0.05
 SCRUB_CHECK_INTERVAL_S = 30.0
@@ -61,6 +66,7 @@ class BrokerShell:
         """Where /metrics, /healthz and /readyz are, None for nowhere."""
         self._listener: Listener | None = None
         self._health: HealthServer | None = None
+        self.logins = LoginCounts()
         self._is_ready = False
         self._next_retention_s = 0.0
         self._background: list[asyncio.TimerHandle] = []
@@ -100,6 +106,7 @@ class BrokerShell:
             given["listeners"] = named_addresses(listen)
         config = BrokerConfig(given | {"log.dirs": path})
         plans = plan_listeners(config, advertised=advertised)
+        tls = {plan.name: _prepare(config, plan) for plan in plans}  # before anything is made: settings that do not fit
         disk = OsDisk()
         data_dir = DataDir.open(path, disk=disk, node_id=config.number("node.id"))
         flusher = FlushScheduler(loop)
@@ -119,7 +126,7 @@ class BrokerShell:
                 next_turn=loop.call_soon,
             )
             shell = cls(loop, data_dir, core, flusher, offload)
-            shell._listen(addresses, plans, has_unix_socket=has_unix_socket)
+            shell._listen(addresses, plans, tls, has_unix_socket=has_unix_socket)
             await shell._serve_health()
         except BaseException:
             if shell is not None:
@@ -135,6 +142,7 @@ class BrokerShell:
         shell._every(DISK_CHECK_INTERVAL_S, shell._check_disk)
         shell._every(DISK_CHECK_INTERVAL_S, shell._mend)
         shell._every(config.number("log.retention.check.interval.ms") / 1000, core.run_retention)
+        shell._every(TLS_REFRESH_INTERVAL_S, shell._refresh_tls)
         shell._every(SCRUB_CHECK_INTERVAL_S, shell._scrub)
         if config.is_on("log.cleaner.enable"):
             shell._every(config.number("log.cleaner.backoff.ms") / 1000, shell._compact)
@@ -146,7 +154,7 @@ class BrokerShell:
         if not address:
             return
         assert self._listener is not None
-        sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, time.time())
+        sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, self.logins, time.time())
         metrics = Metrics(sources)
         pages = {
             "/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE),
@@ -167,11 +175,26 @@ class BrokerShell:
             problems.append(f"{len(troubles)} partitions cannot be used: {shown}")
         return Answer("\n".join([*problems, ""]).encode(), 503) if problems else Answer(b"ready\n")
 
-    def _listen(self, addresses: dict[str, Address], plans: Sequence[ListenerPlan], *, has_unix_socket: bool) -> None:
+    def _listen(
+        self,
+        addresses: dict[str, Address],
+        plans: Sequence[ListenerPlan],
+        tls: Mapping[str, ListenerTls | None],
+        *,
+        has_unix_socket: bool,
+    ) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
         for plan in plans:
-            self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised))
-            if not plan.address.is_loopback:
+            settings = ListenerSettings(self.core.config, plan.name, plan.protocol)
+            logins = login_policy(self.core, settings, self.logins, self.handlers.complaints) if settings.has_sasl else None
+            guard = Guard(tls[plan.name], logins)
+            self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised, guard=guard))
+            if not plan.address.is_loopback and plan.protocol == SASL_PLAINTEXT:
+                text = (
+                    "listener %s (%s) is not encrypted: whoever can listen in reads records, and passwords of PLAIN; use SASL_SSL"
+                )
+                _log.warning(text, plan.name, plan.address)
+            if not plan.address.is_loopback and plan.protocol == PLAINTEXT:
                 _log.warning(
                     "listener %s (%s) has no authentication: whoever reaches it %s; use a loopback address, or a network that "
                     "only those can reach who may",
@@ -181,9 +204,17 @@ class BrokerShell:
                 )
         if has_unix_socket:
             unix = Address(UNIX_PREFIX + unix_socket_path(self.data_dir.path), 0)
-            self.addresses.append(self._listener.listen(UNIX_LISTENER, unix))
+            guard = Guard(logins=owner_policy(self.core, self.logins, self.handlers.complaints))
+            self.addresses.append(self._listener.listen(UNIX_LISTENER, unix, guard=guard))
         if self.addresses:
             self.data_dir.set_address(str(self.addresses[-1]))
+
+    def _refresh_tls(self) -> None:
+        """Take over certificates that were renewed."""
+        assert self._listener is not None
+        for guard in self._listener.guards.values():
+            if guard.tls is not None:
+                guard.tls.refresh(time.time())
 
     async def stop(self) -> None:
         """Answer what was asked, make it durable, close everything. The next start scans nothing."""
@@ -309,6 +340,18 @@ class BrokerShell:
             self._loop.call_later(CHECKPOINT_PAUSE_S, step)
 
         step()
+
+
+def _prepare(config: BrokerConfig, plan: ListenerPlan) -> ListenerTls | None:
+    """Return the TLS of a listener, None without. Raises InvalidInput: the listener's security settings do not fit."""
+    settings = ListenerSettings(config, plan.name, plan.protocol)
+    if settings.has_sasl:
+        check_mechanisms(settings)
+    if not settings.has_tls:
+        return None
+    tls = ListenerTls(settings)
+    tls.refresh(time.time())
+    return tls
 
 
 def unix_socket_path(data_dir: str) -> str:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from logflume.log.children import kill_orphans
 from logflume.log.errors import CorruptLog, DataDirLocked, StorageError
 
 from .checkpoint import FILE_NAME as CHECKPOINT_FILE
@@ -36,7 +37,7 @@ LOCK_FILE = ".lock"
 VERSION = 1
 CHECKSUM = "crc32c"
 LOCK_WAIT_S, _LOCK_POLL_S = 10.0, 0.02
-"""How long the lock of a process that died is waited for: its children, which inherited it, are about to end."""
+"""How long the lock of a process that died is waited for: its children, which inherited it, are about to end, or are ended."""
 BEGIN_EMPTY = "begin-empty"
 """A file that an operator puts into a partition's directory to say that its records are given up."""
 _NAME_MAX_BYTES = 255
@@ -269,6 +270,7 @@ def _lock(path: str) -> int:
     while not _try_lock(fd):
         holder = _read_holder(fd)
         if time.monotonic() < end_s and not _is_running(holder.pid):
+            kill_orphans(holder.pid, lock_path)
             time.sleep(_LOCK_POLL_S)
             continue
         os.close(fd)

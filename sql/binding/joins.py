@@ -1,11 +1,13 @@
 """JOIN: criteria, what may be joined with what, and the result as an operator with its key and names.
 
-Joins of two streams and of two tables are bound and checked in full; they have no topology yet.
+What a join puts out are values named SOURCE_COLUMN, key columns of both sides among them, so that each column can be told from
+those of all other sources. A join of streams or tables reads both its sides that way too.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from logflume.log.schemas import Column
 from logflume.sql import ast
@@ -20,7 +22,7 @@ from logflume.streams.graph import JoinKind
 from .context import Context
 from .expressions import Binder
 from .projection import KeyColumn, canonical
-from .scope import PSEUDO_COLUMNS, Scope, Visible
+from .scope import RESERVED_COLUMNS, Scope, Visible
 from .sources import Relation, carry, scan_relation
 
 SYNTHETIC_KEY = "ROWKEY"
@@ -30,7 +32,7 @@ def bind_relation(query: ast.Query, context: Context) -> Relation:
     """Bind FROM and its joins.
 
     Raises:
-        StatementError: unknown sources, joins that cannot be. NotSupported: joins that are not there yet.
+        StatementError: unknown sources, joins that cannot be.
     """
     first = context.catalog.source(query.source.name, query.source.span)
     if not query.joins:
@@ -67,7 +69,7 @@ def _pseudo_names(query: ast.Query) -> frozenset[str]:
     parts: list[ast.Expression] = [i.expression for i in query.select if i.expression is not None]
     parts += [e for e in (query.where, query.having, *(query.group_by or ()), *(query.partition_by or ())) if e is not None]
     parts += [j.on for j in query.joins]
-    return frozenset(n.name for e in parts for n in walk(e) if isinstance(n, ast.Name) and n.name in PSEUDO_COLUMNS)
+    return frozenset(n.name for e in parts for n in walk(e) if isinstance(n, ast.Name) and n.name in RESERVED_COLUMNS)
 
 
 def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]) -> Relation:
@@ -90,7 +92,20 @@ def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]
         _check_partitions(left, right, join, context)
     if right.is_table and not left.is_table:
         return _stream_table(left, right, join, left_on, right_on, left_expr, used)
-    return _planned_only(left, right, join, left_on, right_on, left_expr, used, is_foreign=is_foreign)
+    on = _On(left_on, right_on, left_expr, right_expr)
+    if is_foreign:
+        return _foreign_key(left, right, join, on, used)
+    return _tables(left, right, join, on, used) if left.is_table else _streams(left, right, join, on, used)
+
+
+@dataclass(frozen=True, slots=True)
+class _On:
+    """The two sides of ON: what is there, and the new source."""
+
+    left: ast.Expression
+    right: ast.Expression
+    left_expr: x.Expr
+    right_expr: x.Expr
 
 
 def _stream_table(
@@ -111,24 +126,72 @@ def _stream_table(
     return _result(joined, left, right, join, left_on, right_on, left_expr, [*ours, *table_columns])
 
 
-def _planned_only(
-    left: Relation,
-    right: Relation,
-    join: ast.Join,
-    left_on: ast.Expression,
-    right_on: ast.Expression,
-    left_expr: x.Expr,
-    used: frozenset[str],
-    *,
-    is_foreign: bool,
-) -> Relation:
-    """A join of two streams or two tables: its names and key, with an operator that only says what it is."""
-    what = "a foreign-key join of two tables" if is_foreign else f"a join of two {'tables' if left.is_table else 'streams'}"
-    columns = [*_wanted(left, used), *_wanted(right, used)]
-    outputs = tuple((_joined_name(c), c.expr) for c in columns)
-    operator = p.JoinAny(left.operator, right.operator, join.kind, what, outputs, join.span)
-    result = _result(operator, left, right, join, left_on, right_on, left_expr, columns)
-    return replace(result, keys=left.keys, key_columns=left.key_columns) if is_foreign else result
+def _streams(left: Relation, right: Relation, join: ast.Join, on: _On, used: frozenset[str]) -> Relation:
+    assert join.within is not None, "checked: two streams join within a time"
+    window = left.first.window
+    wanted = _wanted(left, used), _wanted(right, used)
+    sides = (
+        _keyed_values(left, wanted[0], on.left, on.left_expr, "LEFT"),
+        _keyed_values(right, wanted[1], on.right, on.right_expr, "RIGHT"),
+    )
+    before, after = join.within.before.ms, join.within.after.ms
+    grace = None if join.within.grace is None else join.within.grace.ms
+    if join.kind == "RIGHT":
+        sides, wanted, before, after = sides[::-1], wanted[::-1], after, before
+    columns = _pairs(*wanted)
+    operator = p.JoinStreams(*sides, _KINDS[join.kind], columns, before, after, grace)
+    assert window is None or right.first.window is not None, "checked: both sides are windowed, or none"
+    return _result(operator, left, right, join, on.left, on.right, on.left_expr, [*_wanted(left, used), *_wanted(right, used)])
+
+
+def _tables(left: Relation, right: Relation, join: ast.Join, on: _On, used: frozenset[str]) -> Relation:
+    wanted = _wanted(left, used), _wanted(right, used)
+    sides = _values(left, wanted[0], "LEFT"), _values(right, wanted[1], "RIGHT")
+    if join.kind == "RIGHT":
+        sides, wanted = sides[::-1], wanted[::-1]
+    operator = p.JoinTables(*sides, _KINDS[join.kind], _pairs(*wanted))
+    return _result(operator, left, right, join, on.left, on.right, on.left_expr, [*_wanted(left, used), *_wanted(right, used)])
+
+
+def _foreign_key(left: Relation, right: Relation, join: ast.Join, on: _On, used: frozenset[str]) -> Relation:
+    ours, theirs = _wanted(left, used), _wanted(right, used)
+    key = [("KSQL_FOREIGN_KEY", on.left_expr)]
+    asking = _values(left, ours, "LEFT", extra=key)
+    foreign = x.ColumnRef(x.Side.VALUE, "KSQL_FOREIGN_KEY", on.left_expr.type)
+    kind = _KINDS[join.kind]
+    operator = p.JoinForeign(asking, _values(right, theirs, "RIGHT"), kind, _pairs(ours, theirs), foreign)
+    scope = Scope(tuple(_joined(c) for c in (*ours, *theirs)))
+    return Relation(operator, scope, left.keys, left.key_columns, (*left.sources, *right.sources), True)
+
+
+_KINDS = {"INNER": JoinKind.INNER, "LEFT": JoinKind.LEFT, "RIGHT": JoinKind.LEFT, "FULL": JoinKind.OUTER}
+"""How a join runs: RIGHT is LEFT with its sides changed over."""
+
+
+def _values(relation: Relation, columns: list[Visible], name: str, *, extra: Sequence[p.NamedExpr] = ()) -> p.Operator:
+    """Return a side of a join with the columns that are wanted as its values."""
+    return p.Select(relation.operator, (*((_joined_name(c), c.expr) for c in columns), *extra), name)
+
+
+def _keyed_values(relation: Relation, columns: list[Visible], on: ast.Expression, bound: x.Expr, name: str) -> p.Operator:
+    """Return a stream with the wanted columns as its values, keyed by its side of ON."""
+    if len(relation.key_columns) == 1 and on in relation.keys[0].accepted:
+        return _values(relation, columns, name)
+    prepared = _values(relation, columns, f"{name}-KEY", extra=[("KSQL_JOIN_KEY", bound)])
+    key = x.ColumnRef(x.Side.VALUE, "KSQL_JOIN_KEY", bound.type)
+    rekeyed = p.Rekey(prepared, ((_join_key_name(on), key),), name)
+    return p.Select(rekeyed, tuple((_joined_name(c), x.ColumnRef(x.Side.VALUE, _joined_name(c), c.type)) for c in columns), name)
+
+
+def _pairs(lefts: list[Visible], rights: list[Visible]) -> tuple[p.NamedExpr, ...]:
+    """Return the columns of both sides as a join puts them out."""
+    ours = [(name, x.ColumnRef(x.Side.VALUE, name, c.type)) for c in lefts for name in (_joined_name(c),)]
+    return (*ours, *((name, x.ColumnRef(x.Side.VALUE, f"TABLE:{name}", c.type)) for c in rights for name in (_joined_name(c),)))
+
+
+def _joined(c: Visible) -> Visible:
+    """Return a column of one side as it is named behind the join."""
+    return Visible(c.source, c.name, x.ColumnRef(x.Side.VALUE, _joined_name(c), c.type), c.is_key, c.is_pseudo)
 
 
 def _wanted(relation: Relation, used: frozenset[str]) -> list[Visible]:
@@ -146,9 +209,7 @@ def _result(
     columns: list[Visible],
 ) -> Relation:
     """Return the relation behind a join. Its key is one side of ON, or a synthetic column where no side is a column."""
-    visible = [
-        Visible(c.source, c.name, x.ColumnRef(x.Side.VALUE, _joined_name(c), c.type), c.is_key, c.is_pseudo) for c in columns
-    ]
+    visible = [_joined(c) for c in columns]
     named = tuple(e for e in (left_on, right_on) if isinstance(e, ast.Name)) if join.kind != "FULL" else ()
     if left.keys and len(left.sources) > 1 and left_on in left.keys[0].accepted:
         key = KeyColumn((*left.keys[0].accepted, right_on))
@@ -156,7 +217,7 @@ def _result(
         key = KeyColumn(named)
     else:
         name = _free_key_name({c.name for c in columns})
-        visible.append(Visible("", name, x.ColumnRef(x.Side.KEY, name, left_expr.type), is_key=True))
+        visible.append(Visible("", name, x.ColumnRef(x.Side.KEY, p.key_columns(operator)[0].name, left_expr.type), is_key=True))
         key = KeyColumn((ast.Name(name, ""),), is_synthetic=True)
     key_columns = (Column(_key_name(key.accepted[0]), left_expr.type),)
     sources = (*left.sources, *right.sources)

@@ -95,7 +95,9 @@ def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leadin
                 e = ast.Name(column.name, column.source, span=item.span)
                 if item.kind == "all" and e in leading:
                     continue
-                taken.append(Item(f"{column.source}_{column.name}" if scope.is_joined else column.name, e, False))
+                taken.append(
+                    Item(f"{column.source}_{column.name}" if scope.is_joined and column.source else column.name, e, False)
+                )
     return taken
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, Column, array
 from logflume.sql import ast
 from logflume.sql import plan as p
-from logflume.sql.errors import NotSupported, StatementError
+from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.functions import unknown_function
 from logflume.sql.rules import column_refs
@@ -16,7 +16,7 @@ from logflume.sql.tree import children, rewrite, walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
 from logflume.streams.functions import Library
-from logflume.streams.graph import Emit, TimeWindow
+from logflume.streams.graph import Emit, SessionWindow, TimeWindow
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
 from .context import Context
@@ -27,6 +27,9 @@ from .scope import WINDOW_COLUMNS, Scope, Visible
 from .sources import Relation, carry
 
 DAY_MS = 86_400_000
+
+WINDOWS_MAX = 10_000
+"""In how many windows one record may be: each costs an entry and a change of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class BoundQuery:
     key: tuple[Column, ...]
     value: tuple[Column, ...]
     relation: Relation
-    window: TimeWindow | None
+    window: p.Windows | None
     has_new_key: bool
     columns: tuple[str, ...]
 
@@ -205,7 +208,7 @@ class _Shape:
         relation: Relation,
         items: Sequence[Item],
         *,
-        window: TimeWindow | None,
+        window: p.Windows | None,
         has_new_key: bool,
     ) -> BoundQuery:
         value = tuple(Column(name, e.type) for name, e in columns)
@@ -219,14 +222,20 @@ class _Shape:
             raise StatementError(
                 "PARTITION BY is not supported on tables; GROUP BY makes a table of another key", self._span("PARTITION BY")
             )
-        if relation.first.window is not None:
-            raise NotSupported("PARTITION BY on a windowed source", self._span("PARTITION BY"))
         binder = self.binder(relation.scope, "PARTITION BY")
         given = self.query.partition_by or ()
         wanted = [] if [type(e) for e in given] == [ast.NullLiteral] else list(given)
         for e in wanted:
             _refuse_calls(e, self.context.library, "PARTITION BY", relation)
         exprs = [canonical(e, relation.scope, "PARTITION BY") for e in wanted]
+        if relation.first.window is not None:
+            if exprs == [key.accepted[0] for key in relation.keys]:
+                return self.projected(relation)
+            raise StatementError(
+                "Implicit repartitioning of windowed sources is not supported: the window is part of the key. See "
+                "https://github.com/confluentinc/ksql/issues/4385. GROUP BY makes a table without windows",
+                self._span("PARTITION BY"),
+            )
         bound = [binder.bind(e) for e in wanted]
         for e, b in zip(wanted, bound, strict=True):
             if b.type == ANY:
@@ -298,10 +307,10 @@ class _Shape:
         self._check_items(items, having, groups, relation)
         key_items = self._group_keys(groups, items)
         names = _group_names(groups, key_items, items)
-        window = None if query.window is None else _time_window(query.window, is_final=query.emit == "FINAL")
+        window = None if query.window is None else _window(query.window, is_final=query.emit == "FINAL")
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
         emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
-        root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit, self._span("GROUP BY"))
+        root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
         after = self._after(groups, names, bound_groups, placed, window)
         if having is not None:
             root = p.Filter(root, replace(after, clause="HAVING").condition(having), "HAVING")
@@ -324,8 +333,6 @@ class _Shape:
             for part in walk(e):
                 if isinstance(part, ast.Call) and part.name in library.tables:
                     raise StatementError("Table functions cannot be used with aggregations.", part.span)
-        if relation.first.window is not None:
-            raise NotSupported("GROUP BY on a windowed source", query.clause_span("GROUP BY"))
         kafka = [s.name for s in relation.sources if s.value_format.name == "KAFKA"]
         if kafka:
             raise StatementError(
@@ -360,7 +367,7 @@ class _Shape:
         names: Sequence[str],
         bound: Sequence[x.Expr],
         aggregates: Sequence[BoundAggregate],
-        window: TimeWindow | None,
+        window: p.Windows | None,
     ) -> Binder:
         """Return the binder of what stands behind the aggregation: groups are the key, calls are columns."""
         substitutions: dict[ast.Expression, x.Expr] = {a.call: a.column for a in aggregates}
@@ -382,13 +389,9 @@ def _named_key(columns: Sequence[Column], items: Sequence[Item]) -> tuple[Column
     return tuple(Column(item.name, column.type) for item, column in zip(items, columns, strict=True))
 
 
-def _window_of(relation: Relation) -> TimeWindow | None:
+def _window_of(relation: Relation) -> p.Windows | None:
     window = relation.first.window
-    if window is None:
-        return None
-    if window.kind == "SESSION" or window.size_ms is None:
-        raise NotSupported("a session-windowed source")
-    return TimeWindow(window.size_ms, window.advance_ms or window.size_ms)
+    return None if window is None else window.of_key()
 
 
 def _refuse_calls(e: ast.Expression, library: Library, clause: str, relation: Relation) -> None:
@@ -443,9 +446,8 @@ def _group_names(groups: Sequence[ast.Expression], key_items: Sequence[Item], it
     return names
 
 
-def _time_window(window: ast.Window, *, is_final: bool) -> TimeWindow:
-    if window.kind == "SESSION":
-        raise NotSupported("WINDOW SESSION", window.span)
+def _window(window: ast.Window, *, is_final: bool) -> p.Windows:
+    """Return a window with its grace: as given, else so long that a record counts for a day, or none where one waits for it."""
     size = window.size.ms
     advance = size if window.advance is None else window.advance.ms
     if size < 1 or advance < 1:
@@ -455,6 +457,12 @@ def _time_window(window: ast.Window, *, is_final: bool) -> TimeWindow:
             f"ADVANCE BY ({advance} ms) must not be longer than SIZE ({size} ms): records between windows would be lost",
             window.span,
         )
+    if size // advance > WINDOWS_MAX:
+        raise StatementError(
+            f"each record would be in {size // advance:,} windows of {size} ms by {advance} ms; at most {WINDOWS_MAX:,} are "
+            "possible: make ADVANCE BY longer",
+            window.span,
+        )
     grace = window.grace.ms if window.grace is not None else 0 if is_final else max(DAY_MS - size, 0)
     retention = 0 if window.retention is None else window.retention.ms
     if window.retention is not None and retention < size + (window.grace.ms if window.grace else 0):
@@ -462,7 +470,7 @@ def _time_window(window: ast.Window, *, is_final: bool) -> TimeWindow:
             f"The window retention period ({retention} ms) is smaller than size plus grace period; make it longer",
             window.retention.span,
         )
-    return TimeWindow(size, advance, grace, retention)
+    return SessionWindow(size, grace, retention) if window.kind == "SESSION" else TimeWindow(size, advance, grace, retention)
 
 
 def _grouped(
@@ -474,7 +482,7 @@ def _grouped(
 ) -> tuple[p.Operator, list[BoundAggregate]]:
     """Return the input keyed by the groups, with the aggregates reading it: as it is if that is its key already."""
     is_same = [k.accepted[0] for k in relation.keys] == list(groups) and [c.name for c in relation.key_columns] == list(names)
-    if is_same and len(relation.sources) == 1:
+    if is_same and len(relation.sources) == 1 and not relation.is_table and relation.first.window is None:
         return relation.operator, list(aggregates)
     columns: list[p.NamedExpr] = [(f"KSQL_KEY_{n}", b) for n, b in enumerate(bound)]
     placed: list[BoundAggregate] = []
@@ -490,6 +498,12 @@ def _grouped(
                 columns.append((name, arg))
             refs.append(x.ColumnRef(x.Side.VALUE, name, arg.type))
         placed.append(replace(aggregate, aggregation=replace(aggregate.aggregation, args=tuple(refs))))
+    if relation.is_table:
+        keys = tuple(zip(names, bound, strict=True))
+        read = {c.name for each in placed for arg in each.aggregation.args for c in column_refs(arg)}
+        # A row of nothing would not be there: where no column is read, the key stands for the row.
+        kept = [column for column in columns if column[0] in read] or columns[:1]
+        return p.Regroup(relation.operator, keys, tuple(kept)), placed
     prepared: p.Operator = p.Select(relation.operator, tuple(columns), "GROUP-BY")
     if len(bound) > 1:
         prepared = p.Filter(prepared, _none_is_null(bound), "GROUP-KEYS")

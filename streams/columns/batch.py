@@ -215,6 +215,28 @@ def _rows(make: Callable[[tuple[Any, ...]], Any], parts: list[Column], nulls: Ma
     return [None if null else make(row) for row, null in zip(rows, nulls.tolist(), strict=True)]
 
 
+def objects_of(batch: Batch) -> tuple[list[Any], dict[int, Exception]]:
+    """Return the value rows as objects of their class, and what making them raised by row: a class may refuse a row."""
+    parts = [batch.columns[Side.VALUE, column.name] for column in batch.schema.value]
+    make = row_maker(batch.schema)
+    try:
+        return _rows(make, parts, batch.nulls), {}
+    except Exception:  # noqa: BLE001
+        failed: dict[int, Exception] = {}
+
+    def make_one(row: int, values: tuple[Any, ...]) -> Any:
+        if batch.nulls is not None and batch.nulls[row]:
+            return None
+        try:
+            return make(values)
+        except Exception as error:  # noqa: BLE001
+            failed[row] = error
+            return None
+
+    rows = zip(*[part.objects() for part in parts], strict=True)
+    return [make_one(row, values) for row, values in enumerate(rows)], failed
+
+
 @lru_cache(maxsize=1024)
 def row_class(names: tuple[str, ...]) -> Any:
     """Return a named tuple class for rows without a class of their own."""

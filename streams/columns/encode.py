@@ -161,7 +161,7 @@ class _Fast:
     def of(cls, format: FormatSpec, columns: tuple[Field, ...]) -> _Fast | None:
         if format.name != "JSON" or not columns or (not format.is_wrapped and len(columns) == 1):
             return None
-        if any(column.type.kind not in KINDS for column in columns):
+        if any(column.type.kind not in KINDS or format.writes_text(column.type.kind) for column in columns):
             return None
         try:
             labels = [f'{"," if i else "{"}"{plain_name(column.name)}":'.encode() for i, column in enumerate(columns)]

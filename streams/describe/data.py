@@ -130,7 +130,7 @@ def _kind(node: g.Node) -> str:
         g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.ToTable: "to table",
         g.StreamJoin: "join", g.TableJoin: "join", g.Subscribe: "ask", g.Answer: "answer", g.Resolve: "join",
         g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process",
-        g.Merge: "merge", g.Foreach: "call", g.Sink: "sink",
+        g.Merge: "merge", g.Late: "late", g.Deduplicate: "deduplicate", g.Foreach: "call", g.Sink: "sink", g.Route: "sink",
     }[type(node)]  # fmt: skip
 
 
@@ -140,6 +140,9 @@ def _describe(node: g.Node) -> NodeBox:
             return _box(node, f"reads {node.topic}", (), node.topic)
         case g.Sink():
             return _box(node, f"writes {node.topic}", node.inputs, node.topic)
+        case g.Route():
+            among = (f"among {', '.join(node.topics)}",) if node.topics else ()
+            return _box(node, f"writes to {expression_text(node.topic_of)}", node.inputs, expression_text(node.topic_of), among)
         case g.Filter():
             return _box(node, expression_text(node.predicate), node.inputs, None)
         case g.Project():
@@ -175,6 +178,11 @@ def _describe(node: g.Node) -> NodeBox:
             return _box(node, until, node.inputs, None, bound)
         case g.Process():
             return _box(node, function_name(node.make), node.inputs, None, tuple(f"store {s.name}" for s in node.stores))
+        case g.Late():
+            return _box(node, f"too late for {node.inputs[0]}", node.inputs, None)
+        case g.Deduplicate():
+            within = "" if node.within_ms is None else f" within {duration(node.within_ms)}"
+            return _box(node, f"the first of each key{within}", node.inputs, None)
         case g.Foreach():
             return _box(node, expression_text(node.function), node.inputs, None)
     return _box(node, "", node.inputs, None)
@@ -188,6 +196,8 @@ def _window(window: g.Window | None) -> tuple[str, ...]:
     match window:
         case None:
             return ()
+        case g.CalendarWindow():
+            text = f"each {window.unit} in {window.zone}"
         case g.UnlimitedWindow():
             return (f"unlimited from {window.start_ms} ms" if window.start_ms else "unlimited",)
         case g.SessionWindow():

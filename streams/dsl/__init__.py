@@ -1,6 +1,6 @@
 """The DSL: applications, streams, tables, and the expressions and aggregates that go into them."""
 
-from .aggregates import aggregate, count, max, mean, min, reduce, sum
+from .aggregates import aggregate, count, max, mean, min, reduce, sum, top_n
 from .app import App
 from .cogroups import Cogrouped
 from .fields import apply, col, record_time, table, when, window_end, window_start
@@ -9,7 +9,7 @@ from .processing import key_value_store
 from .stream import Stream
 from .suppress import until_time_limit, until_window_closes
 from .table import GlobalTable, Grouped, Table
-from .windows import days, hopping, hours, milliseconds, minutes, seconds, session, sliding, tumbling, unlimited
+from .windows import calendar, days, hopping, hours, milliseconds, minutes, seconds, session, sliding, tumbling, unlimited
 
 __all__ = [
     "App",
@@ -21,6 +21,7 @@ __all__ = [
     "Table",
     "aggregate",
     "apply",
+    "calendar",
     "col",
     "count",
     "days",
@@ -39,6 +40,7 @@ __all__ = [
     "sliding",
     "sum",
     "table",
+    "top_n",
     "tumbling",
     "unlimited",
     "until_time_limit",

@@ -10,10 +10,10 @@ from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, DataType
 
 from ..expr import WHOLE, ColumnRef, Expr, Literal, Side
-from ..functions import Aggregate, folds, totals
+from ..functions import Aggregate, folds, ranking, totals
 from ..functions.library import choose
 from ..functions.signature import fill, is_concrete
-from ..graph import Aggregation, Aggregator
+from ..graph import Aggregation, Aggregator, is_bare
 from .binding import Scope, bind
 from .callables import expect_arguments, refuse_in_place
 from .calls import cast_to, narrow
@@ -45,7 +45,16 @@ class LibraryCall:
     args: tuple[Value, ...]
 
 
-AnyAggregate = AggregateCall | FoldCall | LibraryCall
+@dataclass(frozen=True, slots=True)
+class TopCall:
+    """A deferred ranking of whole rows."""
+
+    count: int
+    by: Value
+    is_largest: bool
+
+
+AnyAggregate = AggregateCall | FoldCall | LibraryCall | TopCall
 
 
 def count(value: Any = None) -> AggregateCall:
@@ -71,6 +80,13 @@ def min(value: Any) -> AggregateCall:
 def max(value: Any) -> AggregateCall:
     """Largest value, nulls left out; null of nothing."""
     return AggregateCall("max", totals.greatest, lift(value))
+
+
+def top_n(n: int, by: Any, *, largest: bool = True) -> TopCall:
+    """The `n` rows with the largest (or smallest) values of `by`, as a list of rows, the first first; see `Grouped.top_n`."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InvalidInput(f"top_n() needs a number of rows of at least 1, found {n!r}")
+    return TopCall(n, lift(by), largest)
 
 
 def aggregate(
@@ -105,8 +121,10 @@ def reduce(function: Callable[..., Any], *, subtract: Callable[..., Any] | None 
     return FoldCall(folds.reduction(function, subtract=subtract), False)
 
 
-def bind_aggregate(name: str, call: Any, scope: Scope) -> Aggregation:
-    """Return an aggregate bound to the schema of its input."""
+def bind_aggregate(name: str, call: Any, scope: Scope, *, is_undone: bool = False) -> Aggregation:
+    """Return an aggregate bound to the schema of its input; `is_undone`: rows are taken out again."""
+    if isinstance(call, TopCall):
+        return _bind_top(name, call, scope, is_undone=is_undone)
     if isinstance(call, FoldCall):
         whole: tuple[Expr, ...] = (ColumnRef(Side.VALUE, WHOLE, ANY),)
         return Aggregation(name, call.aggregator, (*whole, ColumnRef(Side.KEY, WHOLE, ANY)) if call.takes_key else whole)
@@ -120,6 +138,13 @@ def bind_aggregate(name: str, call: Any, scope: Scope) -> Aggregation:
         return Aggregation(name, call.make(ANY))
     argument = bind(call.argument, scope)
     return Aggregation(name, call.make(argument.type), (argument,))
+
+
+def _bind_top(name: str, call: TopCall, scope: Scope, *, is_undone: bool) -> Aggregation:
+    columns = () if is_bare(scope.schema) else tuple(column.name for column in scope.schema.value)
+    parts: tuple[Expr, ...] = tuple(ColumnRef(Side.VALUE, c.name, c.type) for c in scope.schema.value if columns)
+    aggregator = ranking.ranking(call.count, columns, is_largest=call.is_largest, is_undone=is_undone)
+    return Aggregation(name, aggregator, (bind(call.by, scope), *(parts or (ColumnRef(Side.VALUE, WHOLE, ANY),))))
 
 
 def _bind_library(name: str, call: LibraryCall, scope: Scope) -> Aggregation:

@@ -18,7 +18,7 @@ from .naming import Graph
 from .schemas import key_columns, key_format, registered_value, value_format, value_schema
 from .stream import Stream
 from .table import GlobalTable, Table
-from .windows import milliseconds
+from .windows import Duration, milliseconds
 
 if TYPE_CHECKING:
     from logflume.log import Log
@@ -57,6 +57,8 @@ class App:
         registry: str | None = None,
         **options: Any,
     ) -> None:
+        if not isinstance(name, str):
+            raise InvalidInput(f"the name of an application is text, found {name!r}")
         self.name, self.log, self.options = name, default_where() if log is None else log, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name, default_registry() if registry is None else registry)
@@ -99,7 +101,7 @@ class App:
         key_format: str | None = None,
         timestamp: Value | None = None,
         store: str | None = None,
-        history: float | None = None,
+        history: Duration | None = None,
         name: str | None = None,
     ) -> Table:
         """Read a topic as a table: the latest value of each key, a null value deletes it. Arguments as in `stream`.
@@ -147,6 +149,10 @@ class App:
         history_ms: int | None = None,
         is_global: bool = False,
     ) -> g.Source:
+        if not isinstance(topic, str):
+            raise InvalidInput(f"a topic is named by text, found {topic!r}")
+        if timestamp is not None and not isinstance(timestamp, Value):
+            raise InvalidInput(f"timestamp= takes a column expression (lf.col.at), in ms since 1970, found {timestamp!r:.100}")
         registry = self._graph.registry
         known = registered_value(topic, format, registry) if value is None else None
         columns, value_class = value_schema(value) if known is None else (known, None)

@@ -31,6 +31,7 @@ from logflume.log.schemas import (
 from .. import expr as e
 from ..graph import Schema, is_bare
 from . import fields as f
+from .callables import where
 from .calls import bind_call
 
 _NUMBERS = (Kind.INTEGER, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
@@ -138,6 +139,8 @@ def constant(value: Any) -> e.Literal:
         return e.Literal(value, decimal(max(len(value.as_tuple().digits), scale, 1), scale))
     if isinstance(value, datetime.date | datetime.time):
         return _moment(value)
+    if callable(value):
+        raise InvalidInput(f"{where(value)} stands where a column expression is expected: lf.apply(function, lf.col.x)")
     type = _PYTHON_TYPES.get(value.__class__, ANY)
     if type is BIGINT and not -(2**63) <= value < 2**63:
         raise InvalidInput(f"{value} does not fit in 64 bits")

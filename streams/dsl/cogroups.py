@@ -10,6 +10,7 @@ from logflume.log import InvalidInput
 
 from .. import graph as g
 from . import aggregates as a
+from .callables import expect_arguments
 from .naming import slug
 from .table import Grouped, Table, aggregated, span_of
 
@@ -37,6 +38,9 @@ class Cogrouped:
 
     def cogroup(self, grouped: Grouped, add: Callable[..., Any]) -> Cogrouped:
         """Add a grouped stream; `add(aggregate, value)` or `add(aggregate, value, key)` gives the next aggregate."""
+        if not isinstance(grouped, Grouped):
+            raise InvalidInput(f"cogroup() takes a grouped stream (group_by_key(), group_by(...)), found {grouped!r:.100}")
+        expect_arguments(add, (2, 3), 2, "cogroup()")
         first = self.inputs[0][0].stream.schema.key
         if [c.type for c in grouped.stream.schema.key] != [c.type for c in first]:
             raise InvalidInput(

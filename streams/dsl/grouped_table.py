@@ -13,9 +13,10 @@ from .. import graph as g
 from ..expr import ColumnRef, Expr, Side
 from . import aggregates as a
 from .binding import Scope, bind
+from .calling import call
 from .fields import Value
 from .naming import Graph, slug
-from .stream import Function, bind_keys, call
+from .stream import Function, bind_keys
 from .table import checked_emit
 
 if TYPE_CHECKING:
@@ -71,11 +72,15 @@ class GroupedTable:
         """Combine the rows of a key: the first as it is, then `add(aggregate, row)`; `subtract` takes a row out again."""
         return self._aggregated("reduce", {"value": a.reduce(add, subtract=subtract)}, name, emit)
 
+    def top_n(self, n: int, by: Any, *, largest: bool = True, name: str | None = None, emit: str = "commit") -> Table:
+        """Keep the `n` rows of a key with the largest (or smallest) values of `by`, as in `Grouped.top_n`; all are stored."""
+        return self._aggregated("top_n", {"value": a.top_n(n, by, largest=largest)}, name, emit)
+
     def _aggregated(self, what: str, columns: dict[str, Any], name: str | None, emit: str) -> Table:
         from .table import Table
 
         scope = Scope(self.row, f"{self.base!r}")
-        bound = tuple(a.bind_aggregate(column, wanted, scope) for column, wanted in columns.items())
+        bound = tuple(a.bind_aggregate(column, wanted, scope, is_undone=True) for column, wanted in columns.items())
         for each in bound:
             if each.aggregator.undo is None:
                 raise InvalidInput(

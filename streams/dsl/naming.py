@@ -29,6 +29,8 @@ class Graph:
         Raises:
             InvalidInput: another node has the name; the message ends with `fix`.
         """
+        if not isinstance(node.name, str):
+            raise InvalidInput(f"a name is text of letters, digits, '.', '_' and '-', found {node.name!r}")
         existing = self.nodes.get(node.name)
         if existing is not None and existing != node:
             raise InvalidInput(f"there is already something else named {node.name!r} in {self.name!r}: {fix}")

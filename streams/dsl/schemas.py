@@ -73,7 +73,8 @@ def value_format(schema: Schema, name: str | None, topic: str = "", registry: st
     """Return the format of a topic's values: as named, else JSON, and text and bytes as they are."""
     if name is None:
         name = "KAFKA" if is_single(schema) and schema.value[0].type in (STRING, BYTES) else "JSON"
-    return of_topic(FormatSpec(name.upper(), is_wrapped=not is_single(schema)), topic, "value", registry)
+    spec = FormatSpec(name.upper(), is_wrapped=not is_single(schema), is_plain=name.upper() == "JSON")
+    return of_topic(spec, topic, "value", registry)
 
 
 def registered_value(topic: str, name: str | None, registry: str) -> tuple[Column, ...] | None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
 
 from .. import graph as g
-from ..expr import WHOLE, Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
+from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
 from .binding import Scope, bind
-from .callables import Items, Pair, Pairs, expect_arguments, returned_type
+from .callables import Items, Pair, Pairs, returned_type
+from .calling import call, condition, foreach_node
 from .fields import Field, Value
 from .missing import missing
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, key_columns, key_format, value_format
+from .sinks import check_partitions, sink
+from .windows import Duration
 
 if TYPE_CHECKING:
     from ..processors import Processor
@@ -32,10 +35,10 @@ _FIX = "pass name='...'"
 class Within(NamedTuple):
     """The times of a join as its caller gave them, in ms."""
 
-    within: float | None
-    before: float | None
-    after: float | None
-    grace: float | None
+    within: Duration | None
+    before: Duration | None
+    after: Duration | None
+    grace: Duration | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ class Stream:
     8
     """
 
-    graph: Graph
-    node: g.Node
+    graph: Graph = field(repr=False)
+    node: g.Node = field(repr=False)
     base: str
 
     def __getattr__(self, name: str) -> Any:
@@ -220,10 +223,10 @@ class Stream:
         joiner: Function | None = None,
         *,
         on: On | None = None,
-        within: float | None = None,
-        before: float | None = None,
-        after: float | None = None,
-        grace: float | None = None,
+        within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
+        grace: Duration | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
@@ -249,10 +252,10 @@ class Stream:
         joiner: Function | None = None,
         *,
         on: On | None = None,
-        within: float | None = None,
-        before: float | None = None,
-        after: float | None = None,
-        grace: float | None = None,
+        within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
+        grace: Duration | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
@@ -264,10 +267,10 @@ class Stream:
         other: Stream,
         joiner: Function | None = None,
         *,
-        within: float | None = None,
-        before: float | None = None,
-        after: float | None = None,
-        grace: float | None = None,
+        within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
+        grace: Duration | None = None,
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
@@ -296,7 +299,7 @@ class Stream:
             return self, names
         return self._rekey(columns, f"{self.base}-by-{'-'.join(slug(column) for column in names)}"), names
 
-    def to_table(self, *, name: str | None = None, store: str | None = None, history: float | None = None) -> Table:
+    def to_table(self, *, name: str | None = None, store: str | None = None, history: Duration | None = None) -> Table:
         """Read the stream as a table: the latest value of each key; a null value deletes it. `store` keeps the rows readable.
 
         `history` (ms) keeps the rows of that long ago too: joins see the row of their record's time (a versioned table).
@@ -328,6 +331,50 @@ class Stream:
 
         return processed(self, processor, stores, None, name, is_keyed=True)
 
+    def deduplicate(
+        self,
+        *by: Value | Function,
+        within: Duration | None = None,
+        grace: Duration | None = None,
+        key: Any = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Let the first record of each key pass, or of each value of `by`, which becomes the key; the others end here.
+
+        Args:
+            within: records are the same only if their times are less than this apart; without it keys are kept for ever.
+            grace: how late a record may come and still be compared with those about its time; by default `within`.
+            name: of the store.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> app = lf.App("payments")
+        >>> app.stream("payments").deduplicate(lf.col.id.cast(str), within=lf.hours(1)).to("once")
+        >>> driver = TopologyTestDriver(app)
+        >>> for time_ms in (0, 5, 3_600_000):
+        ...     driver.input("payments").send({"id": "p1"}, timestamp_ms=time_ms)
+        >>> [record.timestamp_ms for record in driver.output("once").read()]
+        [0, 3600000]
+        """
+        from .windows import milliseconds
+
+        grouped = self.group_by(*by, key=key) if by else self.group_by_key()
+        if not grouped.stream.schema.key:
+            raise InvalidInput("deduplicate() needs a key: deduplicate(lf.col.id), or stream(..., key=str)")
+        within_ms = None if within is None else milliseconds(within)
+        if within_ms == 0 or (within_ms is None and grace is not None):
+            raise InvalidInput(f"deduplicate() takes within=lf.hours(1), a time above 0, and with it grace=; found {within!r}")
+        store = name or f"{grouped.base}-{'distinct' if within_ms is None else 'deduplicate'}"
+        node = g.Deduplicate(
+            name=store, schema=grouped.stream.schema, kind=g.EdgeKind.STREAM, inputs=(grouped.stream.node.name,), store=store,
+            within_ms=within_ms, grace_ms=(within_ms or 0) if grace is None else milliseconds(grace),
+        )  # fmt: skip
+        return Stream(self.graph, self.graph.add(node, fix=_FIX), grouped.base)
+
+    def distinct(self, *by: Value | Function, key: Any = None, name: str | None = None) -> Stream:
+        """Let the first record of each key pass, or of each value of `by`, which becomes the key: what has passed stays known."""
+        return self.deduplicate(*by, key=key, name=name)
+
     def merge(self, *others: Stream) -> Stream:
         """Interleave with other streams of the same columns; each keeps its own order."""
         for other in others:
@@ -348,6 +395,9 @@ class Stream:
 
     def repartition(self, name: str, *, partitions: int | None = None) -> Stream:
         """Write to an internal topic by key and go on behind it."""
+        check_partitions(partitions)
+        if not isinstance(name, str):
+            raise InvalidInput(f"repartition() takes the name of its internal topic, found {name!r}")
         node = g.Repartition(
             name=f"{name}-repartition", schema=self.schema, kind=g.EdgeKind.STREAM, inputs=(self.node.name,),
             topic=f"{self.graph.name}-{name}-repartition", partitions=partitions,
@@ -357,15 +407,31 @@ class Stream:
 
     def to(
         self,
-        topic: str,
+        topic: str | Value | Function,
         *,
+        topics: Sequence[str] = (),
         format: str | None = None,
         key_format: str | None = None,
         partitions: int | None = None,
         **configs: str,
     ) -> None:
-        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (see `App.stream`)."""
-        sink(self.graph, self.node, topic, format, key_format, partitions, configs)
+        """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (see `App.stream`).
+
+        `topic` may be computed from the record: a column expression, or `function(value)` or `function(key, value)`. Then it is
+        one of `topics`, which are created if missing, or without them any topic that exists. A record without such a topic is
+        refused: counted, and kept as a dead letter, as if its topic had not taken it.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> app = lf.App("orders")
+        >>> app.stream("orders").to(lf.col.country.cast(str) + "-orders", topics=["de-orders", "fr-orders"])
+        >>> driver = TopologyTestDriver(app, on_problem="skip")
+        >>> for country in ("de", "fr", "??"):
+        ...     driver.input("orders").send({"country": country})
+        >>> driver.output("fr-orders").read()[0].value, driver.problems
+        ({'country': 'fr'}, Counter({'refused': 1}))
+        """
+        sink(self.graph, self.node, topic, topics, format, key_format, partitions, configs)
 
     def scope(self) -> Scope:
         """Where the names of expressions are looked up."""
@@ -374,24 +440,6 @@ class Stream:
     def then(self, node: g.Node) -> Stream:
         """Return what comes out of a node behind this stream."""
         return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
-
-
-def condition(predicate: Value | Function, scope: Scope, what: str) -> Expr:
-    """Return a condition as a tree."""
-    if not isinstance(predicate, Value):
-        return call(predicate, what, type=BOOLEAN)
-    expr = bind(predicate, scope)
-    if expr.type not in (BOOLEAN, ANY):
-        raise InvalidInput(f"{what}: `{predicate!r}` is {expr.type}, expected a condition (BOOLEAN)")
-    return expr
-
-
-def call(function: Function, what: str, *, type: Any = ANY, contract: Callable[[Function], Function] | None = None) -> PyCall:
-    """Return a call of `function(value)` or `function(key, value)`; `contract` checks what it returns."""
-    takes_key = expect_arguments(function, (1, 2), 1, what) == 2
-    whole = ColumnRef(Side.VALUE, WHOLE, ANY)
-    function = function if contract is None else contract(function)
-    return PyCall(function, (ColumnRef(Side.KEY, WHOLE, ANY), whole) if takes_key else (whole,), type)
 
 
 def bind_keys(keys: tuple[Value | Function, ...], type: Any, what: str, scope: Scope) -> tuple[tuple[str, Expr], ...]:
@@ -432,59 +480,6 @@ def bind_columns(columns: tuple[Value, ...], named: dict[str, Any], scope: Scope
 def object_class(hint: Any) -> type[Any] | None:
     """Return the annotated class of a function's results when its fields are known."""
     return hint if is_object_class(hint) else None
-
-
-def foreach_node(graph: Graph, node: g.Node, function: Function, what: str) -> g.Foreach:
-    """Return a node that calls a function, whatever arguments it takes."""
-    count = expect_arguments(function, (1, 2, 3), 2, what)
-    name = graph.free(f"{node.name}-{what.removesuffix('()')}")
-    return g.Foreach(name=name, schema=node.schema, kind=node.kind, inputs=(node.name,), function=_ADAPT[count](function))
-
-
-@dataclass(frozen=True, slots=True)
-class OfValue:
-    """Calls `function(value)`."""
-
-    function: Function
-
-    def __call__(self, key: Any, value: Any, timestamp_ms: int) -> None:
-        self.function(value)
-
-
-@dataclass(frozen=True, slots=True)
-class OfKeyValue:
-    """Calls `function(key, value)`."""
-
-    function: Function
-
-    def __call__(self, key: Any, value: Any, timestamp_ms: int) -> None:
-        self.function(key, value)
-
-
-_ADAPT: dict[int, Callable[[Function], Function]] = {1: OfValue, 2: OfKeyValue, 3: lambda function: function}
-
-
-def sink(
-    graph: Graph,
-    node: g.Node,
-    topic: str,
-    format: str | None,
-    key_format_name: str | None,
-    partitions: int | None,
-    configs: dict[str, str],
-) -> None:
-    """Add a sink. Config names may use `_` for `.`."""
-    schema = node.schema
-    graph.add(
-        g.Sink(
-            name=graph.free(f"{topic}-sink" if topic in graph.nodes else topic), schema=schema, kind=node.kind,
-            inputs=(node.name,), topic=topic,
-            key_format=key_format(schema.key, key_format_name, topic, graph.registry),
-            value_format=value_format(schema, format, topic, graph.registry), partitions=partitions,
-            topic_configs={name.replace("_", "."): value for name, value in configs.items()},
-        ),
-        fix=_FIX,
-    )  # fmt: skip
 
 
 def _typed(expr: Expr, type: Any) -> Expr:

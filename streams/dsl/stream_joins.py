@@ -10,7 +10,7 @@ from .. import graph as g
 from ..expr import Expr
 from .joins import joined_columns
 from .stream import Function, On, Stream, Within, bind_keys, cast_to
-from .windows import milliseconds
+from .windows import milliseconds, signed_milliseconds
 
 if TYPE_CHECKING:
     from .table import GlobalTable, Table
@@ -45,9 +45,10 @@ def _bounds(within: Within) -> tuple[int, int]:
     after = within.within if within.after is None else within.after
     if before is None or after is None:
         raise InvalidInput("a join of streams needs a time: join(other, ..., within=lf.minutes(5)), or before= and after=")
-    if before + after < 0 or before != int(before) or after != int(after):
-        raise InvalidInput(f"a join's window is whole milliseconds with before + after >= 0, found {before} and {after}")
-    return int(before), int(after)
+    before_ms, after_ms = signed_milliseconds(before), signed_milliseconds(after)
+    if before_ms + after_ms < 0:
+        raise InvalidInput(f"a join's window needs before + after >= 0, found {before_ms} and {after_ms} ms")
+    return before_ms, after_ms
 
 
 def table_join(

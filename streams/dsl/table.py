@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from logflume.log import InvalidInput
@@ -13,12 +13,15 @@ from .. import graph as g
 from ..expr import Expr
 from . import aggregates as a
 from .binding import Scope, bind
-from .callables import returned_type
+from .callables import expect_arguments, returned_type
+from .calling import call, condition, foreach_node
 from .fields import Value
 from .missing import missing
 from .naming import Graph, duration, slug
 from .schemas import PRIMITIVES
-from .stream import Function, On, Stream, bind_columns, call, condition, foreach_node, object_class, sink
+from .sinks import sink
+from .stream import Function, On, Stream, bind_columns, object_class
+from .windows import Duration, milliseconds
 
 if TYPE_CHECKING:
     from .cogroups import Cogrouped
@@ -55,10 +58,10 @@ class Grouped:
 
     def window(self, window: g.Window) -> Grouped:
         """Aggregate per window: `window(lf.tumbling(hours=1, grace=lf.minutes(10)))`, or per `lf.session(minutes=30)`."""
-        if not isinstance(window, g.TimeWindow | g.SlidingWindow | g.SessionWindow | g.UnlimitedWindow):
+        if not isinstance(window, g.Window):
             raise InvalidInput(
-                "expected lf.tumbling(...), lf.hopping(...), lf.sliding(...), lf.session(...) or lf.unlimited(), "
-                f"found {window!r}"
+                "expected lf.tumbling(...), lf.hopping(...), lf.sliding(...), lf.session(...), lf.calendar(...) or "
+                f"lf.unlimited(), found {window!r}"
             )
         return replace(self, over=window)
 
@@ -66,11 +69,14 @@ class Grouped:
         """Aggregate together with other grouped streams; `add(aggregate, value)` is for the values of this one."""
         from .cogroups import Cogrouped
 
+        expect_arguments(add, (2, 3), 2, "cogroup()")
         if self.over is not None:
             raise InvalidInput("cogroup() comes before window(): the window is that of all its streams")
         return Cogrouped(((self, add),))
 
-    def aggregate(self, *plain: Any, name: str | None = None, emit: str = "commit", **columns: Any) -> Table:
+    def aggregate(
+        self, *plain: Any, name: str | None = None, emit: str = "commit", ttl: Duration | None = None, **columns: Any
+    ) -> Table:
         """Aggregate into named columns, or with functions of your own.
 
         `aggregate(n=lf.count(), delay=lf.mean(col.dep_delay))`, or `aggregate(init, add)` with `add(aggregate, value)` or
@@ -80,21 +86,22 @@ class Grouped:
             name: of the store (and so of its changelog topic).
             emit: "commit": the latest result of a key leaves once per task commit; "update": each result leaves at once;
                 "final": the result of a window leaves once, when it closes (stream time passes its end and the grace).
+            ttl: without a window: how long a key is kept behind its newest record, by stream time; then its row is deleted.
         """
         scope = self.stream.scope()
         if plain:
             if columns or len(plain) not in (1, 2):
                 raise InvalidInput("aggregate() takes named aggregates, or init and a function")
             only = plain[0] if len(plain) == 1 else a.aggregate(*plain)
-            return self._single("aggregate", only, name, emit)
+            return self._single("aggregate", only, name, emit, ttl)
         if not columns:
             raise InvalidInput("aggregate() needs at least one aggregate: aggregate(n=lf.count())")
         bound = tuple(a.bind_aggregate(column, wanted, scope) for column, wanted in columns.items())
-        return self._aggregate("-".join(columns), bound, name, emit, None)
+        return self._aggregate("-".join(columns), bound, name, emit, None, ttl)
 
-    def count(self, *, name: str | None = None, emit: str = "commit") -> Table:
+    def count(self, *, name: str | None = None, emit: str = "commit", ttl: Duration | None = None) -> Table:
         """Number of records per key, in a column `count`."""
-        return self.aggregate(count=a.count(), name=name, emit=emit)
+        return self.aggregate(count=a.count(), name=name, emit=emit, ttl=ttl)
 
     def sum(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
         """Sum per key, in a column `sum`."""
@@ -112,19 +119,39 @@ class Grouped:
         """Largest value per key, in a column `max`."""
         return self.aggregate(max=a.max(value), name=name, emit=emit)
 
-    def reduce(self, function: Callable[[Any, Any], Any], *, name: str | None = None, emit: str = "commit") -> Table:
+    def reduce(
+        self, function: Callable[[Any, Any], Any], *, name: str | None = None, emit: str = "commit", ttl: Duration | None = None
+    ) -> Table:
         """Combine the values of a key: the first as it is, then `function(aggregate, value)`."""
-        return self._single("reduce", a.reduce(function), name, emit)
+        return self._single("reduce", a.reduce(function), name, emit, ttl)
 
-    def _single(self, what: str, wanted: Any, name: str | None, emit: str) -> Table:
+    def top_n(self, n: int, by: Any, *, largest: bool = True, name: str | None = None, emit: str = "commit") -> Table:
+        """Keep the `n` records of a key with the largest (or smallest) values of `by`, as a list, the first first.
+
+        Ties stay in order of arrival; records where `by` is null do not count. Beside other aggregates: `lf.top_n(...)`.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> app = lf.App("games")
+        >>> app.stream("scores").group_by_key().top_n(2, by=lf.col.points).to("best")
+        >>> driver = TopologyTestDriver(app)
+        >>> for player, points in (("ann", 3), ("bob", 7), ("cid", 5)):
+        ...     driver.input("scores").send({"player": player, "points": points}, key="chess")
+        >>> [row["player"] for row in driver.output("best").read()[-1].value]
+        ['bob', 'cid']
+        """
+        return self._single("top_n", a.top_n(n, by, largest=largest), name, emit, None)
+
+    def _single(self, what: str, wanted: Any, name: str | None, emit: str, ttl: Duration | None) -> Table:
         bound = a.bind_aggregate("value", wanted, self.stream.scope())
-        return self._aggregate(what, (bound,), name, emit, self.stream.schema.value_class if what == "reduce" else None)
+        return self._aggregate(what, (bound,), name, emit, self.stream.schema.value_class if what == "reduce" else None, ttl)
 
     def _aggregate(
-        self, what: str, bound: tuple[g.Aggregation, ...], name: str | None, emit: str, value_class: type[Any] | None
-    ) -> Table:
+        self, what: str, bound: tuple[g.Aggregation, ...], name: str | None, emit: str, value_class: type[Any] | None,
+        ttl: Duration | None,
+    ) -> Table:  # fmt: skip
         store = name or f"{self.base}{span_of(self.over)}-{slug(what)}"
-        return aggregated([self.stream], (bound,), store, emit, self.over, value_class)
+        return aggregated([self.stream], (bound,), store, emit, self.over, value_class, ttl)
 
 
 def span_of(window: g.Window | None) -> str:
@@ -139,6 +166,8 @@ def span_of(window: g.Window | None) -> str:
             return f"-session-{duration(window.gap_ms)}"
         case g.UnlimitedWindow():
             return "-unlimited"
+        case g.CalendarWindow():
+            return f"-{window.unit}"
     return ""
 
 
@@ -156,6 +185,7 @@ def aggregated(
     emit: str,
     over: g.Window | None,
     value_class: type[Any] | None,
+    ttl: Duration | None = None,
 ) -> Table:
     """Add an aggregate of grouped streams, each with its own aggregations."""
     stream = streams[0]
@@ -172,6 +202,7 @@ def aggregated(
     node = g.Aggregate(
         name=store, schema=schema, kind=g.EdgeKind.TABLE, inputs=tuple(each.node.name for each in streams), store=store,
         aggregations=bound[0], others=bound[1:], window=over, emit=checked_emit(emit),
+        ttl_ms=None if ttl is None else milliseconds(ttl),
     )  # fmt: skip
     return Table(stream.graph, stream.graph.add(node, fix=_FIX), store)
 
@@ -192,8 +223,8 @@ class Table:
     [{'name': 'Ann'}, None]
     """
 
-    graph: Graph
-    node: g.Node
+    graph: Graph = field(repr=False)
+    node: g.Node = field(repr=False)
     base: str
 
     def __getattr__(self, name: str) -> Any:
@@ -322,6 +353,30 @@ class Table:
 
         return suppressed(self, until, name)
 
+    def late(self, *, name: str | None = None) -> Stream:
+        """The records that a windowed aggregate did not count because all their windows were closed, as they came.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> app = lf.App("clicks")
+        >>> hourly = app.stream("clicks").group_by_key().window(lf.tumbling(hours=1)).count()
+        >>> hourly.late().to("late")
+        >>> driver = TopologyTestDriver(app)
+        >>> for time_ms in (1, 3_600_000, 2):
+        ...     driver.input("clicks").send({"page": "/"}, key="ann", timestamp_ms=time_ms)
+        >>> driver.output("late").read()
+        [TestRecord(key='ann', value={'page': '/'}, timestamp_ms=2)]
+        """
+        node = self.node
+        if not isinstance(node, g.Aggregate) or (node.window is None and node.ttl_ms is None):
+            raise InvalidInput(f"late() is of a windowed aggregate itself (window(...).count().late()); {self.base!r} is none")
+        schemas = {self.graph.nodes[source].schema for source in node.inputs}
+        if len(schemas) > 1:
+            raise InvalidInput("late() of a cogroup needs streams of the same columns")
+        base = name or f"{self.base}-late"
+        late = g.Late(name=base, schema=schemas.pop(), kind=g.EdgeKind.STREAM, inputs=(node.name,))
+        return Stream(self.graph, self.graph.add(late, fix=_FIX), base)
+
     def to_stream(self) -> Stream:
         """The changes as a stream of new rows, deletions included."""
         name = self.graph.free(f"{self.node.name}-stream")
@@ -334,16 +389,20 @@ class Table:
 
     def to(
         self,
-        topic: str,
+        topic: str | Value | Function,
         *,
+        topics: Sequence[str] = (),
         format: str | None = None,
         key_format: str | None = None,
         partitions: int | None = None,
         **configs: str,
     ) -> None:
-        """Write the changes to a topic, created if missing: compacted, unless `cleanup_policy` differs or rows are windowed."""
+        """Write the changes to a topic, created if missing: compacted, unless `cleanup_policy` differs or rows are windowed.
+
+        `topic` may be computed from the row, as in `Stream.to`; a deleted row has none, unless it follows from the key.
+        """
         defaults = {} if self.schema.window else {"cleanup.policy": "compact"}
-        sink(self.graph, self.node, topic, format, key_format, partitions, defaults | configs)
+        sink(self.graph, self.node, topic, topics, format, key_format, partitions, defaults | configs)
 
     def scope(self) -> Scope:
         """Where the names of expressions are looked up."""
@@ -357,8 +416,8 @@ class Table:
 class GlobalTable:
     """Rows by key that every task has all of, whatever its partition: streams join it by any key."""
 
-    graph: Graph
-    node: g.Source
+    graph: Graph = field(repr=False)
+    node: g.Source = field(repr=False)
     base: str
 
     @property

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName
 
-from ..windows import SessionWindow, SlidingWindow, TimeWindow, UnlimitedWindow
+from ..calendars import CalendarUnit
+from ..windows import CalendarWindow, SessionWindow, SlidingWindow, TimeWindow, UnlimitedWindow
+
+Duration = float | timedelta
+"""Milliseconds, or a timedelta."""
 
 
-def milliseconds(value: float) -> int:
+def milliseconds(value: Duration) -> int:
     """Return a duration in milliseconds."""
     return _whole(value, 1)
+
+
+def signed_milliseconds(value: Duration) -> int:
+    """Return a duration in milliseconds that may be negative."""
+    if isinstance(value, timedelta):
+        value = value / timedelta(milliseconds=1)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return -_whole(-value, 1) if is_number and value < 0 else _whole(value, 1)
 
 
 def seconds(value: float) -> int:
@@ -39,14 +52,14 @@ def days(value: float) -> int:
 
 
 def tumbling(
-    size: int | timedelta = 0,
+    size: Duration = 0,
     *,
     days: float = 0,
     hours: float = 0,
     minutes: float = 0,
     seconds: float = 0,
-    grace: int | timedelta = 0,
-    retention: int | timedelta = 0,
+    grace: Duration = 0,
+    retention: Duration = 0,
 ) -> TimeWindow:
     """Windows of one size that follow each other, aligned to the epoch.
 
@@ -61,15 +74,15 @@ def tumbling(
 
 
 def hopping(
-    size: int | timedelta = 0,
+    size: Duration = 0,
     *,
-    advance: int | timedelta,
+    advance: Duration,
     days: float = 0,
     hours: float = 0,
     minutes: float = 0,
     seconds: float = 0,
-    grace: int | timedelta = 0,
-    retention: int | timedelta = 0,
+    grace: Duration = 0,
+    retention: Duration = 0,
 ) -> TimeWindow:
     """Windows of one size that start every `advance` ms, so that a record counts in several.
 
@@ -84,14 +97,14 @@ def hopping(
 
 
 def session(
-    gap: int | timedelta = 0,
+    gap: Duration = 0,
     *,
     days: float = 0,
     hours: float = 0,
     minutes: float = 0,
     seconds: float = 0,
-    grace: int | timedelta = 0,
-    retention: int | timedelta = 0,
+    grace: Duration = 0,
+    retention: Duration = 0,
 ) -> SessionWindow:
     """Windows of activity: records of a key that follow each other within a gap are in one, from the first to the last.
 
@@ -103,14 +116,14 @@ def session(
 
 
 def sliding(
-    size: int | timedelta = 0,
+    size: Duration = 0,
     *,
     days: float = 0,
     hours: float = 0,
     minutes: float = 0,
     seconds: float = 0,
-    grace: int | timedelta = 0,
-    retention: int | timedelta = 0,
+    grace: Duration = 0,
+    retention: Duration = 0,
 ) -> SlidingWindow:
     """Windows around the records themselves: two records of a key share one iff they are at most `size` apart.
 
@@ -119,6 +132,24 @@ def sliding(
     """
     length = _length(size, days, hours, minutes, seconds, what="sliding(minutes=5)")
     return SlidingWindow(length, _whole(grace, 1), _whole(retention, 1))
+
+
+def calendar(unit: str, *, zone: str = "UTC", grace: Duration = 0, retention: Duration = 0) -> CalendarWindow:
+    """Windows of the calendar: "day", "week" (from Monday), "month", "quarter" or "year", on the clocks of a time zone.
+
+    A day on which clocks change is 23 or 25 hours long.
+
+    >>> calendar("day", zone="Europe/Berlin")
+    CalendarWindow(unit=<CalendarUnit.DAY: 'day'>, zone='Europe/Berlin', grace_ms=0, retention_ms=0)
+    """
+    units = [str(known) for known in CalendarUnit]
+    if unit not in units:
+        raise UnknownName("unit of a calendar", str(unit), units)
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise UnknownName("time zone", str(zone), available_timezones()) from None
+    return CalendarWindow(CalendarUnit(unit), zone, _whole(grace, 1), _whole(retention, 1))
 
 
 def unlimited(start: int = 0) -> UnlimitedWindow:
@@ -130,9 +161,7 @@ def unlimited(start: int = 0) -> UnlimitedWindow:
     return UnlimitedWindow(_whole(start, 1))
 
 
-def _length(
-    size: int | timedelta, days: float, hours: float, minutes: float, seconds: float, *, what: str = "tumbling(hours=1)"
-) -> int:
+def _length(size: Duration, days: float, hours: float, minutes: float, seconds: float, *, what: str = "tumbling(hours=1)") -> int:
     length = (
         _whole(size, 1) + _whole(days, 86_400_000) + _whole(hours, 3_600_000) + _whole(minutes, 60_000) + _whole(seconds, 1_000)
     )
@@ -141,7 +170,7 @@ def _length(
     return length
 
 
-def _whole(value: float | timedelta, unit_ms: int) -> int:
+def _whole(value: Duration, unit_ms: int) -> int:
     if isinstance(value, timedelta):
         value, unit_ms = value / timedelta(milliseconds=1), 1
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -192,7 +192,11 @@ def encode_fragment(
         name = namespace.add("to_utf8", str.encode)
         code = f"{name}({only.code})" if not only.is_nullable else f"(None if {only.code} is None else {name}({only.code}))"
         return Fragment(code, is_nullable=only.is_nullable, can_fail=True)
-    if format.name == "JSON" and (format.is_wrapped or len(columns) > 1) and all(c.type.kind in _WRITTEN_AS_IS for c in columns):
+    if (
+        format.name == "JSON"
+        and (format.is_wrapped or len(columns) > 1)
+        and all(c.type.kind in _WRITTEN_AS_IS and not format.writes_text(c.type.kind) for c in columns)
+    ):
         dumps = namespace.add("dumps", _dumps)
         holder = namespace.add(f"Out_{label}", _holder(columns))
         parts = [_json_value(namespace, c, v) for c, v in zip(columns, values, strict=True)]

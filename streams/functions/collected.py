@@ -21,6 +21,10 @@ def collect_list_add(limit: int, state: State, value: Any) -> State:
     return ([*state[0], value],) if len(state[0]) < limit else state
 
 
+def collect_list_merge(limit: int, left: State, right: State) -> State:
+    return ([*left[0], *right[0]][:limit],)
+
+
 def collect_list_undo(state: State, value: Any) -> State:
     """Takes the last equal item out."""
     items = list(state[0])
@@ -37,18 +41,28 @@ def collect_set_add(limit: int, state: State, value: Any) -> State:
     return ([*state[0], value],)
 
 
+def collect_set_merge(limit: int, left: State, right: State) -> State:
+    for value in right[0]:
+        left = collect_set_add(limit, left, value)
+    return left
+
+
 def _collect_list(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     type = array(types[0])
-    add = partial(collect_list_add, constants[0] if constants else LIST_MAX_ITEMS)
+    limit = constants[0] if constants else LIST_MAX_ITEMS
     return Aggregator(
-        "COLLECT_LIST", type, (Column("ITEMS", type),), ([],), add, first, None, collect_list_undo, skips_null=False
-    )
+        "COLLECT_LIST", type, (Column("ITEMS", type),), ([],), partial(collect_list_add, limit), first,
+        partial(collect_list_merge, limit), collect_list_undo, skips_null=False, is_ordered=True,
+    )  # fmt: skip
 
 
 def _collect_set(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     type = array(types[0])
-    add = partial(collect_set_add, constants[0] if constants else LIST_MAX_ITEMS)
-    return Aggregator("COLLECT_SET", type, (Column("ITEMS", type),), ([],), add, first, skips_null=False)
+    limit = constants[0] if constants else LIST_MAX_ITEMS
+    return Aggregator(
+        "COLLECT_SET", type, (Column("ITEMS", type),), ([],), partial(collect_set_add, limit), first,
+        partial(collect_set_merge, limit), skips_null=False, is_ordered=True,
+    )  # fmt: skip
 
 
 def histogram_add(state: State, value: str) -> State:
@@ -68,9 +82,28 @@ def histogram_undo(state: State, value: str) -> State:
     return (counts,)
 
 
+def histogram_merge(left: State, right: State) -> State:
+    """Counts of both; texts beyond the limit are those of the right that the left has not."""
+    counts = dict(left[0])
+    for value, count in right[0].items():
+        if value in counts or len(counts) < HISTOGRAM_MAX_KEYS:
+            counts[value] = counts.get(value, 0) + count
+    return (counts,)
+
+
 def _histogram(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     type = map_of(STRING, BIGINT)
-    return Aggregator("HISTOGRAM", type, (Column("COUNTS", type),), ({},), histogram_add, first, None, histogram_undo)
+    return Aggregator(
+        "HISTOGRAM",
+        type,
+        (Column("COUNTS", type),),
+        ({},),
+        histogram_add,
+        first,
+        histogram_merge,
+        histogram_undo,
+        is_ordered=True,
+    )
 
 
 def attr_add(state: State, value: Any) -> State:
@@ -81,6 +114,17 @@ def attr_add(state: State, value: Any) -> State:
             entry["COUNT"] += 1
             return (entries,)
     return ([*entries, {"VALUE": value, "COUNT": 1}],)
+
+
+def attr_merge(left: State, right: State) -> State:
+    entries = [dict(e) for e in left[0]]
+    for other in right[0]:
+        same = next((e for e in entries if freeze(e["VALUE"]) == freeze(other["VALUE"])), None)
+        if same is None:
+            entries.append(dict(other))
+        else:
+            same["COUNT"] += other["COUNT"]
+    return (entries,)
 
 
 def attr_undo(state: State, value: Any) -> State:
@@ -95,7 +139,7 @@ def attr_result(state: State) -> Any:
 def _attr(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     type = array(struct(Column("VALUE", types[0]), Column("COUNT", BIGINT)))
     return Aggregator(
-        "ATTR", types[0], (Column("ENTRIES", type),), ([],), attr_add, attr_result, None, attr_undo, skips_null=False
+        "ATTR", types[0], (Column("ENTRIES", type),), ([],), attr_add, attr_result, attr_merge, attr_undo, skips_null=False
     )
 
 

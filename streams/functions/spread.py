@@ -31,6 +31,19 @@ def spread_undo(state: State, value: Any) -> State:
     return (count - 1, total - number, squares)
 
 
+def spread_merge(left: State, right: State) -> State:
+    """As Chan, Golub and LeVeque add the squares of two parts (Updating Formulae, 1979)."""
+    (n, total, squares), (m, other, more) = left, right
+    if not n or not m:
+        return right if not n else left
+    distance = m / n * total - other
+    return (n + m, total + other, squares + more + n / (m * (n + m)) * distance * distance)
+
+
+def correlation_merge(left: State, right: State) -> State:
+    return tuple(a + b for a, b in zip(left, right, strict=True))
+
+
 def variance_result(state: State) -> float:
     return state[2] / (state[0] - 1) if state[0] > 1 else 0.0
 
@@ -43,7 +56,7 @@ def _spread(name: str, result: Callable[[State], float]) -> Make:
     columns = (Column("COUNT", BIGINT), Column("SUM", DOUBLE), Column("SQUARES", DOUBLE))
 
     def make(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-        return Aggregator(name, DOUBLE, columns, (0, 0.0, 0.0), spread_add, result, None, spread_undo)
+        return Aggregator(name, DOUBLE, columns, (0, 0.0, 0.0), spread_add, result, spread_merge, spread_undo)
 
     return make
 
@@ -65,14 +78,17 @@ def correlation_result(state: State) -> float:
     n, sx, sy, sxx, syy, sxy = state
     if n < 1:
         return math.nan
-    spread = (sxx - sx * sx / n) * (syy - sy * sy / n)
-    return (sxy - sx * sy / n) / math.sqrt(spread) if spread > 0 else math.nan
+    spread = (n * sxx - sx * sx) * (n * syy - sy * sy)
+    return (n * sxy - sx * sy) / math.sqrt(spread) if spread > 0 else math.nan
 
 
 def _correlation(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     columns = (Column("COUNT", BIGINT), *(Column(name, DOUBLE) for name in ("X", "Y", "XX", "YY", "XY")))
     initial = (0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    return Aggregator("CORRELATION", DOUBLE, columns, initial, correlation_add, correlation_result, None, correlation_undo)
+    return Aggregator(
+        "CORRELATION", DOUBLE, columns, initial, correlation_add, correlation_result,
+        correlation_merge, correlation_undo,
+    )  # fmt: skip
 
 
 FUNCTIONS: tuple[Aggregate, ...] = (

@@ -31,6 +31,18 @@ def topk_rows_add(k: int, state: State, *values: Any) -> State:
     return (items[:k],)
 
 
+def topk_merge(k: int, left: State, right: State) -> State:
+    return (sorted([*left[0], *right[0]], reverse=True)[:k],)
+
+
+def topk_distinct_merge(k: int, left: State, right: State) -> State:
+    return topk_merge(k, left, ([value for value in right[0] if value not in left[0]],))
+
+
+def topk_rows_merge(k: int, left: State, right: State) -> State:
+    return (sorted([*left[0], *right[0]], key=lambda r: r["sort_col"], reverse=True)[:k],)
+
+
 def _k(name: str, constants: Sequence[Any]) -> int:
     k = constants[0]
     if not isinstance(k, int) or k < 1:
@@ -41,20 +53,24 @@ def _k(name: str, constants: Sequence[Any]) -> int:
 def _topk(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     k = _k("TOPK", constants)
     type = array(types[0])
-    return Aggregator("TOPK", type, (Column("ITEMS", type),), ([],), partial(topk_add, k), first)
+    return Aggregator("TOPK", type, (Column("ITEMS", type),), ([],), partial(topk_add, k), first, partial(topk_merge, k))
 
 
 def _topk_rows(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     k = _k("TOPK", constants)
     names = ["sort_col", *(f"col{i}" for i in range(len(types) - 1))]
     type = array(struct(*(Column(n, t) for n, t in zip(names, types, strict=True))))
-    return Aggregator("TOPK", type, (Column("ITEMS", type),), ([],), partial(topk_rows_add, k), first, skips_null=False)
+    return Aggregator(
+        "TOPK", type, (Column("ITEMS", type),), ([],), partial(topk_rows_add, k), first,
+        partial(topk_rows_merge, k), skips_null=False, is_ordered=True,
+    )  # fmt: skip
 
 
 def _topk_distinct(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     k = _k("TOPKDISTINCT", constants)
     type = array(types[0])
-    return Aggregator("TOPKDISTINCT", type, (Column("ITEMS", type),), ([],), partial(topk_distinct_add, k), first)
+    add, merge = partial(topk_distinct_add, k), partial(topk_distinct_merge, k)
+    return Aggregator("TOPKDISTINCT", type, (Column("ITEMS", type),), ([],), add, first, merge)
 
 
 FUNCTIONS: tuple[Aggregate, ...] = (

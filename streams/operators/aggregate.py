@@ -34,6 +34,7 @@ from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
 from .cogroup import CogroupWork
 from .entries import Change, Entries, States, Updated
+from .expiring import ExpiringWork
 from .folding import state_fields
 from .operator import Bind, Errors, Merge, Operator, Partial, Task, Wiring, Work
 from .session import SessionWork
@@ -76,7 +77,9 @@ class AggregateOperator(Operator[g.Aggregate]):
         node = self.node
         used = [aggregation.aggregator for aggregation in node.aggregations]
         is_mergeable = node.window is None or isinstance(node.window, g.TimeWindow)
-        if node.emit is not g.Emit.COMMIT or g.is_bare(node.schema) or node.others or not is_mergeable:
+        if node.ttl_ms is not None or node.emit is not g.Emit.COMMIT or g.is_bare(node.schema) or node.others or not is_mergeable:
+            return None
+        if any(each.is_ordered for each in used):
             return None
         if not all(each.merge is not None and all(c.type.kind in _EXACT_KINDS for c in each.state_columns) for each in used):
             return None
@@ -95,7 +98,9 @@ class AggregateOperator(Operator[g.Aggregate]):
                 return lambda task: SessionWork(node, wiring, task)
             case g.SlidingWindow():
                 return lambda task: SlidingWork(node, wiring, task)
-        if node.others or isinstance(node.window, g.UnlimitedWindow):
+        if node.ttl_ms is not None:
+            return lambda task: ExpiringWork(node, wiring, task)
+        if node.others or isinstance(node.window, g.UnlimitedWindow | g.CalendarWindow):
             return lambda task: CogroupWork(node, wiring, task)
         return lambda task: AggregateWork(self, wiring, task)
 
@@ -177,10 +182,12 @@ class AggregateWork(Work):
         rows, starts, clock = found.rows, found.starts, int(found.clocks[-1])
         if found.late is None:
             return Change(batch.keys, batch.times, args, rows, starts), clock
+        kept = np.flatnonzero(~found.late)
+        counted = set() if rows is None else set(rows[kept].tolist())
         for pair in np.flatnonzero(found.late).tolist():
             row = pair if rows is None else int(rows[pair])
-            self._task.report("late", self._node.name, batch, row, (int(starts[pair]), int(found.clocks[row])))
-        kept = np.flatnonzero(~found.late)
+            cause = (int(starts[pair]), int(found.clocks[row]))
+            self._task.late(self._node.name, batch, row, cause, counts_elsewhere=row in counted)
         return Change(batch.keys, batch.times, args, kept if rows is None else rows[kept], starts[kept]), clock
 
     def _choose_entries(self) -> None:

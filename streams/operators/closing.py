@@ -6,7 +6,7 @@ already is known after a restart: every window that was closed by the stream tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..graph import TimeWindow
 from ..seams import Entry, StateStore
@@ -51,17 +51,18 @@ def _key(item: tuple[bytes, Entry]) -> bytes:
 
 
 class OpenEntries:
-    """The entries of one store by the time in their keys, until that time is before stream time - `wait_ms`."""
+    """The entries of one store by the time in their keys, or what `time_of` makes of it, until that is before stream time -
+    `wait_ms`."""
 
-    def __init__(self, store: StateStore, wait_ms: int) -> None:
-        self._store, self._wait_ms = store, wait_ms
+    def __init__(self, store: StateStore, wait_ms: int, *, time_of: Callable[[int], int] = int) -> None:
+        self._store, self._wait_ms, self._time_of = store, wait_ms, time_of
         self._by_time: dict[int, dict[bytes, Entry]] = {}
 
     def start(self) -> None:
         """Begin: the store is restored. What had closed by its last commit has left."""
         closed_at = self._store.stream_time_ms - self._wait_ms
         for key, entry in self._store.range(b"", None):
-            time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
+            time = self._time_of(WINDOW_START.unpack_from(key, len(key) - 8)[0])
             if time >= closed_at:
                 self._by_time.setdefault(time, {})[key] = entry
 
@@ -69,7 +70,8 @@ class OpenEntries:
         """Note that an entry has changed; it is in memory."""
         entry = self._store.resident.get(key)
         if entry is not None:
-            self._by_time.setdefault(WINDOW_START.unpack_from(key, len(key) - 8)[0], {})[key] = entry
+            time = self._time_of(WINDOW_START.unpack_from(key, len(key) - 8)[0])
+            self._by_time.setdefault(time, {})[key] = entry
 
     def take_closed(self, stream_time_ms: int) -> list[tuple[bytes, Entry]]:
         """Return the entries that have closed by now; they are not open any more. In order of time."""

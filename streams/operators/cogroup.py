@@ -1,4 +1,4 @@
-"""Aggregates of several inputs (a cogroup) into the same states, and those over unlimited windows: row by row.
+"""Aggregates of several inputs (a cogroup) into the same states, and those over unlimited and calendar windows: row by row.
 
 Each input has its own stream time, which decides what is late of it; the windows are those of all inputs.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import graph as g
+from ..calendars import LAST_CALENDAR_MS, LONGEST_MS, calendar_span
 from ..columns import Batch
 from ..seams import Entry, State
 from ..windows import WINDOW_START
@@ -26,7 +27,7 @@ from .windows import windows_of
 
 
 class CogroupWork(Work):
-    """See the module; without windows, over time windows or unlimited ones."""
+    """See the module; without windows, over time windows, unlimited or calendar ones."""
 
     def __init__(self, node: g.Aggregate, wiring: Wiring, task: Task) -> None:
         self._node, self._task, self._store = node, task, task.store(node.store)
@@ -44,6 +45,10 @@ class CogroupWork(Work):
             self._keep_ms = max(node.window.retention_ms, node.window.size_ms + node.window.grace_ms)
             if node.emit is g.Emit.FINAL:
                 self._open = OpenEntries(self._store, node.window.size_ms + node.window.grace_ms - 1)
+        if isinstance(node.window, g.CalendarWindow):
+            self._keep_ms = max(node.window.retention_ms, LONGEST_MS[node.window.unit] + node.window.grace_ms)
+            if node.emit is g.Emit.FINAL:
+                self._open = OpenEntries(self._store, node.window.grace_ms - 1, time_of=node.window.end_of)
 
     def start(self) -> None:
         self._clocks.start()
@@ -92,6 +97,8 @@ class CogroupWork(Work):
         if isinstance(window, g.UnlimitedWindow):
             rows = np.flatnonzero(times >= window.start_ms).tolist()
             return rows, [window.start_ms] * len(rows)
+        if isinstance(window, g.CalendarWindow):
+            return self._calendar_pairs(batch, source, window)
         assert isinstance(window, g.TimeWindow)
         found = windows_of(window, times, self._clocks.of(source))
         self._clocks.observe(source, int(found.clocks[-1]))
@@ -99,10 +106,30 @@ class CogroupWork(Work):
         starts = found.starts.tolist()
         if found.late is None:
             return rows, starts
-        for pair in np.flatnonzero(found.late).tolist():
-            self._task.report("late", self._node.name, batch, rows[pair], (starts[pair], int(found.clocks[rows[pair]])))
         kept = np.flatnonzero(~found.late).tolist()
+        counted = {rows[pair] for pair in kept}
+        for pair in np.flatnonzero(found.late).tolist():
+            cause = (starts[pair], int(found.clocks[rows[pair]]))
+            self._task.late(self._node.name, batch, rows[pair], cause, counts_elsewhere=rows[pair] in counted)
         return [rows[pair] for pair in kept], [starts[pair] for pair in kept]
+
+    def _calendar_pairs(self, batch: Batch, source: str, window: g.CalendarWindow) -> tuple[list[int], list[int]]:
+        rows: list[int] = []
+        starts: list[int] = []
+        start, end = 0, 0
+        for row, time in enumerate(batch.times.tolist()):
+            if time >= LAST_CALENDAR_MS:
+                self._task.report("expression", self._node.name, batch, row, f"time {time} is beyond the calendar (year 9999)")
+                continue
+            clock = self._clocks.observe(source, time)
+            if not start <= time < end:
+                start, end = calendar_span(window.unit, window.zone, time)
+            if end <= clock - window.grace_ms:
+                self._task.late(self._node.name, batch, row, (start, clock))
+            else:
+                rows.append(row)
+                starts.append(start)
+        return rows, starts
 
     def _put(self, key: bytes, state: State | None, stamp: int) -> None:
         put_entry(self._store, key, state, stamp)

@@ -83,7 +83,7 @@ class Emission:
                 old=None,
             )  # fmt: skip
             if self._keeps_keys:
-                return batch
+                return _named_keys(batch, causing.schema.key)
         assert batch.keys is not None
         found, _ = self._decoder.decode(batch.keys, batch.memory, _never)
         batch.columns |= found
@@ -104,6 +104,15 @@ class Emission:
             gone = nulls_of(emitted.olds)
             batch.old = Old(state_columns(emitted.olds, self._columns), np.zeros(len(batch), np.bool_) if gone is None else gone)
         return batch.take(np.array([row for row in range(len(batch)) if row not in failed], np.int64)) if failed else batch
+
+
+def _named_keys(batch: Batch, names: Sequence[Field]) -> Batch:
+    """Give the key columns of the record that caused a result the names they have behind the node."""
+    for theirs, ours in zip(names, batch.schema.key, strict=True):
+        column = batch.columns.get((Side.KEY, theirs.name))
+        if theirs.name != ours.name and column is not None:
+            batch.columns[Side.KEY, ours.name] = column
+    return batch
 
 
 def _never(row: int, error: Exception) -> None:

@@ -120,6 +120,9 @@ class ViewRows:
         states, times = self._parent.find(task, keys, batch, as_of=as_of)
         schema = self._parent.schema
         columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
+        for ours, theirs in zip(batch.schema.key, schema.key, strict=True):
+            if (Side.KEY, ours.name) in batch.columns:
+                columns[Side.KEY, theirs.name] = batch.columns[Side.KEY, ours.name]
         columns |= state_columns(states, [(column.name, column.type.kind) for column in schema.value])
         rows = replace(batch, schema=schema, times=np.array(times, np.int64), columns=columns, nulls=nulls_of(states), old=None)
         errors = Errors(task, self._node, rows)

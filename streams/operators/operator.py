@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -77,6 +77,13 @@ class Task(Protocol):
         """Report a row of a batch that is left out or nulled."""
         ...
 
+    def late(self, node: str, batch: Batch, row: int, cause: object, *, counts_elsewhere: bool = False) -> None:
+        """Tell of a row that is too late for a window: it goes to the node's Late, else it is reported.
+
+        `counts_elsewhere`: other windows take the row, so that it is reported only.
+        """
+        ...
+
     def reporter(self, node: str, batch: Batch, *, reason: str = "expression") -> Reporter:
         """Return what reports errors of rows of a batch."""
         ...
@@ -93,6 +100,7 @@ class Wiring:
         needs: name -> the columns of its output that a consumer reads.
         raw_keys: name -> format and columns of the encoded key at hand there, None after a change of key.
         wants_old: TABLE nodes whose consumers compare with the row before.
+        lates: Aggregate -> its Late, which is none of its children.
     """
 
     operators: Mapping[str, Operator[Any]]
@@ -102,6 +110,12 @@ class Wiring:
     needs: Mapping[str, frozenset[ColumnId]]
     raw_keys: Mapping[str, RawKey | None]
     wants_old: frozenset[str]
+    lates: Mapping[str, str] = field(default_factory=dict)
+
+    def following(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that what a node does goes to: its children, and its Late."""
+        late = self.lates.get(name)
+        return self.children[name] if late is None else (*self.children[name], late)
 
     def node(self, name: str) -> g.Node:
         """Return a node by name."""

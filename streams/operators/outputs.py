@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,10 +34,10 @@ class Output:
     order: I64 | None
 
 
-class OutputOperator(Operator[g.Sink | g.Repartition]):
-    """A Sink, or a Repartition where it is written."""
+class OutputOperator(Operator[g.Sink | g.Route | g.Repartition]):
+    """A Sink, or a Repartition where it is written (and, in `route.py`, a Route)."""
 
-    node_class = g.Sink
+    node_class: ClassVar[type[g.Node]] = g.Sink
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         node = self.node
@@ -51,13 +51,17 @@ class OutputOperator(Operator[g.Sink | g.Repartition]):
             columns |= columns_used(node.timestamp)
         return columns
 
-    def plan(self, wiring: Wiring) -> Bind:
+    def encoder(self, wiring: Wiring) -> RowEncoder:
+        """Return what makes records of rows."""
         node = self.node
         source = node.inputs[0]
         schema, raw = wiring.schema(source), wiring.raw_keys[source]
         is_raw = raw is not None and raw[0] == node.key_format
         keys = KeyEncoder(node.key_format, schema.key, is_raw=is_raw, window=schema.window)
-        encoder = RowEncoder(node.value_format, node.schema.value, keys)
+        return RowEncoder(node.value_format, node.schema.value, keys)
+
+    def plan(self, wiring: Wiring) -> Bind:
+        node, encoder = self.node, self.encoder(wiring)
         time = Evaluation(node.timestamp) if isinstance(node, g.Sink) and node.timestamp is not None else None
         return lambda task: OutputWork(node, encoder, time, task)
 
@@ -65,11 +69,16 @@ class OutputOperator(Operator[g.Sink | g.Repartition]):
 class OutputWork(Work):
     """See `OutputOperator`."""
 
-    def __init__(self, node: g.Sink | g.Repartition, encoder: RowEncoder, time: Evaluation | None, task: Task) -> None:
+    def __init__(self, node: g.Sink | g.Route | g.Repartition, encoder: RowEncoder, time: Evaluation | None, task: Task) -> None:
         self._node, self._encoder, self._time, self._task = node, encoder, time, task
         self._needs_key = isinstance(node, g.Repartition) and not node.keeps_null_keys
 
     def process(self, batch: Batch, source: str) -> None:
+        assert not isinstance(self._node, g.Route), "a Route says where its records go"
+        self.put(batch, self._node.topic)
+
+    def put(self, batch: Batch, topic: str) -> None:
+        """Encode records and send them to a topic."""
         name, times = self._node.name, batch.times
         if self._time is not None:
             batch, times = self._timed(batch, self._time)
@@ -86,7 +95,7 @@ class OutputWork(Work):
             times = times[kept]
         if keys.count:
             rows_of, order = _of(batch.rows, kept), _of(batch.order, kept)
-            self._task.send(name, self._node.topic, Output(keys, values, times, batch.chunk, rows_of, order))
+            self._task.send(name, topic, Output(keys, values, times, batch.chunk, rows_of, order))
 
     def _timed(self, batch: Batch, time: Evaluation) -> tuple[Batch, I64]:
         """Return the rows whose time out is known, and these times."""
@@ -103,15 +112,12 @@ def _of(indices: I64 | None, kept: I64 | None) -> I64 | None:
     return indices if indices is None or kept is None else indices[kept]
 
 
-def put_out(outputs: Outputs, found: Sequence[tuple[str, Output]]) -> None:
+def put_out(outputs: Outputs, topic: str, found: Sequence[tuple[str, Output]]) -> None:
     """Send what one round (or commit) puts out to one topic, in order of cause; all of it as outputs of the first node."""
-    if len(found) == 1:
-        _send(outputs, *found[0])
-        return
     node = found[0][0]
-    if any(output.order is None for _, output in found):
+    if len(found) == 1 or any(output.order is None for _, output in found):
         for _, output in found:
-            _send(outputs, node, output)
+            _send(outputs, node, topic, output)
         return
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
@@ -126,23 +132,19 @@ def put_out(outputs: Outputs, found: Sequence[tuple[str, Output]]) -> None:
     at = order.tolist()
     outputs.send(
         node, [keys[i] for i in at], [values[i] for i in at], times[order].tolist(), headers=[headers[i] for i in at],
-        causes=(places[order] >> PATH_BITS).tolist(),
+        causes=(places[order] >> PATH_BITS).tolist(), topic=topic,
     )  # fmt: skip
 
 
-def _send(outputs: Outputs, node: str, output: Output) -> None:
+def _send(outputs: Outputs, node: str, topic: str, output: Output) -> None:
     causes = None if output.order is None else output.order >> PATH_BITS
     chunk = record_chunk(output.keys, output.values, output.times, output.chunk, output.rows)
-    if chunk is not None and causes is None:
-        outputs.send_columns(node, chunk)
-    elif chunk is not None:
-        outputs.send_columns(node, chunk, causes=causes)
-    else:
-        keys, values, times = output.keys.objects(), output.values.objects(), output.times.tolist()
-        if causes is None:
-            outputs.send(node, keys, values, times)
-        else:
-            outputs.send(node, keys, values, times, headers=_headers(output), causes=causes.tolist())
+    if chunk is not None:
+        outputs.send_columns(node, chunk, causes=causes, topic=topic)
+        return
+    keys, values, times = output.keys.objects(), output.values.objects(), output.times.tolist()
+    headers, places = (None, None) if causes is None else (_headers(output), causes.tolist())
+    outputs.send(node, keys, values, times, headers=headers, causes=places, topic=topic)
 
 
 def _headers(output: Output) -> list[Any] | None:

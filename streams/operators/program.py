@@ -7,6 +7,7 @@ round may change, rounds are single records.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,9 +69,10 @@ def _edges(wiring: Wiring, source: str) -> set[tuple[str, str]]:
     waiting, seen = [source], {source}
     while waiting:
         name = waiting.pop()
-        found |= {(name, child) for child in wiring.children[name]}
-        waiting += [child for child in wiring.children[name] if child not in seen]
-        seen |= set(wiring.children[name])
+        following = wiring.following(name)
+        found |= {(name, child) for child in following}
+        waiting += [child for child in following if child not in seen]
+        seen |= set(following)
     return found
 
 
@@ -79,7 +81,7 @@ def depth_first(wiring: Wiring) -> list[str]:
     left: list[str] = []
     seen: set[str] = set()
     for source in reversed(wiring.sources):
-        stack = [(source, list(wiring.children[source]))]
+        stack = [(source, list(wiring.following(source)))]
         seen.add(source)
         while stack:
             name, children = stack[-1]
@@ -90,7 +92,7 @@ def depth_first(wiring: Wiring) -> list[str]:
             child = children.pop()
             if child not in seen:
                 seen.add(child)
-                stack.append((child, list(wiring.children[child])))
+                stack.append((child, list(wiring.following(child))))
     return left[::-1]
 
 
@@ -104,6 +106,8 @@ class BoundProgram:
         self._order = [name for name in depth_first(program.wiring) if name not in program.wiring.sources]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
         self._sent: dict[str, list[tuple[str, Output]]] = {}
+        self._lates = program.wiring.lates
+        self._late: list[tuple[Batch, int]] = []
         self._has_started = False
         self.stream_time_ms, self.now_ms = -1, 0
         self._is_restoring = False
@@ -216,6 +220,12 @@ class BoundProgram:
         else:
             self._problems.report(reason, node, chunk.topic, chunk.partition, int(chunk.offsets[rows[row]]), cause)
 
+    def late(self, node: str, batch: Batch, row: int, cause: object, *, counts_elsewhere: bool = False) -> None:
+        if node not in self._lates or counts_elsewhere:
+            self.report("late", node, batch, row, cause)
+        elif not self._late or self._late[-1][0] is not batch or self._late[-1][1] != row:
+            self._late.append((batch, row))
+
     def reporter(self, node: str, batch: Batch, *, reason: str = "expression") -> Reporter:
         return lambda row, error: self.report(reason, node, batch, row, error)
 
@@ -233,13 +243,23 @@ class BoundProgram:
         if any(batch.order is None for _, batch in batches):
             for source, batch in batches:
                 self.works[name].process(batch, source)
-            return
-        self.works[name].process_all(batches)
+        else:
+            self.works[name].process_all(batches)
+        if self._late:
+            self._forward_late(name)
+
+    def _forward_late(self, name: str) -> None:
+        """Give the rows that a node was told of as late to its Late."""
+        late, self._late = self._late, []
+        for _, group in itertools.groupby(late, key=lambda item: id(item[0])):
+            found = list(group)
+            rows = np.array([row for _, row in found], np.int64)
+            self._waiting.setdefault(self._lates[name], []).append((name, found[0][0].take(rows)))
 
     def _put_out(self) -> None:
         sent, self._sent = self._sent, {}
-        for found in sent.values():
-            put_out(self._outputs, found)
+        for topic, found in sent.items():
+            put_out(self._outputs, topic, found)
 
 
 def operator_program(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[str]) -> OperatorProgram:

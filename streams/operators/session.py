@@ -74,7 +74,7 @@ class SessionWork(Work):
         start = min([time, *(began for began, _, _ in met)])
         end = max([time, *(ended for _, ended, _ in met)])
         if end < clock - self._wait_ms:
-            self._task.report("late", self._node.name, batch, row, (start, clock))
+            self._task.late(self._node.name, batch, row, (start, clock))
             return
         state: State | None = None
         for _, _, own in met:

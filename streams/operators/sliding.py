@@ -77,7 +77,7 @@ class SlidingWork(Work):
         for row, (key, time) in enumerate(zip(keys, times, strict=True)):
             clock = self._clocks.observe(source, time)
             if time + size < clock - self._window.grace_ms:
-                self._task.report("late", self._node.name, batch, row, (time - size, clock))
+                self._task.late(self._node.name, batch, row, (time - size, clock))
                 continue
             adding = _Adding(self, emitted, row, key, time, clock, arguments[row], folding, report)
             if time < size:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from logflume.log.records import I64, Chunk
-from logflume.log.schemas import Kind
+from logflume.log.schemas import Kind, is_object_class
 
 from .. import graph as g
 from ..columns import Batch, Bytes, Column
-from ..columns.batch import PATH_BITS, ColumnId
+from ..columns.batch import PATH_BITS, ColumnId, objects_of
 from ..columns.decode import KeyDecoder, ValueDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Side, columns_used
@@ -81,6 +81,9 @@ class SourceWork(Work):
         self._is_table = operator.node.kind is g.EdgeKind.TABLE
         self._store: StateStore | None = None if operator.store is None else task.store(operator.store)
         self._wants_old = operator.node.name in wiring.wants_old
+        value_class = operator.node.schema.value_class
+        is_whole = (Side.VALUE, WHOLE) in wiring.needs[operator.node.name] and not g.is_bare(operator.node.schema)
+        self._object_class = value_class if is_whole and is_object_class(value_class) else None
 
     def process(self, batch: Batch, source: str) -> None:
         raise AssertionError("a source has no input but its topic")
@@ -139,7 +142,17 @@ class SourceWork(Work):
         batch.columns |= found.columns
         batch.nulls = found.nulls
         batch.memory += found.memory
+        if self._object_class is not None:
+            batch = self._with_objects(batch)
         return batch if self._time is None else self._timed(batch, self._time)
+
+    def _with_objects(self, batch: Batch) -> Batch:
+        """Make the objects of the user's class now: a row that the class refuses cannot be decoded."""
+        objects, failed = objects_of(batch)
+        for row, error in failed.items():
+            self._task.report("decode", self._node.name, batch, row, error)
+        batch.columns[Side.VALUE, WHOLE] = Column.of_objects(objects, Kind.ANY)
+        return batch if not failed else batch.take(np.array([r for r in range(len(batch)) if r not in failed], np.int64))
 
     def _report(self, batch: Batch, mask: Mask, reason: str, causes: I64 | None) -> None:
         for row in np.flatnonzero(mask).tolist():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 from logflume.log.schemas import BYTES, INTEGER, DataType, Kind
 from logflume.log.schemas import Column as Field
@@ -161,7 +160,7 @@ class StreamJoinWork(Work):
 
     def _wait(self, joined: _Joined, side: _Side, row: int, key: bytes, value: State, time: int) -> None:
         """Let a record of an outer side wait for a partner, or leave if none can come any more."""
-        if max(0, time + side.ahead_ms) < self._stream_time:
+        if self._node.is_eager or max(0, time + side.ahead_ms) < self._stream_time:
             joined.add(row, key, time, side, value, None)
             return
         entry = side.records.entry(key, time)

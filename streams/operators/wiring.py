@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import graph as g
 from ..columns.batch import ColumnId
 from ..expr import Side
+from .late import LateOperator
 from .operator import Operator, RawKey, Wiring
 from .outputs import OutputOperator
 from .registry import operator_of
@@ -44,10 +46,9 @@ def wire(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[
         {},
         raw_keys,
         frozenset(),
+        {operator.node.inputs[0]: name for name, operator in operators.items() if isinstance(operator, LateOperator)},
     )
-    return Wiring(
-        operators, wiring.sources, wiring.outputs, wiring.children, _needs(wiring), raw_keys, frozenset(_wanting(wiring))
-    )
+    return replace(wiring, needs=_needs(wiring), wants_old=frozenset(_wanting(wiring)))
 
 
 def _needs(wiring: Wiring) -> dict[str, frozenset[ColumnId]]:
@@ -61,6 +62,8 @@ def _needs(wiring: Wiring) -> dict[str, frozenset[ColumnId]]:
             found = found | {(Side.VALUE, node.schema.value[0].name)}
         for child in wiring.children[name]:
             found = found | wiring.operators[child].reads(node, needs[child], wiring)
+            late = wiring.lates.get(child)
+            found = found if late is None else found | needs[late]
         needs[name] = frozenset(found)
     return needs
 

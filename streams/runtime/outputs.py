@@ -17,13 +17,14 @@ class Columns:
     """Records for one topic, in order: chunks, and objects that wait in lists until a chunk is made of them.
 
     `times_ms`: for each block of records of a repartition topic, the task's running maximum of time at each record's cause.
-    `causes`: for each block of records of a topic with several sinks, the places of their causes in the order of the task.
+    `causes`: for each block of records of a topic that several nodes may write, the places of their causes in the order of the
+    task.
     """
 
-    __slots__ = ("_chunks", "_headers", "_keys", "_timestamps_ms", "_topic", "_values", "causes", "count", "times_ms")
+    __slots__ = ("_chunks", "_headers", "_keys", "_timestamps_ms", "_values", "causes", "count", "node", "times_ms", "topic")
 
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
+    def __init__(self, node: str, topic: str) -> None:
+        self.node, self.topic = node, topic
         self._chunks: list[Chunk] = []
         self.count = 0
         self.times_ms: list[I64] = []
@@ -64,7 +65,7 @@ class Columns:
     def _close(self) -> None:
         if self._values:
             self._chunks.append(
-                Chunk.from_columns(self._topic, self._keys, self._values, self._timestamps_ms, headers=self._headers)
+                Chunk.from_columns(self.topic, self._keys, self._values, self._timestamps_ms, headers=self._headers)
             )
             self._clear()
 
@@ -76,7 +77,7 @@ class Columns:
 
 
 class TaskOutputs:
-    """The `Outputs` of one task: collects columns per output node until the engine takes them.
+    """The `Outputs` of one task: collects columns per output node and topic until the engine takes them.
 
     What several sinks write to one topic leaves as one, in the order of the causing records (ties: of the nodes), as if each
     record had gone through all of them before the next.
@@ -84,9 +85,8 @@ class TaskOutputs:
 
     def __init__(self, topics: Mapping[str, OutputTopic]) -> None:
         self._topics = topics
-        self._columns: dict[str, Columns] = {}
-        self._groups = _shared_topics(topics)
-        self._is_shared = {node for group in self._groups for node in group}
+        self._columns: dict[tuple[str, str], Columns] = {}
+        self._shared = _sharing(topics)
         self._done_records = 0
         self.run: Run | None = None
         self.time_ms = -1
@@ -110,19 +110,20 @@ class TaskOutputs:
         *,
         headers: Sequence[Headers] | None = None,
         causes: Sequence[int] | None = None,
+        topic: str | None = None,
     ) -> None:
         """Take records of an output node (see `streams.seams.Outputs`)."""
         if not values:
             return
-        columns = self._columns_of(node)
+        columns = self._columns_of(node, topic)
         columns.add_objects(keys, values, timestamps_ms, headers)
         self._note_causes(node, columns, None if causes is None else np.asarray(causes, np.int64), len(values))
 
-    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None) -> None:
+    def send_columns(self, node: str, records: Chunk, *, causes: I64 | None = None, topic: str | None = None) -> None:
         """Take the records of a chunk (see `streams.seams.Outputs`)."""
         if len(records) == 0:
             return
-        columns = self._columns_of(node)
+        columns = self._columns_of(node, topic)
         columns.add_chunk(records)
         self._note_causes(node, columns, causes, len(records))
 
@@ -131,18 +132,20 @@ class TaskOutputs:
         """Whether something has been put out that has not been taken."""
         return bool(self._columns)
 
-    def _columns_of(self, node: str) -> Columns:
-        columns = self._columns.get(node)
+    def _columns_of(self, node: str, topic: str | None) -> Columns:
+        if node not in self._topics:
+            raise InvalidInput(f"the program put out records for node {node!r}, which has no topic in the plan")
+        where = self._topics[node].topic or topic
+        assert where is not None, "a Route says where its records go"
+        columns = self._columns.get((node, where))
         if columns is None:
-            if node not in self._topics:
-                raise InvalidInput(f"the program put out records for node {node!r}, which has no topic in the plan")
-            columns = self._columns[node] = Columns(self._topics[node].topic)
+            columns = self._columns[node, where] = Columns(node, where)
         return columns
 
     def _note_causes(self, node: str, columns: Columns, causes: I64 | None, count: int) -> None:
         if self._topics[node].is_repartition:
             columns.times_ms.append(self._times(causes, count))
-        elif node in self._is_shared:
+        elif node in self._shared:
             first = 0 if self.run is None else self.run.start
             places = np.zeros(count, np.int64) if causes is None else causes - first
             columns.causes.append(places + self._done_records)
@@ -153,29 +156,35 @@ class TaskOutputs:
             return np.full(count, self.time_ms, np.int64)
         return self.run.times_ms[causes - self.run.start]
 
-    def take(self) -> dict[str, Columns]:
-        """Return what has been collected per node, and start anew; for a topic of several nodes all of it under one of them."""
+    def take(self) -> list[Columns]:
+        """Return what has been collected per node and topic, and start anew; of a topic that several nodes wrote as one."""
         taken, self._columns = self._columns, {}
-        for group in self._groups:
-            nodes = [node for node in group if node in taken]
-            if len(nodes) > 1:
-                taken[nodes[0]] = _merge_by_cause([taken.pop(node) for node in nodes])
-        return taken
+        if not self._shared or len(taken) < 2:
+            return list(taken.values())
+        groups: dict[tuple[str, object], list[Columns]] = {}
+        for (node, topic), columns in taken.items():
+            groups.setdefault((topic, self._topics[node].key_suffix_bytes if node in self._shared else node), []).append(columns)
+        return [group[0] if len(group) == 1 else _merge_by_cause(group) for group in groups.values()]
 
 
-def _shared_topics(topics: Mapping[str, OutputTopic]) -> list[list[str]]:
-    """Return the groups of nodes that write to one topic by the same rule of partitioning."""
-    groups: dict[tuple[str, int], list[str]] = {}
+def _sharing(topics: Mapping[str, OutputTopic]) -> frozenset[str]:
+    """Return the nodes that may write to a topic of another one by the same rule of partitioning."""
+    groups: dict[int, list[str]] = {}
     for node, output in topics.items():
         if not output.is_repartition:
-            groups.setdefault((output.topic, output.key_suffix_bytes), []).append(node)
-    return [group for group in groups.values() if len(group) > 1]
+            groups.setdefault(output.key_suffix_bytes, []).append(node)
+    found: set[str] = set()
+    for group in groups.values():
+        named = [topics[node].topic for node in group]
+        has_computed = any(topics[node].is_computed for node in group) and len(group) > 1
+        found |= {node for node, topic in zip(group, named, strict=True) if has_computed or named.count(topic) > 1}
+    return frozenset(found)
 
 
 def _merge_by_cause(parts: Sequence[Columns]) -> Columns:
     chunks = [part.chunk() for part in parts]
     places = np.concatenate([block for part in parts for block in part.causes])
-    merged = Columns(chunks[0].topic)
+    merged = Columns(parts[0].node, parts[0].topic)
     merged.add_chunk(Chunk.concat(chunks).take(np.argsort(places, kind="stable")))
     return merged
 

@@ -195,15 +195,15 @@ class Session:
 
     def _send_outputs(self, sub: SubTopology, tasks: Sequence[Task]) -> None:
         """Send what the tasks have put out; for repartition topics merged by time between tasks."""
-        parts: dict[str, list[tuple[Task, Columns]]] = {}
+        parts: dict[tuple[str, str], list[tuple[Task, Columns]]] = {}
         for task in tasks:
-            for node, columns in task.take_outputs().items():
-                parts.setdefault(node, []).append((task, columns))
-        for node, group in parts.items():
+            for columns in task.take_outputs():
+                parts.setdefault((columns.node, columns.topic), []).append((task, columns))
+        for (node, topic), group in parts.items():
             output = sub.outputs[node]
             chunks = [(task, columns.chunk()) for task, columns in group] if not output.is_repartition else []
             for task, chunk in chunks or [(group[0][0], merge_by_time([columns for _, columns in group]))]:
-                self._writer.send(output, chunk, partial(task.problems.refused, node, output.topic))
+                self._writer.send(output, topic, chunk, partial(task.problems.refused, node, topic))
 
     def _note_lags(self) -> None:
         """Keep the lags where other threads may read them (the consumer is this thread's alone)."""

@@ -156,10 +156,10 @@ class Task:
         except Exception as error:
             raise StreamsError(f"task {self.name}: {type(error).__name__} at task commit: {error}") from error
 
-    def take_outputs(self) -> dict[str, Columns]:
-        """Return the outputs since the last call, per output node."""
+    def take_outputs(self) -> list[Columns]:
+        """Return the outputs since the last call, per output node and topic."""
         taken = self.outputs.take()
-        self.counts.records_out += sum(map(len, taken.values()))
+        self.counts.records_out += sum(map(len, taken))
         return taken
 
     def has_committed(self) -> None:

@@ -33,9 +33,9 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
     """
     _check_one_reader(plan)
     internal = {out.topic: sub for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
-    outputs = {out.topic: out for sub in plan.subtopologies for out in sub.outputs.values()}
+    outputs = {topic: out for sub in plan.subtopologies for out in sub.outputs.values() for topic in out.topics()}
     wanted = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
-    own = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if not out.is_repartition}
+    own = {topic for topic, out in outputs.items() if not out.is_repartition}
     existing = set(admin.list_topics(include_internal=True))
     external = sorted(wanted - set(internal) - (own - existing))
     partitions = {name: found.partitions for name, found in admin.describe_topics(external).items()} if external else {}
@@ -112,7 +112,7 @@ def _count(
             beside = [known[other] for other in sources - {topic} if other in known and other not in outputs]
             if topic in sources and beside:
                 return max(beside)
-    writers = [sub for sub in plan.subtopologies if any(o.topic == topic for o in sub.outputs.values())]
+    writers = [sub for sub in plan.subtopologies if any(topic in o.topics() for o in sub.outputs.values())]
     sources = {source for sub in writers for source in sub.program.sources.values()}
     return max(_count(source, plan, outputs, known, (*visiting, topic)) for source in sorted(sources))
 

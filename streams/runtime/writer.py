@@ -21,6 +21,7 @@ from logflume.log.records import Chunk, Record, TopicPartition
 from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Dirty
 
+from .computed_topics import ComputedTopics
 from .options import EngineOptions, Guarantee
 from .problems import DeadLetter, StreamsError, log_lost_letter
 from .rules import TopicRules, rules_of
@@ -68,19 +69,25 @@ class LogWriter:
         self._admin = admin
         self._options = options
         self._partitions = partitions
+        self._computed = ComputedTopics(admin, monotonic_s=time.monotonic)
         self._wall_s = wall_s
         self._is_transactional = options.guarantee is Guarantee.EXACTLY_ONCE
         self._is_open = False
         self._sent: list[_Sent] = []
         self._rules: dict[str, tuple[TopicRules, float]] = {}
 
-    def send(self, output: OutputTopic, chunk: Chunk, refused: Refused) -> None:
-        """Write an output's records, each to the partition of its key (of the inner key for windows)."""
-        if not output.key_suffix_bytes:
-            self._send(output.topic, None, chunk, refused)
+    def send(self, output: OutputTopic, topic: str, chunk: Chunk, refused: Refused) -> None:
+        """Write an output's records to its topic, each to the partition of its key (of the inner key for windows)."""
+        found = self._computed.find(topic) if topic not in self._partitions else self._partitions[topic]
+        if isinstance(found, str):
+            for record in chunk.records():
+                refused(record, found)
             return
-        for partition, part in by_inner_key(chunk, self._partitions[output.topic], output.key_suffix_bytes):
-            self._send(output.topic, partition, part, refused)
+        if not output.key_suffix_bytes:
+            self._send(topic, None, chunk, refused)
+            return
+        for partition, part in by_inner_key(chunk, found, output.key_suffix_bytes):
+            self._send(topic, partition, part, refused)
 
     def send_changelog(self, topic: str, partition: int, entries: Dirty) -> None:
         """Write changed entries of a store to the partition of its task."""

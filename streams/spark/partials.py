@@ -145,11 +145,11 @@ def run_range(
         own.process(chunk)
         own.outputs.end(run)
         own.observe(source.partition, len(chunk), int(chunk.timestamps_ms.max()))
-        for node, columns in own.outputs.take().items():
-            if node in combined:
-                _combine(combined[node], form.outputs[node].topic, columns, partitions)
+        for columns in own.outputs.take():
+            if columns.node in combined:
+                _combine(combined[columns.node], columns.topic, columns, partitions)
                 continue
-            yield output_rows(node, columns)
+            yield output_rows(columns.node, columns)
     yield from own.finish(None)
     for node, reader in combined.items():
         yield from reader.finish(form.outputs[node].topic)

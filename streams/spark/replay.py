@@ -190,8 +190,8 @@ class Replay:
 
     def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows]:
         task.flush()
-        for node, columns in task.take_outputs().items():
-            yield output_rows(node, columns)
+        for columns in task.take_outputs():
+            yield output_rows(columns.node, columns)
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             changed[store].update(dict.fromkeys(entries.keys))

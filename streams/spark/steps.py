@@ -92,7 +92,16 @@ def repartition_inputs(sub: SubTopology, plan: Plan) -> tuple[str, ...]:
 
 
 def in_order(plan: Plan) -> list[SubTopology]:
-    """Return the sub-topologies so that whoever writes a repartition topic comes before whoever reads it."""
+    """Return the sub-topologies so that whoever writes a repartition topic comes before whoever reads it.
+
+    Raises:
+        InvalidInput: they feed each other in a circle, or records say their topics themselves.
+    """
+    computed = [node for sub in plan.subtopologies for node, out in sub.outputs.items() if out.is_computed]
+    if computed:
+        raise InvalidInput(
+            f"{computed[0]!r}: records say their topics themselves; a backfill writes to topics that it knows: to('topic')"
+        )
     writers: dict[str, set[str]] = {}
     for sub in plan.subtopologies:
         for out in sub.outputs.values():

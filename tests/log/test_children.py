@@ -128,6 +128,38 @@ def test_a_directory_is_not_opened_while_a_child_of_its_dead_holder_lives(tmp_pa
     assert opened[0] >= ended_s
 
 
+STARTER = """
+import os, signal, subprocess, sys, time
+from logflume.log.children import Lifeline
+from logflume.log.storage import DataDir, OsDisk
+data, lifeline = DataDir.open(sys.argv[1], disk=OsDisk()), Lifeline()
+code = "import os, signal, time; os.kill(os.getpid(), signal.SIGSTOP); time.sleep(120)"
+child = subprocess.Popen(
+    [sys.executable, "-c", code], env=lifeline.environment(os.environ), pass_fds=[*lifeline.fds, data.lock_fd],
+    stdout=subprocess.DEVNULL,
+)
+print(child.pid, flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+def test_a_child_stopped_before_it_asked_to_be_told_of_its_parents_end_does_not_stop_the_next_start(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", STARTER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    child_pid = int(process.stdout.readline())
+    try:
+        eventually(lambda: psutil.Process(child_pid).status() == psutil.STATUS_STOPPED, "the child does not stop")
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with DataDir.open(str(tmp_path), disk=OsDisk()):
+            eventually(lambda: is_gone(child_pid), "the child lives on", within_s=5)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child_pid, signal.SIGKILL)
+
+
 PARENT = """
 import os, subprocess, sys, time
 from logflume.log.children import Lifeline

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 
+import pytest
+
 from logflume.log import Chunk, GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionMustAbort, connect
+from logflume.log.client.errors import ClientClosed
 
 from ._client_tools import WAIT_S, read, read_all, wait_until
 from ._server_process import ServerProcess
@@ -134,3 +138,29 @@ def test_transactions_go_on_through_sigkills(tmp_path: Path) -> None:
             assert values == list(range(partition, committed[0], PARTITIONS))
         assert log.admin().group_offsets("g")[TopicPartition(TOPIC, 0)].offset == committed[0]
     server.stop()
+
+
+@pytest.mark.timeout(60)
+def test_a_log_whose_broker_is_gone_for_good_is_closed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are open, and whatever each was at: queued records, transactions, memberships."""
+    monkeypatch.setattr("logflume.log.client.log.CLOSE_TIMEOUT_S", 2.0)
+    server = ServerProcess(str(tmp_path))
+    log = connect(server.address)
+    log.admin().create_topic(TOPIC)
+    consumer = log.consumer(group_id="g")
+    consumer.subscribe([TOPIC])
+    log.producer().send(TOPIC, b"before").result(WAIT_S)
+    read(consumer, 1)
+    producers = [log.producer(transactional_id=f"x{i}", linger_ms=0) for i in range(5)]
+    for producer in producers:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"open").result(WAIT_S)
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    queued = [producer.send(TOPIC, b"queued") for producer in (log.producer(), *producers)]
+    server.kill()
+    log.close()
+    assert all(future.exception(WAIT_S) is not None for future in queued)
+    with pytest.raises(ClientClosed):
+        producers[0].begin_transaction()

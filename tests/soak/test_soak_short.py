@@ -8,9 +8,6 @@ from ._run import soak
 
 
 @pytest.mark.slow
-@pytest.mark.skip(
-    reason="with this seed the soak hangs behind a broker that was killed beside a stopped child: an open fault; `make soak` runs"
-)
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_doubled_or_torn_while_the_broker_is_killed(tmp_path: Path) -> None:
     result = soak(tmp_path / "data", seconds=12, seed=3, kill_every_s=(1.0, 3.0), min_kills=3)

@@ -216,17 +216,18 @@ def test_a_source_in_use_cannot_be_dropped(engine: SqlEngine) -> None:
     assert rows(engine, "SHOW QUERIES") == []
 
 
-def test_what_has_no_topology_yet_is_explained_and_refused(engine: SqlEngine) -> None:
+def test_a_join_without_its_key_is_refused_and_one_with_it_is_explained(engine: SqlEngine) -> None:
     run(engine, SETUP + "CREATE STREAM R (ID INT KEY, X INT) WITH (KAFKA_TOPIC='r', PARTITIONS=2, VALUE_FORMAT='JSON');")
-    join = "SELECT S.ID, V, X FROM S JOIN R WITHIN 1 HOUR ON S.ID = R.ID"
-    with pytest.raises(StatementError, match="a join of two streams is not supported yet") as caught:
-        run(engine, f"CREATE STREAM J AS {join}")
-    assert caught.value.pointer().splitlines()[1].strip() == "^" * len("JOIN R WITHIN 1 HOUR ON S.ID = R.ID")
-    with pytest.raises(StatementError, match="GROUP BY on a table is not supported yet") as caught:
-        run(engine, "CREATE TABLE G AS SELECT NAME, COUNT(*) AS N FROM T GROUP BY NAME")
-    assert caught.value.column == 53
+    join = "FROM S JOIN R WITHIN 1 HOUR ON S.ID = R.ID"
     with pytest.raises(StatementError, match="must include the join expressions"):
-        run(engine, "CREATE STREAM J AS SELECT V, X FROM S JOIN R WITHIN 1 HOUR ON S.ID = R.ID")
-    (plan,) = run(engine, f"EXPLAIN {join} EMIT CHANGES")
-    assert ("  Join [INNER: a join of two streams]",) in plan.rows
+        run(engine, f"CREATE STREAM J AS SELECT V, X {join}")
+    (plan,) = run(engine, f"EXPLAIN SELECT S.ID, V, X {join} EMIT CHANGES")
+    assert ("  Join [inner of streams, -3600000 to +3600000 ms] S_ID, S_V, TABLE:R_X AS R_X",) in plan.rows
     assert "J" not in engine.catalog.sources
+
+
+def test_a_join_of_streams_runs(engine: SqlEngine) -> None:
+    run(engine, SETUP + "CREATE STREAM R (ID INT KEY, X INT) WITH (KAFKA_TOPIC='r', PARTITIONS=2, VALUE_FORMAT='JSON');")
+    run(engine, "CREATE STREAM J AS SELECT S.ID AS ID, V, X FROM S JOIN R WITHIN 1 HOUR ON S.ID = R.ID")
+    run(engine, "INSERT INTO S (ID, V) VALUES (1, 5); INSERT INTO R (ID, X) VALUES (1, 7);")
+    eventually(lambda: rows(engine, "SELECT * FROM J"), [(1, 5, 7)])

@@ -29,14 +29,14 @@ class Recorder:
 
     def send(
         self, node: str, keys: Sequence[Any], values: Sequence[Any], timestamps_ms: Sequence[int], *,
-        headers: Sequence[Any] | None = None, causes: Sequence[int] | None = None,
+        headers: Sequence[Any] | None = None, causes: Sequence[int] | None = None, topic: str | None = None,
     ) -> None:  # fmt: skip
         assert causes is not None
         assert len(keys) == len(values) == len(timestamps_ms) == len(causes)
         each = headers or [()] * len(keys)
         self.outputs += zip([node] * len(keys), keys, values, timestamps_ms, causes, each, strict=True)
 
-    def send_columns(self, node: str, records: Chunk, *, causes: Any = None) -> None:
+    def send_columns(self, node: str, records: Chunk, *, causes: Any = None, topic: str | None = None) -> None:
         headers = records.headers() if records.header_counts.any() else None
         times = records.timestamps_ms.tolist()
         self.send(node, records.keys(), records.values(), times, headers=headers, causes=causes.tolist())

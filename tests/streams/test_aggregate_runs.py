@@ -35,11 +35,11 @@ class Collector:
         self.reasons: Counter[str] = Counter()
 
     def send(self, node: str, keys: Sequence[Any], values: Sequence[Any], timestamps_ms: Sequence[int], **more: Any) -> None:
-        assert "causes" not in more or list(more["causes"]) == sorted(more["causes"])
+        assert more["causes"] is None or list(more["causes"]) == sorted(more["causes"])
         self.records += list(zip(keys, values, timestamps_ms, strict=True))
 
     def send_columns(self, node: str, records: Chunk, **more: Any) -> None:
-        self.send(node, records.keys(), records.values(), records.timestamps_ms.tolist())
+        self.send(node, records.keys(), records.values(), records.timestamps_ms.tolist(), **more)
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         self.reasons[reason] += 1

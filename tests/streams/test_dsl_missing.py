@@ -67,3 +67,31 @@ def test_durations_may_be_timedeltas() -> None:
     for wrong in ("5 minutes", None, True):
         with pytest.raises(InvalidInput, match="or a timedelta, found"):
             lf.tumbling(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda: lf.App(5), "name of an application is text, found 5"),  # type: ignore[arg-type]
+        (lambda: app().stream(5), "a topic is named by text, found 5"),  # type: ignore[arg-type]
+        (lambda: app().stream("in", timestamp="at"), "takes a column expression"),  # type: ignore[arg-type]
+        (lambda: app().stream("in").group_by_key().count(name=5), "a name is text"),  # type: ignore[arg-type]
+        (lambda: app().stream("in").repartition(5), "takes the name of its internal topic"),  # type: ignore[arg-type]
+        (lambda: app().stream("in").repartition("r", partitions=0), "at least 1, found 0"),
+        (lambda: app().stream("in").to("out", partitions="3"), "at least 1, found '3'"),  # type: ignore[arg-type]
+        (lambda: app().stream("in").group_by_key().cogroup(5), "found 5"),  # type: ignore[arg-type]
+        (lambda: app().stream("in").group_by_key().sum(lambda v: v["x"]), "lf.apply"),
+        (lambda: app().stream("in").join(app().stream("b"), within="1m"), "or a timedelta, found '1m'"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_with_what_to_write(use: Any, text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        use()
+
+
+def test_a_join_takes_timedeltas_and_negative_times() -> None:
+    one = app()
+    joined = one.stream("a").join(one.stream("b"), before=timedelta(minutes=-1), after=timedelta(minutes=5))
+    assert (joined.node.before_ms, joined.node.after_ms) == (-60_000, 300_000)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInput, match=r"before \+ after >= 0"):
+        one.stream("a").join(one.stream("b"), before=timedelta(minutes=-6), after=timedelta(minutes=5))

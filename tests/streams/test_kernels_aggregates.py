@@ -42,12 +42,12 @@ class Recorder:
 
     def send(
         self, node: str, keys: Sequence[Any], values: Sequence[Any], timestamps_ms: Sequence[int], *,
-        headers: Sequence[Any] | None = None, causes: Sequence[int] | None = None,
+        headers: Sequence[Any] | None = None, causes: Sequence[int] | None = None, topic: str | None = None,
     ) -> None:  # fmt: skip
         each = headers or [()] * len(keys)
         self.outputs += zip([node] * len(keys), keys, values, timestamps_ms, causes or [None] * len(keys), each, strict=True)
 
-    def send_columns(self, node: str, records: Chunk, *, causes: Any = None) -> None:
+    def send_columns(self, node: str, records: Chunk, *, causes: Any = None, topic: str | None = None) -> None:
         self.send(
             node, records.keys(), records.values(), records.timestamps_ms.tolist(),
             causes=None if causes is None else causes.tolist(),

@@ -96,12 +96,44 @@ def _processor(app: lf.App) -> Any:
     return app.stream("left").process(Numbered, lf.key_value_store("seen"), key=str, name="numbered")
 
 
+def _deduplicate(app: lf.App) -> Any:
+    return app.stream("left").deduplicate(within=60, grace=30)
+
+
+def _distinct(app: lf.App) -> Any:
+    return app.stream("left").distinct(lambda value: f"n{value['n'] % 50}", key=str)
+
+
+def _expiring(app: lf.App) -> Any:
+    return app.stream("left").group_by_key().count(name="s", emit="update", ttl=40)
+
+
+def _calendar(app: lf.App) -> Any:
+    shifted = app.stream("left", timestamp=lf.record_time * 2_000_000)
+    return shifted.group_by_key().window(lf.calendar("day", zone="Europe/Berlin", grace=3_600_000)).count(name="s", emit="final")
+
+
+def _late(app: lf.App) -> Any:
+    return app.stream("left").group_by_key().window(lf.tumbling(10)).count(name="s").late()
+
+
+def _top(app: lf.App) -> Any:
+    return app.stream("left").group_by_key().top_n(3, by=lf.col.n.cast(int), name="s", emit="update")
+
+
+def _top_rows(app: lf.App) -> Any:
+    return (
+        app.table("left").group_by(lambda row: f"g{row['n'] % 3}", key=str, name="groups").top_n(3, lf.col.n.cast(int), name="s")
+    )
+
+
 APPS: dict[str, Callable[[lf.App], Any]] = {
     "sessions": _sessions, "sliding": _sliding, "final sessions": _final_sessions, "cogroup": _cogroup, "streams": _streams,
     "tables": _tables, "foreign keys": _foreign, "groups": _groups, "suppress": _suppress, "versions": _versions,
-    "processor": _processor,
+    "processor": _processor, "deduplicate": _deduplicate, "distinct": _distinct, "expiring": _expiring,
+    "calendar": _calendar, "late": _late, "top": _top, "top rows": _top_rows,
 }  # fmt: skip
-THROUGH_TOPICS = ("foreign keys", "groups")
+THROUGH_TOPICS = ("foreign keys", "groups", "distinct", "top rows")
 """Those of which only the last value of each key is one: on their way through internal topics changes of several keys meet."""
 
 

@@ -102,7 +102,7 @@ def test_history_is_repartitioned_in_one_order_however_it_is_fetched(times: list
         limit = min(task.frontier() for task in tasks)
         for task in tasks:
             task.process(limit, 1 << 40)
-        parts = [columns for task in tasks for columns in task.take_outputs().values()]
+        parts = [columns for task in tasks for columns in task.take_outputs()]
         if parts:
             result += merge_by_time(parts).values()
         unfed = [p for p in range(len(times)) if fed[p] < len(times[p])]
@@ -147,4 +147,4 @@ def test_a_round_is_bounded_and_goes_on_where_it_stopped() -> None:
     assert task.process(((1 << 62), 1 << 30), 30) == 30
     assert task.has_work
     assert task.process(((1 << 62), 1 << 30), 1000) == 70
-    assert [len(c) for c in task.take_outputs().values()] == [100]
+    assert [len(c) for c in task.take_outputs()] == [100]

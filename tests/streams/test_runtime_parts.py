@@ -79,7 +79,7 @@ def test_headers_stay_aligned_when_only_some_records_have_them() -> None:
     outputs.send("out", [b"a"], [b"1"], [1])
     outputs.send("out", [b"b"], [b"2"], [2], headers=[(("h", b"x"),)])
     outputs.send("out", [b"c"], [b"3"], [3])
-    assert outputs.take()["out"].chunk().headers() == [(), (("h", b"x"),), ()]
+    assert outputs.take()[0].chunk().headers() == [(), (("h", b"x"),), ()]
 
 
 def test_columns_and_objects_leave_in_the_order_they_came() -> None:
@@ -89,14 +89,14 @@ def test_columns_and_objects_leave_in_the_order_they_came() -> None:
     outputs.send_columns("out", columns)
     outputs.send("out", [b"c"], [b"4"], [4])
     outputs.send_columns("out", columns.take(np.array([1, 0])))
-    taken = outputs.take()["out"]
+    taken = outputs.take()[0]
     found = taken.chunk()
     assert len(taken) == len(found) == 6
     assert found.keys() == [b"a", b"b", None, b"c", None, b"b"]
     assert found.values() == [b"1", b"2", None, b"4", None, b"2"]
     assert found.timestamps_ms.tolist() == [1, 2, 3, 4, 3, 2]
     assert found.headers() == [(), (), (("h", b"x"),), (), (("h", b"x"),), ()]
-    assert outputs.take() == {}
+    assert outputs.take() == []
 
 
 def test_windowed_keys_go_where_their_inner_key_goes() -> None:

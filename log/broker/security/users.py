@@ -1,0 +1,70 @@
+"""The users of a cluster and their passwords, as the mechanisms ask for them.
+
+A user is a name with SCRAM credentials in the cluster's metadata; PLAIN checks a password against those too, so that one
+`logflume user add` is enough for every mechanism. Passwords may also stand in the settings of a listener (`static`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+
+from ..access.scram import DOCUMENT, Credentials, Mechanism, ScramCredential, load_credentials, make_credential
+from ..cluster import ClusterState
+from .login import Identity
+
+DEFAULT_ITERATIONS = 8192
+MAX_PASSWORD_BYTES = 1024
+_SALT_BYTES = 16
+
+
+class Users:
+    """Reads credentials from the cluster's metadata. Invariant: `_credentials` are those of `_document`, which was read last."""
+
+    def __init__(self, cluster: ClusterState, *, random_bytes: Callable[[int], bytes]) -> None:
+        self._cluster = cluster
+        self._document: object = None
+        self._credentials: Credentials = {}
+        self._secret = random_bytes(32)
+
+    def credential(self, user: str, mechanism: Mechanism) -> ScramCredential | None:
+        """Return what is kept of a user's password for a mechanism. Raises StorageError."""
+        return self._read().get(user, {}).get(mechanism)
+
+    def best_credential(self, user: str) -> tuple[Mechanism, ScramCredential] | None:
+        """Return a user's strongest credential."""
+        own = self._read().get(user)
+        return max(own.items()) if own else None
+
+    def identity(self, user: str, mechanism: Mechanism, credential: ScramCredential) -> Identity:
+        """Return who logged in with a credential; valid until it is changed or deleted."""
+        return Identity(f"User:{user}", is_valid=lambda: self.credential(user, mechanism) == credential)
+
+    def decoy(self, user: str, mechanism: Mechanism) -> ScramCredential:
+        """Return a credential for a user that does not exist: always the same, and no password fits it."""
+        salt = hmac.digest(self._secret, b"salt" + user.encode(), "sha256")[:_SALT_BYTES]
+        size_bytes = hashlib.new(mechanism.hash_name).digest_size
+        never = hmac.digest(self._secret, b"password" + user.encode(), "sha512")[:size_bytes]
+        return make_credential(mechanism, DEFAULT_ITERATIONS, salt, never)
+
+    def _read(self) -> Credentials:
+        document = self._cluster.document(DOCUMENT)
+        if document is not self._document or document is None:
+            self._credentials = load_credentials(self._cluster)
+            self._document = document
+        return self._credentials
+
+
+def fits(password: bytes, mechanism: Mechanism, credential: ScramCredential) -> bool:
+    """Whether a password is that of a credential; takes milliseconds, on purpose."""
+    salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password, credential.salt, credential.iterations)
+    client_key = hmac.digest(salted, b"Client Key", mechanism.hash_name)
+    return hmac.compare_digest(hashlib.new(mechanism.hash_name, client_key).digest(), credential.stored_key)
+
+
+def static_fits(password: bytes, user: str, passwords: Mapping[str, str]) -> bool:
+    """Whether a password is that of a user in the settings; the time it takes tells nothing."""
+    known = passwords.get(user)
+    is_equal = hmac.compare_digest(hashlib.sha256(password).digest(), hashlib.sha256((known or "").encode()).digest())
+    return known is not None and is_equal
