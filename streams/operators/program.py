@@ -126,7 +126,7 @@ class BoundProgram:
         self._round_start = start
         self._round_times = np.maximum.accumulate(np.maximum(chunk.timestamps_ms[start:stop], self.stream_time_ms))
         while start < stop:
-            end = start + 1 if source in self._careful else min(self._due(), stop)
+            end = start + 1 if source in self._careful else min(max(self._due(), start + 1), stop)
             work.take(chunk, start, end, start)
             self._drain()
             self.stream_time_ms = int(self._round_times[end - 1 - self._round_start])
