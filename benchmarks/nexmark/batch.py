@@ -1,7 +1,7 @@
 """The same queries over all rows at once, in plain Python: what the topologies are checked against.
 
-A stream's result is a list of rows, in any order; a table's is a dict: the key's fields as a tuple -> the row. A join of bids with
-auctions sees the auction as it is when the bid comes; auctions never change here, and come before their bids.
+A stream's result is a list of rows, in any order; a table's is a dict: the key's fields as a tuple -> the row. A join of bids
+with auctions sees the auction as it is when the bid comes; auctions never change here, and come before their bids.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def make_events(count: int, *, seed: int = 1) -> Events:
             newest = len(found.auctions)
             auction = numbers.randrange(max(0, newest - 30), newest)
             channel = numbers.choice(CHANNELS)
-            url = f"https://www.nexmark.com/a{auction}/b/item.htm?query=1" + ("&channel_id=%d" % numbers.randrange(100)) * (i % 3)
+            url = f"https://www.nexmark.com/a{auction}/b/item.htm?query=1" + f"&channel_id={numbers.randrange(100)}" * (i % 3)
             bidder = numbers.randrange(len(found.persons))
             found.bids.append(Bid(auction, bidder, numbers.randrange(1, 100_000), channel, url, at))
     return found

@@ -1,11 +1,14 @@
-"""A query run by the test driver over batches, and its result beside that of the batch computation."""
+"""A query run by the test driver over batches, and the same rows as chunks, for programs without a log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 import logflume.streams as lf
+from logflume.log.records import Chunk
 from logflume.streams.testing import TopologyTestDriver, WindowedKey
 
 from . import batch
@@ -13,6 +16,8 @@ from .events import Events
 from .queries import QUERIES
 
 BATCH = 5_000
+DEPTH = 4
+"""Task commits until all is through: one for each sub-topology."""
 Input = tuple[str, list[tuple[Any, Any, int]]]
 
 
@@ -40,6 +45,7 @@ def run(name: str, events: Events) -> Any:
     for topic, rows in inputs(events):
         if topic in driver.inputs:
             driver.input(topic).send_together(rows)
+    for _ in range(DEPTH):
         driver.commit()
     records = driver.output("out").read()
     if not is_table:
@@ -62,3 +68,13 @@ def key_fields(key: Any) -> tuple[Any, ...]:
 
 def expected(name: str, events: Events) -> Any:
     return getattr(batch, name)(events)
+
+
+def chunks(events: Events) -> list[tuple[str, Chunk]]:
+    """Return the inputs as records of topics."""
+    encode = msgspec.json.encode
+    found = []
+    for topic, rows in inputs(events):
+        keys = [None if key is None else b"%d" % key for key, _, _ in rows]
+        found.append((topic, Chunk.from_columns(topic, keys, [encode(row) for _, row, _ in rows], [time for _, _, time in rows])))
+    return found
