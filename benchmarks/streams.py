@@ -1,6 +1,6 @@
-"""Topologies T1 to T4 over JSON, with the kernels and without them, and the restart after SIGKILL with 1 GB of state.
+"""Topologies T1 to T5 over JSON, with the kernels and without them, and the restart after SIGKILL with 1 GB of state.
 
-Run: python -m benchmarks.streams [stateless|count|regrouped|windows|join|restart] [--records=N] [--state-mb=N] [--json]
+Run: python -m benchmarks.streams [stateless|count|regrouped|windows|join|pairs|restart] [--records=N] [--state-mb=N] [--json]
 
 A broker in a process of its own; the application in another, from its first task to the last record committed, outputs and
 changelogs included (exactly-once, acks after fsync); loading code and kernels is start-up and left out. The figure is records per
@@ -36,10 +36,10 @@ from logflume.streams import App, col, count, seconds, sum, tumbling
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime import Engine, EngineOptions, EngineState
 
-COMPILED, REFERENCE = "compiled", "reference"
+WITH_KERNELS, WITHOUT = "with-kernels", "without-kernels"
 PARTITIONS = 4
 BLOCK = 50_000
-PEERS_CPU_S = {"stateless": 8.9, "count": 10.1, "windows": 21.1, "join": 11.0}
+PEERS_CPU_S = {"stateless": 8.9, "count": 10.1, "windows": 21.1, "join": 11.0, "pairs": 20.1}
 """Kafka Streams 4.3.1, exactly-once v2, CPU seconds per million records on such a machine."""
 
 
@@ -52,6 +52,13 @@ class Event(msgspec.Struct):
     ms: int
     price: float
     ok: bool
+
+
+class Shown(msgspec.Struct):
+    """An impression, or the click on it, of T5."""
+
+    id: int
+    page: str
 
 
 class User(msgspec.Struct):
@@ -94,6 +101,13 @@ def join(name: str, address: str) -> App:
     return app
 
 
+def pairs(name: str, address: str) -> App:
+    app = App(name, log=address)
+    shown, seen = app.stream("shown", Shown, key=str), app.stream("seen", Shown, key=str)
+    shown.join(seen, within=seconds(5), prefix="seen_").to(f"{name}-out")
+    return app
+
+
 def regrouped(name: str, address: str) -> App:
     app = App(name, log=address)
     app.stream("events", Event, key=str).group_by(col.user).count().to(f"{name}-out")
@@ -106,6 +120,7 @@ APPS: dict[str, Callable[[str, str], App]] = {
     "windows": windows,
     "join": join,
     "regrouped": regrouped,
+    "pairs": pairs,
 }
 
 
@@ -139,34 +154,52 @@ def fill_users(log: Log, users: int) -> None:
     producer.close()
 
 
-def run(name: str, records: int, tiers: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Run one topology over a fresh broker, each tier in a fresh process; return what each tier cost."""
+def fill_pairs(log: Log, records: int) -> None:
+    """Write two impressions for each click, which comes up to 4 s after its own."""
+    rng, producer = random.Random(1), log.producer(linger_ms=20)
+    times = [1_700_000_000_000 + i for i in range(records * 2 // 3)]
+    clicks = sorted((at + rng.randrange(4000), i) for i, at in enumerate(times) if i % 2 == 0)
+    for topic, rows in (("shown", list(zip(times, range(len(times)), strict=True))), ("seen", clicks)):
+        log.admin().ensure_topic(topic, partitions=PARTITIONS)
+        for start in range(0, len(rows), BLOCK):
+            part = rows[start : start + BLOCK]
+            values = [b'{"id":%d,"page":"p%d"}' % (i, i % 50) for _, i in part]
+            producer.send_chunk(topic, Chunk.from_columns(topic, [b"%d" % i for _, i in part], values, [at for at, _ in part]))
+    producer.flush()
+    producer.close()
+
+
+def run(name: str, records: int, ways: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Run one topology over a fresh broker, each way in a fresh process; return what each cost."""
     users = 100_000 if name == "join" else 10_000
     costs: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch, running_broker(f"{scratch}/data") as (host, port, process, _):
         with connect(f"{host}:{port}") as log:
-            fill(log, "events", records, users)
+            if name == "pairs":
+                fill_pairs(log, records)
+            else:
+                fill(log, "events", records, users)
             if name == "join":
                 fill_users(log, users)
-        for tier in tiers:
+        for way in ways:
             before = process.cpu_times()
-            place = [f"{host}:{port}", f"{scratch}/{tier}"]
-            command = [sys.executable, "-m", "benchmarks.streams", "--child", name, tier, *place]
+            place = [f"{host}:{port}", f"{scratch}/{way}"]
+            command = [sys.executable, "-m", "benchmarks.streams", "--child", name, way, *place]
             cost: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
             after = process.cpu_times()
             cost["broker_cpu_s"] = after.user + after.system - before.user - before.system
-            costs[tier] = cost
+            costs[way] = cost
     return costs
 
 
-def child(name: str, tier: str, address: str, state_dir: str) -> None:
-    """Run an application on one tier until everything is read and committed; print what it cost."""
+def child(name: str, way: str, address: str, state_dir: str) -> None:
+    """Run an application with or without the kernels until everything is read and committed; print what it cost."""
     load_kernels()
-    if tier == COMPILED:
+    if way == WITH_KERNELS:
         kernel_loader().load()
     else:
         kernel_loader().stay_out()
-    app = APPS[name](f"{name}-{tier}", address)
+    app = APPS[name](f"{name}-{way}", address)
     with connect(address) as log:
         engine = Engine(app.plan(), log, EngineOptions(state_dir=Path(state_dir)))
         engine.start()
@@ -182,41 +215,45 @@ def child(name: str, tier: str, address: str, state_dir: str) -> None:
 
 
 def topology(name: str, label: str, budgets: Mapping[str, float]) -> Iterator[Figure]:
-    """Measure one topology on the tiers that have a budget (0: none, for information)."""
+    """Measure one topology in the ways that have a budget (0: none, for information)."""
     records = option("records", 2_000_000)
     costs = run(name, records, list(budgets))
-    for tier, cost in costs.items():
+    for way, cost in costs.items():
         rate = records / cost["cpu_s"]
-        what = f"{label} ({tier} tier)"
-        yield Figure(f"{what}: records per CPU second", rate, "records/s", budgets[tier] or None)
+        what = f"{label} ({way.replace('-', ' ')})"
+        yield Figure(f"{what}: records per CPU second", rate, "records/s", budgets[way] or None)
         yield Figure(f"{what}: wall", records / cost["wall_s"], "records/s")
         yield Figure(f"{what}: CPU per million, broker beside it", cost["broker_cpu_s"] / records * 1e6, "s")
         yield Figure(f"{what}: task commit, p50", cost["commit_ms"], "ms")
         if name in PEERS_CPU_S:
             yield Figure(f"{what}: Kafka Streams takes this many times the CPU", PEERS_CPU_S[name] / (1e6 / rate), "times")
-    if COMPILED in costs and REFERENCE in costs:
-        ratio = costs[REFERENCE]["cpu_s"] / costs[COMPILED]["cpu_s"]
-        yield Figure(f"{label}: the reference tier takes this many times the CPU of the compiled one", ratio, "times")
+    if WITH_KERNELS in costs and WITHOUT in costs:
+        ratio = costs[WITHOUT]["cpu_s"] / costs[WITH_KERNELS]["cpu_s"]
+        yield Figure(f"{label}: without kernels it takes this many times the CPU", ratio, "times")
 
 
 def measure_stateless() -> Iterator[Figure]:
-    return topology("stateless", "T1 filter, project", {COMPILED: 2_500_000, REFERENCE: 800_000})
+    return topology("stateless", "T1 filter, project", {WITH_KERNELS: 2_500_000, WITHOUT: 800_000})
 
 
 def measure_count() -> Iterator[Figure]:
-    return topology("count", "T2 count per key, 10 k keys", {COMPILED: 2_500_000, REFERENCE: 700_000})
+    return topology("count", "T2 count per key, 10 k keys", {WITH_KERNELS: 3_333_333, WITHOUT: 700_000})
 
 
 def measure_regrouped() -> Iterator[Figure]:
-    return topology("regrouped", "T2 through a repartition topic", {COMPILED: 0, REFERENCE: 0})
+    return topology("regrouped", "T2 through a repartition topic", {WITH_KERNELS: 0, WITHOUT: 0})
 
 
 def measure_windows() -> Iterator[Figure]:
-    return topology("windows", "T3 tumbling count and sum", {COMPILED: 800_000, REFERENCE: 350_000})
+    return topology("windows", "T3 tumbling count and sum", {WITH_KERNELS: 1_111_111, WITHOUT: 350_000})
 
 
 def measure_join() -> Iterator[Figure]:
-    return topology("join", "T4 stream-table join, 100 k keys", {COMPILED: 1_500_000, REFERENCE: 300_000})
+    return topology("join", "T4 stream-table join, 100 k keys", {WITH_KERNELS: 1_428_571, WITHOUT: 300_000})
+
+
+def measure_pairs() -> Iterator[Figure]:
+    return topology("pairs", "T5 stream-stream join", {WITH_KERNELS: 1_000_000})
 
 
 def measure_restart() -> Iterator[Figure]:
@@ -295,4 +332,4 @@ if __name__ == "__main__":
     elif "--serve" in sys.argv:
         serve(*sys.argv[sys.argv.index("--serve") + 2 :])
     else:
-        main(measure_stateless, measure_count, measure_regrouped, measure_windows, measure_join, measure_restart)
+        main(measure_stateless, measure_count, measure_regrouped, measure_windows, measure_join, measure_pairs, measure_restart)

@@ -1,17 +1,19 @@
-"""Topologies T1 to T4 on one core, without the kernels and with them: stores in memory, without the log around it.
+"""Topologies of every family on one core, without the kernels and with them: stores in memory, without the log around it.
 
-`python -m benchmarks.streams_programs`; with the log, transactions and disks see `benchmarks.streams`.
+`python -m benchmarks.streams_programs [programs] [--only=NAME,NAME]`; with the log, transactions and disks see
+`benchmarks.streams`. Microseconds of CPU a record, the least of a few runs; a task commit after each 20,000 records.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 
 import logflume.streams as lf
 from benchmarks._report import Figure, main
@@ -20,9 +22,11 @@ from logflume.streams import col
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.state.store import Store
 
-RECORDS = 400_000
+RECORDS = 100_000
 CHUNK = 20_000
-REPEATS = 3
+REPEATS = 1
+START_MS = 1_700_000_000_000
+Round = tuple[str, Chunk]
 
 
 class Click(msgspec.Struct):
@@ -39,6 +43,11 @@ class User(msgspec.Struct):
     country: str
 
 
+class Seen(msgspec.Struct):
+    id: int
+    page: str
+
+
 class Sink:
     """Counts outputs and problems."""
 
@@ -52,101 +61,257 @@ class Sink:
         self.records += len(records)
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
-        assert reason == "late", (reason, cause)
+        assert reason in ("late", "null_value"), (reason, cause)
 
 
-def clicks(users: int) -> list[Chunk]:
+# -- inputs ---------------------------------------------------------------------------------------------------------------
+
+
+def chunked(topic: str, rows: Sequence[tuple[bytes, bytes, int]]) -> list[Round]:
+    """Return (key, value, time) as chunks of a topic."""
+    parts = [rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK)]
+    return [
+        (topic, Chunk.from_columns(topic, [k for k, _, _ in part], [v for _, v, _ in part], [t for _, _, t in part]))
+        for part in parts
+    ]
+
+
+def clicks(users: int) -> list[Round]:
     """The peers' input: 75 bytes of JSON, 1 ms apart, 1 % set back by up to 5 s."""
-    random_source = random.Random(1)
-    chunks = []
-    for start in range(0, RECORDS, CHUNK):
-        keys: list[bytes | None] = []
-        values: list[bytes | None] = []
-        times = []
-        for i in range(start, start + CHUNK):
-            user = f"u{random_source.randrange(users):05}"
-            ok = "true" if random_source.random() < 0.9 else "false"
-            page, ms, price = random_source.randrange(100), random_source.randrange(1, 501), random_source.random() * 50
-            keys.append(user.encode())
-            values.append(f'{{"id":{i},"user":"{user}","page":"p{page}","ms":{ms},"price":{price:.2f},"ok":{ok}}}'.encode())
-            times.append(1_700_000_000_000 + i - (random_source.randrange(5000) if random_source.random() < 0.01 else 0))
-        chunks.append(Chunk.from_columns("clicks", keys, values, np.array(times, dtype=np.int64), partition=0))
-    return chunks
+    numbers = random.Random(1)
+    rows = []
+    for i in range(RECORDS):
+        user, ok = f"u{numbers.randrange(users):05}", "true" if numbers.random() < 0.9 else "false"
+        page, ms, price = numbers.randrange(100), numbers.randrange(1, 501), numbers.random() * 50
+        value = f'{{"id":{i},"user":"{user}","page":"p{page}","ms":{ms},"price":{price:.2f},"ok":{ok}}}'
+        late_ms = numbers.randrange(5000) if numbers.random() < 0.01 else 0
+        rows.append((user.encode(), value.encode(), START_MS + i - late_ms))
+    return chunked("clicks", rows)
 
 
-def t1() -> lf.App:
-    app = lf.App("t1")
+def users(count: int) -> list[Round]:
+    return chunked("users", [(b"u%05d" % i, b'{"name":"n%d","country":"DE"}' % i, 0) for i in range(count)])
+
+
+def few_users() -> list[Round]:
+    return clicks(10_000)
+
+
+def with_table() -> list[Round]:
+    return users(100_000) + clicks(100_000)
+
+
+def impressions() -> list[Round]:
+    """Two impressions 1 ms apart for each click, which comes up to 4 s after its own."""
+    numbers = random.Random(1)
+    left, right = [], []
+    for i in range(RECORDS * 2 // 3):
+        value = b'{"id":%d,"page":"p%d"}' % (i, i % 100)
+        left.append((b"%d" % i, value, START_MS + i))
+        if i % 2 == 0:
+            right.append((b"%d" % i, value, START_MS + i + numbers.randrange(4000)))
+    right.sort(key=lambda row: row[2])
+    found, pairs = [], zip(chunked("shown", left), chunked("seen", right), strict=False)
+    for pair in pairs:
+        found += pair
+    return found
+
+
+def two_tables() -> list[Round]:
+    """Changes of two tables by turns."""
+    numbers = random.Random(1)
+    found = []
+    for at in range(0, RECORDS, CHUNK):
+        topic = "users" if at // CHUNK % 2 else "accounts"
+        names = [b"u%05d" % numbers.randrange(20_000) for _ in range(CHUNK)]
+        rows = [(name, b'{"name":"n%d","country":"c%d"}' % (at, i % 200), START_MS + at + i) for i, name in enumerate(names)]
+        found += chunked(topic, rows)
+    return found
+
+
+# -- topologies -----------------------------------------------------------------------------------------------------------
+
+
+def grouped(app: lf.App) -> Any:
+    return app.stream("clicks", Click).group_by_key()
+
+
+def t1(app: lf.App) -> Any:
     passing = app.stream("clicks", Click).filter(col.ok & (col.ms > 100))
-    passing.select(col.id, col.user, col.page, price=col.price * 1.2).to("out")
-    return app
+    return passing.select(col.id, col.user, col.page, price=col.price * 1.2)
 
 
-def t2() -> lf.App:
-    app = lf.App("t2")
-    app.stream("clicks", Click).group_by_key().count().to("out")
-    return app
+def t2(app: lf.App) -> Any:
+    return grouped(app).count()
 
 
-def t3() -> lf.App:
-    app = lf.App("t3")
-    windowed = app.stream("clicks", Click).group_by_key().window(lf.tumbling(seconds=10, grace=lf.seconds(10)))
-    windowed.aggregate(n=lf.count(), total=lf.sum(col.price)).to("out")
-    return app
+def t3(app: lf.App) -> Any:
+    return grouped(app).window(lf.tumbling(seconds=10, grace=lf.seconds(10))).aggregate(n=lf.count(), total=lf.sum(col.price))
 
 
-def t4() -> lf.App:
-    app = lf.App("t4")
-    app.stream("clicks", Click).join(app.table("users", User)).to("out")
-    return app
+def t4(app: lf.App) -> Any:
+    return app.stream("clicks", Click).join(app.table("users", User))
 
 
-def run(app: lf.App, chunks: list[Chunk], users: int, *, is_compiled: bool = False) -> float:
-    """Return CPU seconds per million records, the least of a few runs; a task commit after each chunk."""
-    program = app.plan().subtopologies[0].program
-    if is_compiled:
-        kernel_loader().load()
-    else:
-        kernel_loader().stay_out()
-    seconds = []
-    for _ in range(REPEATS):
-        stores = {spec.name: Store(spec) for spec in program.stores}
-        sink = Sink()
-        task = program.bind(stores, sink, sink)
-        if "users" in program.sources:
-            rows: list[bytes | None] = [b'{"name":"n%d","country":"DE"}' % i for i in range(users)]
-            keys: list[bytes | None] = [b"u%05d" % i for i in range(users)]
-            table = Chunk.from_columns("users", keys, rows, np.zeros(users, dtype=np.int64), partition=0)
-            task.process("users", table, 0, users)
-        started = time.process_time()
-        for chunk in chunks:
-            task.process("clicks", chunk, 0, len(chunk))
+def t5(app: lf.App) -> Any:
+    shown, seen = app.stream("shown", Seen), app.stream("seen", Seen)
+    return shown.join(seen, within=lf.seconds(5), prefix="seen_")
+
+
+def left_streams(app: lf.App) -> Any:
+    shown, seen = app.stream("shown", Seen), app.stream("seen", Seen)
+    return shown.left_join(seen, within=lf.seconds(5), prefix="seen_")
+
+
+def sessions(app: lf.App) -> Any:
+    return grouped(app).window(lf.session(lf.seconds(5), grace=lf.seconds(5))).aggregate(n=lf.count(), total=lf.sum(col.price))
+
+
+def sliding(app: lf.App) -> Any:
+    return grouped(app).window(lf.sliding(lf.seconds(5), grace=lf.seconds(5))).aggregate(n=lf.count(), total=lf.sum(col.price))
+
+
+def suppressed(app: lf.App) -> Any:
+    counts = grouped(app).window(lf.tumbling(seconds=10, grace=lf.seconds(10))).count(emit="update")
+    return counts.suppress(lf.until_window_closes())
+
+
+def final(app: lf.App) -> Any:
+    return grouped(app).window(lf.tumbling(seconds=10, grace=lf.seconds(10))).count(emit="final")
+
+
+def table_join(app: lf.App) -> Any:
+    return app.table("accounts", User).join(app.table("users", User), prefix="u_")
+
+
+def table_groups(app: lf.App) -> Any:
+    return app.table("users", User).group_by(col.country).count()
+
+
+def foreign(app: lf.App) -> Any:
+    return app.table("accounts", User).join(app.table("users", User), on=col.country, prefix="u_")
+
+
+def reduced(app: lf.App) -> Any:
+    return grouped(app).reduce(lambda a, b: b)
+
+
+def mapped(app: lf.App) -> Any:
+    return app.stream("clicks", Click).map_values(lambda c: {"id": c.id, "page": c.page})
+
+
+def filtered(app: lf.App) -> Any:
+    return app.stream("clicks", Click).filter(lambda c: c.ms > 100).select(col.id, col.page)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A topology and its input. Budget in microseconds of CPU a record, with the kernels."""
+
+    label: str
+    build: Callable[[lf.App], Any]
+    rounds: Callable[[], list[Round]]
+    budget: float | None = None
+
+
+JOBS = {
+    "t1": Job("T1 filter, project", t1, few_users, 0.4),
+    "t2": Job("T2 count, 10 k keys", t2, few_users, 0.3),
+    "t3": Job("T3 tumbling count and sum", t3, few_users, 0.9),
+    "t4": Job("T4 stream-table join, 100 k keys", t4, with_table, 0.7),
+    "t5": Job("T5 stream-stream join", t5, impressions, 1.0),
+    "left": Job("stream-stream left join", left_streams, impressions),
+    "session": Job("session count and sum", sessions, few_users),
+    "sliding": Job("sliding count and sum", sliding, few_users),
+    "final": Job("tumbling count at close", final, few_users),
+    "suppress": Job("tumbling count, suppressed", suppressed, few_users),
+    "tables": Job("table-table join", table_join, two_tables),
+    "groups": Job("table grouped and counted", table_groups, two_tables),
+    "foreign": Job("foreign-key join", foreign, two_tables),
+    "reduce": Job("reduce by a callable", reduced, few_users),
+    "map": Job("map_values by a callable", mapped, few_users),
+    "filter": Job("filter by a callable", filtered, few_users),
+}
+
+
+class Running:
+    """All sub-topologies of an application; what one writes for another is handed on after each chunk."""
+
+    def __init__(self, app: lf.App) -> None:
+        parts = app.plan().subtopologies
+        self.sink, self.stores, self.tasks = Sink(), [], []
+        self.readers: dict[str, list[tuple[Any, str]]] = {}
+        self.topics: dict[str, str] = {}
+        self.waiting: list[tuple[str, Chunk]] = []
+        for part in parts:
+            stores = {spec.name: Store(spec) for spec in part.program.stores}
+            self.stores += list(stores.values())
+            task = part.program.bind(stores, self, self.sink)
+            self.tasks.append(task)
+            self.topics |= {node: output.topic for node, output in part.outputs.items()}
+            for node, topic in part.program.sources.items():
+                self.readers.setdefault(topic, []).append((task, node))
+
+    def send(self, node: str, keys: Any, values: Any, timestamps_ms: Any, *, headers: Any = None, causes: Any = None) -> None:
+        self.send_columns(node, Chunk.from_columns(self.topics[node], list(keys), list(values), list(timestamps_ms)))
+
+    def send_columns(self, node: str, records: Chunk, *, causes: Any = None) -> None:
+        if self.topics[node] in self.readers:
+            self.waiting.append((self.topics[node], records))
+        else:
+            self.sink.records += len(records)
+
+    def take(self, topic: str, chunk: Chunk) -> None:
+        for task, node in self.readers.get(topic, ()):
+            task.process(node, chunk, 0, len(chunk))
+        while self.waiting:
+            self.take(*self.waiting.pop(0))
+
+    def commit(self) -> None:
+        for task in self.tasks:
             task.flush()
-            for store in stores.values():
-                store.committed()
-        seconds.append(time.process_time() - started)
-        assert sink.records > 0
-    return min(seconds) / (len(chunks) * CHUNK) * 1e6
+        while self.waiting:
+            self.take(*self.waiting.pop(0))
+        for store in self.stores:
+            store.encode_dirty()
+            store.expire()
+            store.committed()
 
 
-def measure_kernels() -> Iterator[Figure]:
-    """Records a second of each topology, without the kernels and with them."""
-    few, many = clicks(10_000), clicks(100_000)
-    for is_compiled in (False, True):
-        for name, app, chunks, users, budget, compiled_budget in (
-            ("T1 filter, project", t1(), few, 10_000, 500_000, 2_500_000),
-            ("T2 count, 10 k keys", t2(), few, 10_000, 400_000, 2_500_000),
-            ("T2b count, 100 k keys", t2(), many, 100_000, None, None),
-            ("T3 tumbling count and sum, 10 k keys", t3(), few, 10_000, 250_000, 800_000),
-            ("T4 stream-table join, 100 k keys", t4(), many, 100_000, 250_000, 1_500_000),
-        ):
-            label = f"{name} ({'with' if is_compiled else 'without'} kernels, no log)"
-            yield Figure(
-                label,
-                1e6 / run(app, chunks, users, is_compiled=is_compiled),
-                "records/s",
-                compiled_budget if is_compiled else budget,
-            )
+def run(build: Callable[[lf.App], Any], rounds: Sequence[Round], *, has_kernels: bool) -> float:
+    """Return CPU microseconds a record; tables of `users` that come first are read before."""
+    if has_kernels:
+        kernel_loader().load()
+    found = []
+    for _ in range(REPEATS):
+        app = lf.App("program")
+        made = build(app)
+        (made.to_stream() if isinstance(made, lf.Table) else made).to("out")
+        running, rest = Running(app), list(rounds)
+        while rest[0][0] == "users" and rest[-1][0] == "clicks":
+            running.take(*rest.pop(0))
+            running.commit()
+        started = time.process_time()
+        for topic, chunk in rest:
+            running.take(topic, chunk)
+            running.commit()
+        found.append((time.process_time() - started) / sum(len(chunk) for _, chunk in rest) * 1e6)
+        assert running.sink.records > 0
+    return min(found)
+
+
+def measure_programs() -> Iterator[Figure]:
+    """CPU a record of each topology, without the kernels and with them."""
+    only = [word.partition("=")[2].split(",") for word in sys.argv if word.startswith("--only=")]
+    for name, job in JOBS.items():
+        if only and name not in only[0]:
+            continue
+        rounds = job.rounds()
+        with kernel_loader().held_back():
+            yield Figure(f"{job.label} (without kernels)", run(job.build, rounds, has_kernels=False), "us/record", is_upper=True)
+        spent = run(job.build, rounds, has_kernels=True)
+        yield Figure(f"{job.label} (with kernels)", spent, "us/record", job.budget, is_upper=True)
 
 
 if __name__ == "__main__":
-    main(measure_kernels)
+    main(measure_programs)

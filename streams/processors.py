@@ -95,7 +95,7 @@ class Context(Protocol):
         """Call `call(time_ms)` each time that this much time has passed.
 
         Stream time: aligned to 0, so for the first time with the first record; several missed calls are one. Wall clock: for the
-        first time after `every_ms`.
+        first time after `every_ms`. A schedule that is set up while a record is processed begins with the records fetched next.
         """
         ...
 

@@ -74,6 +74,11 @@ class StateStore(Protocol):
     stream_time_ms: int
     """Largest timestamp this store has observed, -1 at first; persisted with each commit, so lateness survives restarts."""
 
+    @property
+    def is_resident(self) -> bool:
+        """Whether all entries are in `resident`, so that `load` has nothing to do."""
+        ...
+
     def load(self, keys: Iterable[bytes]) -> None:
         """Make `resident` complete for these keys (one multi-get for those not in memory)."""
         ...

@@ -131,8 +131,9 @@ class AnswerOperator(Operator[g.Answer]):
     def stores(self) -> tuple[StoreSpec, ...]:
         return (StoreSpec(self.node.store, (Field("key", BYTES),), (Field("row", BYTES),)),)
 
-    def looks_up(self, wiring: Wiring) -> frozenset[str]:
-        return stores_behind(wiring, self.node.inputs[1])
+    def looks_up(self, source: str, wiring: Wiring) -> frozenset[str]:
+        questions, right = self.node.inputs
+        return stores_behind(wiring, right) if source == questions else frozenset()
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return self.node.key_format, self.node.schema.key
@@ -274,7 +275,7 @@ class ResolveOperator(Operator[g.Resolve]):
             else (StoreSpec(node.store, node.schema.key, node.schema.value, store_window(node.schema.window)),)
         )
 
-    def looks_up(self, wiring: Wiring) -> frozenset[str]:
+    def looks_up(self, source: str, wiring: Wiring) -> frozenset[str]:
         return stores_behind(wiring, self.node.inputs[1])
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:

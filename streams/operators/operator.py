@@ -51,6 +51,10 @@ class Task(Protocol):
         """The time of the wall clock when it was looked at last."""
         ...
 
+    def stream_time_at(self, cause: int) -> int:
+        """Return the largest event time that the task has taken up to and with a record of the round (`Batch.causes`)."""
+        ...
+
     def store(self, name: str) -> StateStore: ...
 
     def watch(self, store: str, watcher: Callable[[Batch | None], None]) -> None:
@@ -150,9 +154,9 @@ class Work(ABC):
         """Begin: the stores are restored, no record has been taken yet."""
 
     @property
-    def follows_time(self) -> bool:
-        """Whether it acts on stream time itself: `follow` is called after each record of the task."""
-        return False
+    def due_ms(self) -> int | None:
+        """The stream time from which on `follow` does something: no batch goes further at once. None: it never does."""
+        return None
 
     def follow(self, stream_time_ms: int) -> None:
         """Note that stream time is this."""
@@ -209,8 +213,8 @@ class Operator(ABC, Generic[N]):
         """Return the columns of its own output that it needs, whoever else reads them."""
         return set()
 
-    def looks_up(self, wiring: Wiring) -> frozenset[str]:
-        """Return the stores of other nodes that it looks rows up in."""
+    def looks_up(self, source: str, wiring: Wiring) -> frozenset[str]:
+        """Return the stores of other nodes that it looks rows up in for batches of an input."""
         return frozenset()
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:

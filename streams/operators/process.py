@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from logflume.log import InvalidInput, UnknownName
+from logflume.log.records import I64
 from logflume.log.schemas import ANY, FormatSpec, serde
 from logflume.log.schemas import Column as Field
 
@@ -70,6 +71,7 @@ class ProcessWork(Work):
         self._stores = {store.name: ProcessorStore(store, task.store(store.name), task) for store in node.stores}
         self._schedules: list[tuple[Time, _Schedule]] = []
         self._batch: Batch | None = None
+        self._causes: I64 | None = None
         self._row = 0
         self._made: list[tuple[int, Record]] = []
         self._now_ms: int | None = None
@@ -112,7 +114,8 @@ class ProcessWork(Work):
     @property
     def stream_time_ms(self) -> int:
         """The largest event time that the task has taken, -1 before the first."""
-        return self._task.stream_time_ms
+        causes = self._causes
+        return self._task.stream_time_ms if causes is None else self._task.stream_time_at(int(causes[self._row]))
 
     @property
     def wall_clock_ms(self) -> int:
@@ -132,7 +135,7 @@ class ProcessWork(Work):
 
     def process(self, batch: Batch, source: str) -> None:
         processor = self._started()
-        self._batch = batch
+        self._batch, self._causes = batch, batch.causes
         keys, values = (batch.column(side, WHOLE).objects() for side in (Side.KEY, Side.VALUE))
         headers = batch.column(Side.META, Meta.HEADERS).objects() if _has_headers(batch) else [None] * len(batch)
         report = Errors(self._task, self._node, batch).callable
@@ -143,15 +146,15 @@ class ProcessWork(Work):
                 processor.process(Record(key, value, at, pairs))
             except Exception as error:  # noqa: BLE001
                 report(row, error)
-        self._batch = None
+        self._batch = self._causes = None
         self._put_out(batch)
 
     def start(self) -> None:
         self._started()
 
     @property
-    def follows_time(self) -> bool:
-        return any(kind is Time.STREAM for kind, _ in self._schedules)
+    def due_ms(self) -> int | None:
+        return min((each.next_ms for kind, each in self._schedules if kind is Time.STREAM), default=None)
 
     def follow(self, stream_time_ms: int) -> None:
         self._run(Time.STREAM, stream_time_ms)

@@ -26,6 +26,8 @@ from .outputs import Output, put_out
 from .source import SourceWork
 from .wiring import wire
 
+_FAR = 1 << 62
+
 
 @dataclass(frozen=True, eq=False)
 class OperatorProgram:
@@ -51,9 +53,9 @@ class OperatorProgram:
         """Sources whose records go one by one: behind them a store is both changed and looked up."""
         found = set()
         for source in self.wiring.sources:
-            reached = _reached(self.wiring, source)
-            own = {spec.name for name in reached for spec in self.wiring.operators[name].stores()}
-            asked = {store for name in reached for store in self.wiring.operators[name].looks_up(self.wiring)}
+            edges, operators = _edges(self.wiring, source), self.wiring.operators
+            own = {spec.name for name in {source, *(to for _, to in edges)} for spec in operators[name].stores()}
+            asked = {store for come, to in edges for store in operators[to].looks_up(come, self.wiring)}
             if own & asked:
                 found.add(source)
         return frozenset(found)
@@ -63,12 +65,16 @@ class OperatorProgram:
         return BoundProgram(self, stores, outputs, problems)
 
 
-def _reached(wiring: Wiring, source: str) -> list[str]:
-    found, waiting = [], [source]
+def _edges(wiring: Wiring, source: str) -> set[tuple[str, str]]:
+    """Return the edges on which batches go that come from a source."""
+    found: set[tuple[str, str]] = set()
+    waiting, seen = [source], {source}
     while waiting:
         name = waiting.pop()
-        found.append(name)
-        waiting += [child for child in wiring.following(name) if child not in found]
+        following = wiring.following(name)
+        found |= {(name, child) for child in following}
+        waiting += [child for child in following if child not in seen]
+        seen |= set(following)
     return found
 
 
@@ -110,6 +116,8 @@ class BoundProgram:
         self._is_restoring = False
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
+        self._following = [work for work in self.works.values() if type(work).due_ms is not Work.due_ms]
+        self._round_start, self._round_times = 0, np.empty(0, np.int64)
 
     # -- seams.TaskFunction ----------------------------------------------------------------------------------------------
 
@@ -118,18 +126,24 @@ class BoundProgram:
         self._start()
         work = self.works[source]
         assert isinstance(work, SourceWork)
-        following = [each for each in self.works.values() if each.follows_time]
-        if source in self._careful or following:
-            for at in range(start, stop):
-                work.take(chunk, at, at + 1, at)
-                self._drain()
-                self.stream_time_ms = max(self.stream_time_ms, int(chunk.timestamps_ms[at]))
-                self._follow(following)
-        else:
-            work.take(chunk, start, stop, start)
+        self._round_start = start
+        self._round_times = np.maximum.accumulate(np.maximum(chunk.timestamps_ms[start:stop], self.stream_time_ms))
+        while start < stop:
+            end = start + 1 if source in self._careful else min(max(self._due(), start + 1), stop)
+            work.take(chunk, start, end, start)
             self._drain()
-            self.stream_time_ms = max(self.stream_time_ms, int(chunk.timestamps_ms[start:stop].max(initial=-1)))
+            self.stream_time_ms = int(self._round_times[end - 1 - self._round_start])
+            self._follow()
+            start = end
         self._put_out()
+
+    def _due(self) -> int:
+        """Return behind which record of the round something is due by stream time; far away when nothing is."""
+        due = [each.due_ms for each in self._following if each.due_ms is not None]
+        if not due:
+            return _FAR
+        at = int(self._round_times.searchsorted(min(due), side="left"))
+        return _FAR if at == len(self._round_times) else self._round_start + at + 1
 
     def _start(self) -> None:
         if not self._has_started:
@@ -138,16 +152,17 @@ class BoundProgram:
             for work in self.works.values():
                 work.start()
 
-    def _follow(self, works: list[Work]) -> None:
-        for work in works:
-            work.follow(self.stream_time_ms)
-            self._drain()
+    def _follow(self) -> None:
+        for work in self._following:
+            if work.due_ms is not None and work.due_ms <= self.stream_time_ms:
+                work.follow(self.stream_time_ms)
+                self._drain()
 
     def follow(self, stream_time_ms: int) -> None:
         """Note that stream time is at least this."""
         self._start()
         self.stream_time_ms = max(self.stream_time_ms, stream_time_ms)
-        self._follow([each for each in self.works.values() if each.follows_time])
+        self._follow()
         self._put_out()
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
@@ -174,6 +189,9 @@ class BoundProgram:
         self._put_out()
 
     # -- operators.Task --------------------------------------------------------------------------------------------------
+
+    def stream_time_at(self, cause: int) -> int:
+        return int(self._round_times[cause - self._round_start])
 
     def store(self, name: str) -> StateStore:
         return self._stores[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,12 @@ def old_rows(states: list[Any], columns: list[tuple[str, Any]]) -> Old:
 
 def state_columns(states: list[Any], columns: list[tuple[str, Any]]) -> dict[Any, Column]:
     """Return states as value columns, null where there is none."""
-    nothing = (None,) * len(columns)
-    lists = list(zip(*[nothing if state is None else state for state in states], strict=True)) or [()] * len(columns)
+    if None in states:
+        nothing = (None,) * len(columns)
+        states = [nothing if state is None else state for state in states]
     return {
-        (Side.VALUE, name): Column.of_objects(list(values), kind) for (name, kind), values in zip(columns, lists, strict=True)
+        (Side.VALUE, name): Column.of_objects(list(map(itemgetter(place), states)), kind)
+        for place, (name, kind) in enumerate(columns)
     }
 
 

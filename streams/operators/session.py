@@ -82,10 +82,13 @@ class SessionWork(Work):
         if (start, end) != (time, time):
             for began, ended, own in met:
                 self._put(key, began, ended, None)
-                emitted.add(row, self._edge_key(key, began, ended), ended, None, folding.result(own))
+                if self._is_update:
+                    emitted.add(row, self._edge_key(key, began, ended), ended, None, folding.result(own))
         before = state
         state = folding.add(state, arguments, row, report)
         self._put(key, start, end, state)
+        if not self._is_update:
+            return
         old = folding.result(before) if (start, end) == (time, time) else None
         emitted.add(row, self._edge_key(key, start, end), end, folding.result(state), old)
 

@@ -48,8 +48,8 @@ class SlidingWork(Work):
             for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
         }
         self._folding = self._foldings[node.inputs[0]]
-        self._is_update = node.emit is g.Emit.UPDATE
-        self._emission = Emission(node, wiring, keeps_keys=self._is_update)
+        self.is_update = node.emit is g.Emit.UPDATE
+        self._emission = Emission(node, wiring, keeps_keys=self.is_update)
         self._clocks = Clocks(node.inputs, self._store)
         self._open = OpenEntries(self._store, size + grace) if is_final else None
 
@@ -71,7 +71,8 @@ class SlidingWork(Work):
         arguments = folding.arguments(batch, errors)
         keys: list[Any] = batch.keys.objects()
         times = batch.times.tolist()
-        self._windows.load((key, min(times) - 2 * size, max(times) + 1) for key in dict.fromkeys(keys))
+        first, last = min(times), max(times)
+        self._windows.load((key, first - 2 * size, last + 1) for key in dict.fromkeys(keys))
         emitted = Emitted()
         for row, (key, time) in enumerate(zip(keys, times, strict=True)):
             clock = self._clocks.observe(source, time)
@@ -83,7 +84,7 @@ class SlidingWork(Work):
                 adding.early()
             else:
                 adding.usual()
-        if self._is_update:
+        if self.is_update:
             self._emission.forward(self._task, emitted, batch, errors=errors)
 
     def _valued(self, batch: Batch) -> Batch:
@@ -119,7 +120,7 @@ class SlidingWork(Work):
         if self._open is not None:
             closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
             self._emission.forward(self._task, finals(closed, self._folding), None)
-        elif not self._is_update:
+        elif not self.is_update:
             self._emission.forward(self._task, changed_entries(self._store, self._folding), None)
         self._windows.sweep()
 
@@ -145,6 +146,8 @@ class _Adding:
 
     def _keep(self, start: int, state: State | None, before: State | None, stamp: int) -> None:
         edge_key = self._work.put(self._key, start, state, stamp)
+        if not self._work.is_update:
+            return
         result = self._folding.result
         self._emitted.add(self._row, edge_key, stamp, result(state), result(before))
 

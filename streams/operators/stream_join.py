@@ -8,11 +8,9 @@ any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Any
 
-from logflume.log.schemas import ANY
+from logflume.log.schemas import BYTES, INTEGER, DataType, Kind
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
@@ -21,16 +19,23 @@ from ..columns.batch import ColumnId
 from ..columns.evaluate import evaluations
 from ..expr import Side
 from ..seams import State, StateStore, StoreSpec
+from ..state.codec import RowCodec
 from ..windows import WINDOW_START
 from .emission import Emission, Emitted, Joiner, rows_of
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
+from .rows import put_entry
 from .timeline import Timeline
 
+ARRAY_OF_BYTES, ARRAY_OF_PLACES = DataType(Kind.ARRAY, element=BYTES), DataType(Kind.ARRAY, element=INTEGER)
 LEFT, RIGHT = 1, 0
 """In the order in which waiting records of one time leave."""
 
-RECORDS = (Field("rows", ANY), Field("waiting", ANY))
-"""Values of the records of a key and time, in order; and of those among them that wait for a partner."""
+RECORDS = (Field("row", BYTES), Field("more", ARRAY_OF_BYTES), Field("waiting", ARRAY_OF_PLACES))
+"""The records of a key and time, encoded: the first, and the others if there are any; which of them wait for a partner.
+
+Encoded, because many of them wait for long: the garbage collector does not walk bytes.
+"""
+_FIRST = (0,)
 
 
 class StreamJoinOperator(Operator[g.StreamJoin]):
@@ -62,15 +67,22 @@ def store_names(node: g.StreamJoin) -> tuple[str, str]:
     return f"{node.store}-left", f"{node.store}-right"
 
 
-@dataclass(slots=True, eq=False)
 class _Side:
     """One side: which it is, how far ahead of its records a partner may be, whether its records leave alone."""
 
-    which: int
-    ahead_ms: int
-    is_outer: bool
-    columns: Sequence[Field]
-    records: Timeline
+    __slots__ = ("_codec", "ahead_ms", "columns", "is_outer", "records", "which")
+
+    def __init__(self, which: int, ahead_ms: int, columns: tuple[Field, ...], records: Timeline, *, is_outer: bool) -> None:
+        self.which, self.ahead_ms, self.columns, self.records, self.is_outer = which, ahead_ms, columns, records, is_outer
+        self._codec = RowCodec(columns)
+
+    def encoded(self, value: State) -> bytes:
+        """Return a record's value as it is kept."""
+        return self._codec.encode(value)
+
+    def decoded(self, data: bytes) -> State:
+        """Return a record's value."""
+        return self._codec.decode(data)
 
 
 class StreamJoinWork(Work):
@@ -82,10 +94,10 @@ class StreamJoinWork(Work):
         keep_ms = node.before_ms + node.after_ms + node.grace_ms
         self._stores: list[StateStore] = [task.store(name) for name in store_names(node)]
         is_outer = node.join is g.JoinKind.OUTER
-        self._left = _Side(
-            LEFT, node.after_ms, is_outer or node.join is g.JoinKind.LEFT, left.value, Timeline(self._stores[0], keep_ms)
-        )
-        self._right = _Side(RIGHT, node.before_ms, is_outer, right.value, Timeline(self._stores[1], keep_ms))
+        first, second = (Timeline(store, keep_ms) for store in self._stores)
+        is_left_outer = is_outer or node.join is g.JoinKind.LEFT
+        self._left = _Side(LEFT, node.after_ms, left.value, first, is_outer=is_left_outer)
+        self._right = _Side(RIGHT, node.before_ms, right.value, second, is_outer=is_outer)
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), left, right)
         self._emission = Emission(node, wiring, keeps_keys=node.join is g.JoinKind.INNER)
         self._stream_time = -1
@@ -108,66 +120,90 @@ class StreamJoinWork(Work):
         for side in (self._left, self._right):
             side.records.load((key, low - span, high + span) for key in dict.fromkeys(keys) if key is not None)
         joined = _Joined()
-        values = rows_of(batch, mine[0].columns)
-        for row, (key, value, time) in enumerate(zip(keys, values, times, strict=True)):
-            for side in mine:
-                self._take(joined, batch, side, row, key, value, time)
+        self._take(joined, batch, mine, keys, rows_of(batch, mine[0].columns), times)
         for side in (self._left, self._right):  # not before: what waits must still be found
             side.records.store.stream_time_ms = max(side.records.store.stream_time_ms, side.records.newest)
         self._forward(joined, batch)
 
     def _take(
+        self, joined: _Joined, batch: Batch, mine: Sequence[_Side], keys: Sequence[bytes | None],
+        values: Sequence[State | None], times: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Take the records of a batch one by one, on one side or (a self-join) both, the left one first."""
+        has_outer = self._left.is_outer or self._right.is_outer
+        ways = [(side, self._other(side)) for side in mine]
+        for row, (key, value, time) in enumerate(zip(keys, values, times, strict=True)):
+            for side, other in ways:
+                if key is not None and value is not None:
+                    self._store(side, key, time, value)
+                if time > self._stream_time:
+                    self._stream_time = time
+                if key is None or value is None:
+                    self._take_odd(joined, batch, side, row, key, value, time)
+                    continue
+                if has_outer and time == self._stream_time:
+                    self._flush(joined, row)
+                found = other.records.times(key, max(0, time - other.ahead_ms), max(0, time + side.ahead_ms))
+                if found:
+                    self._pair(joined, side, other, row, key, value, time, found)
+                elif side.is_outer:
+                    self._wait(joined, side, row, key, value, time)
+
+    def _take_odd(
         self, joined: _Joined, batch: Batch, side: _Side, row: int, key: bytes | None, value: State | None, time: int
     ) -> None:
-        if key is not None and value is not None:
-            self._store(side, key, time, value, is_waiting=False)
-        self._stream_time = max(self._stream_time, time)
-        if value is None or (key is None and not side.is_outer):
+        """Take a record without a key or a value: it has no partner."""
+        if value is None or not side.is_outer:
             self._task.report("null_value" if value is None else "null_key", self._node.name, batch, row, None)
-            return
-        if key is None:
+        else:
             joined.add(row, key, time, side, value, None)
-            return
-        if (self._left.is_outer or self._right.is_outer) and time == self._stream_time:
-            self._flush(joined, row)
-        if self._pair(joined, side, row, key, value, time) or not side.is_outer:
-            return
+
+    def _wait(self, joined: _Joined, side: _Side, row: int, key: bytes, value: State, time: int) -> None:
+        """Let a record of an outer side wait for a partner, or leave if none can come any more."""
         if self._node.is_eager or max(0, time + side.ahead_ms) < self._stream_time:
             joined.add(row, key, time, side, value, None)
-        else:
-            self._store(side, key, time, value, is_waiting=True)
-            heappush(self._waiting, (time, side.which, key))
+            return
+        entry = side.records.entry(key, time)
+        assert entry is not None, "the record has just been stored"
+        assert entry.state is not None
+        first, more, waiting = entry.state
+        place = len(more) if more else 0
+        side.records.put(key, time, (first, more, [*waiting, place] if waiting else _FIRST if place == 0 else [place]), time)
+        heappush(self._waiting, (time, side.which, key))
 
     def _other(self, side: _Side) -> _Side:
         return self._right if side is self._left else self._left
 
-    def _pair(self, joined: _Joined, side: _Side, row: int, key: bytes, value: State, time: int) -> bool:
-        other = self._other(side)
-        found = other.records.times(key, max(0, time - other.ahead_ms), max(0, time + side.ahead_ms))
+    def _pair(
+        self, joined: _Joined, side: _Side, other: _Side, row: int, key: bytes, value: State, time: int, found: Sequence[int]
+    ) -> None:  # fmt: skip
+        """Put a record together with those of the other side at some times."""
+        resident, decoded = other.records.store.resident, other.decoded
         for at in found:
-            entry = other.records.entry(key, at)
-            assert entry is not None, "what the timeline shows is in the store"
-            assert entry.state is not None
-            rows, waiting = entry.state
+            state = resident[key + WINDOW_START.pack(at)].state
+            assert state is not None, "what the timeline shows is in the store"
+            first, more, waiting = state
             if waiting:
-                other.records.put(key, at, (rows, []), at)
-            for each in rows:
-                joined.add(row, key, max(time, at), side, value, tuple(each))
-        return bool(found)
+                other.records.put(key, at, (first, more, None), at)
+            joined.add(row, key, max(time, at), side, value, decoded(first))
+            for each in more or ():
+                joined.add(row, key, max(time, at), side, value, decoded(each))
 
-    def _store(self, side: _Side, key: bytes, time: int, value: State, *, is_waiting: bool) -> None:
-        entry = side.records.entry(key, time)
-        rows, waiting = ([], []) if entry is None or entry.state is None else entry.state
-        if is_waiting:
-            waiting = [*waiting, list(value)]
-        else:
-            rows = [*rows, list(value)]
-        side.records.put(key, time, (rows, waiting), time)
+    def _store(self, side: _Side, key: bytes, time: int, value: State) -> None:
+        records, encoded = side.records, side.encoded(value)
+        if records.add(key, time):
+            put_entry(records.store, key + WINDOW_START.pack(time), (encoded, None, None), time)
+            return
+        entry = records.entry(key, time)
+        assert entry is not None, "what the timeline shows is in the store"
+        assert entry.state is not None
+        first, more, waiting = entry.state
+        records.put(key, time, (first, [*(more or ()), encoded], waiting), time)
 
     def _find_waiting(self) -> None:
         for side in (self._left, self._right):
             for key, entry in side.records.store.range(b"", None) if side.is_outer else ():
-                if entry.state is not None and entry.state[1]:
+                if entry.state is not None and entry.state[2]:
                     self._waiting.append((WINDOW_START.unpack_from(key, len(key) - 8)[0], side.which, key[:-8]))
         heapify(self._waiting)
 
@@ -182,19 +218,20 @@ class StreamJoinWork(Work):
                 continue
             side.records.load(iter([(key, time, time)]))
             entry = side.records.entry(key, time)
-            if entry is None or entry.state is None or not entry.state[1]:
+            if entry is None or entry.state is None or not entry.state[2]:
                 continue
-            rows, waiting = entry.state
-            side.records.put(key, time, (rows, []), time)
-            for value in waiting:
-                joined.add(row, key, time, side, tuple(value), None)
+            first, more, waiting = entry.state
+            side.records.put(key, time, (first, more, None), time)
+            rows = (first, *(more or ()))
+            for place in waiting:
+                joined.add(row, key, time, side, side.decoded(rows[place]), None)
         for item in blocked:
             heappush(heap, item)
 
     def _forward(self, joined: _Joined, batch: Batch) -> None:
-        emitted = joined.emitted
-        if not len(emitted) or not self._emission.has_consumers:
+        if not joined.rows or not self._emission.has_consumers:
             return
+        emitted = Emitted(joined.rows, joined.keys, joined.times)
         shell = self._emission.shell(emitted, batch)
         emitted.values = self._joiner.values(self._task, shell, joined.lefts, joined.rights, is_needed=[True] * len(emitted))
         failed = self._joiner.failed
@@ -206,16 +243,26 @@ class StreamJoinWork(Work):
 
 
 class _Joined:
-    """Pairs on their way out."""
+    """Pairs on their way out, aligned: the row that caused each, its key and time, left and right values."""
 
-    __slots__ = ("emitted", "lefts", "rights")
+    __slots__ = ("keys", "lefts", "rights", "rows", "times")
 
     def __init__(self) -> None:
-        self.emitted = Emitted()
+        self.rows: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.times: list[int] = []
         self.lefts: list[State | None] = []
         self.rights: list[State | None] = []
 
-    def add(self, row: int, key: Any, time: int, side: _Side, value: State, other: State | None) -> None:
-        self.emitted.add(row, key, time, None)
-        self.lefts.append(value if side.which == LEFT else other)
-        self.rights.append(other if side.which == LEFT else value)
+    def add(
+        self, row: int, key: bytes | None, time: int, side: _Side, value: State, other: State | None
+    ) -> None:  # fmt: skip
+        self.rows.append(row)
+        self.keys.append(key)
+        self.times.append(time)
+        if side.which == LEFT:
+            self.lefts.append(value)
+            self.rights.append(other)
+        else:
+            self.lefts.append(other)
+            self.rights.append(value)

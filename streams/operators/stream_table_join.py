@@ -53,7 +53,7 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
             beside |= {(Side.KEY, column.name) for column in source.schema.key}
         return beside | {c for c in used if not c[1].startswith(TABLE_PREFIX)}
 
-    def looks_up(self, wiring: Wiring) -> frozenset[str]:
+    def looks_up(self, source: str, wiring: Wiring) -> frozenset[str]:
         return stores_behind(wiring, self.node.inputs[1])
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:

@@ -39,8 +39,10 @@ class TableJoinOperator(Operator[g.TableJoin]):
             else (StoreSpec(node.store, node.schema.key, node.schema.value, store_window(node.schema.window)),)
         )
 
-    def looks_up(self, wiring: Wiring) -> frozenset[str]:
-        return frozenset[str]().union(*(stores_behind(wiring, source) for source in self.node.inputs))
+    def looks_up(self, source: str, wiring: Wiring) -> frozenset[str]:
+        left, right = self.node.inputs
+        sides = {other for mine, other in ((left, right), (right, left)) if mine == source}
+        return frozenset[str]().union(*(stores_behind(wiring, side) for side in sides))
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return inputs[0]

@@ -7,8 +7,9 @@ that is alive.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..seams import Entry, State, StateStore
 from ..windows import WINDOW_START
@@ -20,12 +21,13 @@ NEVER = -1
 class Timeline:
     """The entries of one store by key and time. `keep_ms`: entries further than that behind the newest are not seen any more.
 
-    Invariant: the times of a key are in order, and are those of its entries in the store that have a state.
+    Invariant: the times of a key are in order, and are those of its entries in the store that have a state. They are arrays
+    because the garbage collector does not walk these.
     """
 
     def __init__(self, store: StateStore, keep_ms: int) -> None:
         self.store, self.keep_ms = store, keep_ms
-        self._times: dict[bytes, list[int]] = {}
+        self._times: dict[bytes, array[int]] = {}
         self._swept = NEVER
         self.newest = NEVER
 
@@ -33,22 +35,24 @@ class Timeline:
         """Read the times: the store is restored, and no record has moved its time yet."""
         for key, _ in self.store.range(b"", None):
             time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
-            insort(self._times.setdefault(key[:-8], []), time)
+            insort(self._times.setdefault(key[:-8], array("q")), time)
             self.newest = max(self.newest, time)
 
     def oldest_seen(self) -> int:
         """Return the smallest time whose entries are seen."""
         return self.newest - self.keep_ms + 1
 
-    def times(self, key: bytes, low: int, high: int) -> list[int]:
+    def times(self, key: bytes, low: int, high: int) -> Sequence[int]:
         """Return the times of a key with low <= time <= high that are seen, in order."""
         found = self._times.get(key)
-        if not found:
-            return []
+        if not found or found[-1] < low:
+            return ()
         return found[bisect_left(found, max(low, self.oldest_seen())) : bisect_right(found, high)]
 
     def load(self, keys: Iterator[tuple[bytes, int, int]]) -> None:
         """Make the entries of keys within (low, high) present in memory."""
+        if self.store.is_resident:
+            return
         wanted = {key + WINDOW_START.pack(time) for key, low, high in keys for time in self.times(key, low, high)}
         if wanted:
             self.store.load(wanted)
@@ -58,9 +62,25 @@ class Timeline:
         entry = self.store.resident.get(key + WINDOW_START.pack(time))
         return None if entry is None or entry.state is None else entry
 
+    def add(self, key: bytes, time: int) -> bool:
+        """Note that a key has an entry at a time, which is about to be put into the store; False if it had one."""
+        if time > self.newest:
+            self.newest = time
+        times = self._times.get(key)
+        if times is None:
+            self._times[key] = array("q", (time,))
+        elif times[-1] < time:
+            times.append(time)
+        else:
+            place = bisect_left(times, time)
+            if times[place] == time:
+                return False
+            times.insert(place, time)
+        return True
+
     def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
         """Set the state of a key at a time; None deletes it."""
-        times = self._times.setdefault(key, [])
+        times = self._times.setdefault(key, array("q"))
         self.newest = max(self.newest, time)
         place = bisect_left(times, time)
         is_there = place < len(times) and times[place] == time

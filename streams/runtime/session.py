@@ -197,14 +197,14 @@ class Session:
             is_aligned = any(out.is_repartition for out in sub.outputs.values())
             limit = min((task.frontier() for task in tasks), default=_EVERYTHING) if is_aligned else _EVERYTHING
             for task in running:
+                if is_due or not task.has_begun:
+                    task.advance(now_ms)
+                    self._note_change(task, 0)
                 before = task.counts.bytes_in
                 done = task.process(limit, _EVERYTHING[0] if is_aligned else _RECORDS_PER_ROUND)
                 if done:
                     self._progress += done
                     self._note_change(task, task.counts.bytes_in - before)
-                if is_due:
-                    task.advance(now_ms)
-                    self._note_change(task, 0)
             self._send_outputs(sub, running)
 
     def _is_caught_up(self, partition: TopicPartition) -> bool:

@@ -83,6 +83,8 @@ class Task:
         }
         self.merger = Merger(list(self.inputs.values()))
         self.has_changes = False
+        self.has_begun = False
+        """Whether the program knows the time of the wall clock: it must before the first record."""
         stores = state.stores if state else {}
         self.function: TaskFunction = subtopology.program.bind(stores, self.outputs, problems)
 
@@ -150,6 +152,7 @@ class Task:
 
     def advance(self, now_ms: int) -> None:
         """Tell the program the time of the wall clock; what is due by it is put out."""
+        self.has_begun = True
         try:
             self.function.advance(now_ms)
         except LogflumeError:

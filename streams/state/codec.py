@@ -57,8 +57,13 @@ class EntryCodec:
             return None
         fields: list[Any] = [ENTRY_VERSION, entry.timestamp_ms, *entry.state]
         for position in self._any_positions:
-            fields[position] = to_wire(fields[position])
-        return self._encode(fields)
+            fields[position] = to_wire(fields[position], has_big_ints=False)
+        try:
+            return self._encode(fields)
+        except OverflowError:
+            for position in self._any_positions:
+                fields[position] = to_wire(entry.state[position - 2])
+            return self._encode(fields)
 
     def encode_all(self, entries: Sequence[Entry]) -> list[bytes | None]:
         """Return the bytes of many entries, None for deleted ones."""
@@ -79,6 +84,27 @@ class EntryCodec:
         if version != ENTRY_VERSION:
             _check_version(data)
         return Entry(tuple(state), timestamp_ms)
+
+
+class RowCodec:
+    """Encodes and decodes rows of some columns that are kept inside of an entry. Stateless after construction, thread-safe."""
+
+    __slots__ = ("_codec",)
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        self._codec = EntryCodec(columns)
+
+    def encode(self, row: Sequence[Any]) -> bytes:
+        """Return the bytes of a row."""
+        found = self._codec.encode(Entry(tuple(row), 0))
+        assert found is not None
+        return found
+
+    def decode(self, data: bytes) -> tuple[Any, ...]:
+        """Return the row. Raises CorruptLog, InvalidInput."""
+        state = self._codec.decode(data).state
+        assert state is not None
+        return state
 
 
 def _check_version(data: bytes) -> None:

@@ -73,6 +73,11 @@ class Store:
         return self._complete_from
 
     @property
+    def is_resident(self) -> bool:
+        """Whether all entries are in `resident`."""
+        return self._complete_from == 0 and self.columns is None
+
+    @property
     def has_changes(self) -> bool:
         """Whether entries differ from what is on disk."""
         return bool(self.dirty) or (self.columns is not None and len(self.columns.changed) > 0)
@@ -124,7 +129,7 @@ class Store:
 
     def load(self, keys: Iterable[bytes]) -> None:
         """Make `resident` complete for these keys (one multi_get for those not in memory; none while all of it is)."""
-        if self._complete_from == 0 and self.columns is None:
+        if self.is_resident:
             return
         resident, floor = self.resident, self._complete_from
         wanted = keys if isinstance(keys, (set, frozenset)) else set(keys)

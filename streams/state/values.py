@@ -16,24 +16,34 @@ import msgspec
 from logflume.log import InvalidInput
 
 _TUPLE, _SET, _FROZENSET, _BIG_INT, _DECIMAL, _DATETIME, _DATE, _TIME, _DURATION, _UUID = range(1, 11)
-_PLAIN = (bool, float, str, bytes, type(None))
+_PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
+_IS_PLAIN = _PLAIN.issuperset
 
 
-def to_wire(value: Any) -> Any:
+def to_wire(value: Any, *, has_big_ints: bool = True) -> Any:
     """Return `value` with every tuple, set, large int, decimal, date, time and UUID wrapped as an extension.
+
+    `has_big_ints` False: ints are left as they are, which saves looking at each; the encoder says where one does not fit.
 
     Raises:
         InvalidInput: a value of a class that cannot be read back as itself (the message names it).
     """
     kind = type(value)
     if kind in _PLAIN:
-        return value
-    if kind is int:
-        return value if -(2**63) <= value < 2**63 else msgspec.msgpack.Ext(_BIG_INT, str(value).encode())
+        is_big = has_big_ints and kind is int and not -(2**63) <= value < 2**63
+        return msgspec.msgpack.Ext(_BIG_INT, str(value).encode()) if is_big else value
     if kind is list:
-        return [to_wire(item) for item in value]
+        if not has_big_ints and _IS_PLAIN(map(type, value)):
+            return value
+        return [to_wire(item, has_big_ints=has_big_ints) for item in value]
     if kind is dict:
-        return {_hashable(key): to_wire(item) for key, item in value.items()}
+        return {_hashable(key): to_wire(item, has_big_ints=has_big_ints) for key, item in value.items()}
+    return _wrapped(value)
+
+
+def _wrapped(value: Any) -> Any:
+    """Return a value that MessagePack does not know as an extension."""
+    kind = type(value)
     if kind in (tuple, set, frozenset):
         code = _TUPLE if kind is tuple else _SET if kind is set else _FROZENSET
         return msgspec.msgpack.Ext(code, msgspec.msgpack.encode([to_wire(item) for item in value]))

@@ -84,12 +84,12 @@ def send_json(log: Log, topic: str, rows: Iterable[tuple[str | None, Any, int]])
 
 
 @pytest.fixture(params=["without kernels", "with kernels"])
-def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test without kernels, and with them from the first record on."""
     if request.param == "without kernels":
         with kernel_loader().held_back():
-            yield
+            yield request.param
         return
     if not kernel_loader().load():
         pytest.skip("the kernels need numba")
-    yield
+    yield request.param

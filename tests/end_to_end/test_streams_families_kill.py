@@ -1,0 +1,175 @@
+"""SIGKILL of applications of every family of operators, and of the broker: outputs and stores are those of an uninterrupted run.
+
+The input is there from the beginning, so that its order is one. LOGFLUME_KILLS=N makes N kills instead of 3, LOGFLUME_RECORDS=N
+that many records.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log import connect
+from logflume.log.interfaces import Log
+from logflume.log.records import TopicPartition
+from logflume.streams.seams import Plan
+from logflume.streams.state import TaskState
+from tests.end_to_end.families_app import APPS, make, slug
+from tests.end_to_end.test_streams_kill import Broker, read, wait_for
+from tests.streams.running import send_json
+from tests.streams.test_operators_engine import THROUGH_TOPICS, TOPICS
+
+KILLS = int(os.environ.get("LOGFLUME_KILLS", "3"))
+RECORDS = int(os.environ.get("LOGFLUME_RECORDS", "1500"))
+PARTITIONS = 3
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    started = Broker(tmp_path / "data")
+    started.start()
+    yield started
+    started.kill()
+
+
+class Instances:
+    """Processes of one run, each with a state directory of its own."""
+
+    def __init__(self, broker: Broker, path: Path, prefix: str, count: int) -> None:
+        self._broker, self._path, self._prefix = broker, path, prefix
+        self._processes = [self._started(number) for number in range(count)]
+
+    def _started(self, number: int) -> subprocess.Popen[str]:
+        place = str(self._path / self._prefix / str(number))
+        command = [sys.executable, "-m", "tests.end_to_end.families_app", self._broker.address, place, self._prefix]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def wait_until_running(self) -> None:
+        for process in self._processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+
+    def kill(self, number: int) -> None:
+        """SIGKILL one, and start it again."""
+        self._processes[number].kill()
+        self._processes[number].wait()
+        self._processes[number] = self._started(number)
+        process = self._processes[number]
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(timeout=60) for process in self._processes] == [0] * len(self._processes)
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+def fill(log: Log) -> None:
+    numbers, time_ms = random.Random(3), 1000
+    rows: dict[str, list[Any]] = {topic: [] for topic in TOPICS}
+    for _ in range(RECORDS):
+        time_ms += numbers.choice([0, 1, 2, 5, 5, 9])
+        late_ms = numbers.choice([0, 0, 0, 0, 7, 40])
+        rows[numbers.choice(TOPICS)].append((f"k{numbers.randrange(40)}", {"n": numbers.randrange(20)}, time_ms - late_ms))
+    for topic in TOPICS:
+        log.admin().ensure_topic(topic, partitions=PARTITIONS)
+        send_json(log, topic, rows[topic])
+
+
+@cache
+def plan_of(prefix: str, name: str) -> Plan:
+    return make(prefix, name).plan()
+
+
+def is_done(log: Log, prefix: str, left: set[str]) -> bool:
+    """Return whether all applications that are left have taken all that there is for them; takes those out that have."""
+    admin = log.admin()
+    known = admin.list_topics(include_internal=True)
+    for name in sorted(left):
+        plan = plan_of(prefix, name)
+        topics = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
+        if not topics <= set(known):
+            return False
+        partitions = [TopicPartition(topic, p) for topic in topics for p in range(PARTITIONS)]
+        ends, offsets = admin.end_offsets(partitions), admin.group_offsets(plan.application)
+        if not all(ends[tp] == 0 or (tp in offsets and offsets[tp].offset >= ends[tp]) for tp in partitions):
+            return False
+        left.discard(name)
+    return True
+
+
+def outputs(log: Log, prefix: str, name: str) -> dict[Any, Any]:
+    """Return the committed results by key; where changes of several keys meet on their way, the last one of each."""
+    found: dict[Any, Any] = {}
+    for record in read(log, f"{prefix}-{slug(name)}-out"):
+        found.setdefault(record.key, []).append((record.value, record.timestamp_ms))
+    return {key: rows[-1][0] if name in THROUGH_TOPICS else rows for key, rows in found.items()}
+
+
+def entries(path: Path, prefix: str, name: str) -> dict[tuple[str, int, bytes], Any]:
+    """Return what the stores hold: (store, partition, key) -> state; of each task from where it was last."""
+    plan, found = plan_of(prefix, name), {}
+    for sub in plan.subtopologies:
+        specs = tuple(sub.program.stores)
+        for partition in range(PARTITIONS) if specs else ():
+            places = sorted((path / prefix).glob(f"*/{slug(name)}/{plan.application}/0/{sub.name}.{partition}"))
+            states = [TaskState(each, application=plan.application, task=each.name, specs=specs) for each in places]
+            states.sort(key=lambda state: sum(state.checkpoint.inputs.values()))
+            for spec in specs if states else ():
+                for key, entry in states[-1].stores[spec.name].range(b"", None):
+                    found[spec.name, partition, key] = entry.state
+            for state in states:
+                state.close()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("count", [1, 3])
+def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, count: int) -> None:
+    numbers = random.Random(count)
+    with connect(broker.address) as log:
+        fill(log)
+        calm = Instances(broker, tmp_path, "calm", 1)
+        try:
+            left = set(APPS)
+            wait_for(lambda: is_done(log, "calm", left), "the uninterrupted run")
+            calm.stop()
+        finally:
+            calm.end()
+    killed = Instances(broker, tmp_path, "killed", count)
+    try:
+        killed.wait_until_running()
+        for round in range(KILLS):
+            time.sleep(numbers.random() * 1.5)
+            if round % 3 == 1:
+                broker.kill()
+                broker.start()
+            else:
+                killed.kill(numbers.randrange(count))
+        with connect(broker.address) as log:
+            left = set(APPS)
+            wait_for(lambda: is_done(log, "killed", left), "the run with kills", timeout_s=120.0)
+            killed.stop()
+            for name in APPS:
+                wanted, found = (outputs(log, prefix, name) for prefix in ("calm", "killed"))
+                assert len(wanted) > 2
+                assert found == wanted, name
+                assert entries(tmp_path, "killed", name) == entries(tmp_path, "calm", name), name
+    finally:
+        killed.end()
