@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from .definitions import apply_definition, check_is_free, check_topic_is_own, ne
 from .errors import NotSupported, StatementError
 from .format import statement_text
 from .inference import inferred
-from .inserts import RecordWriter, values_record
+from .inserts import RecordWriter, ValuesRecord, object_record, values_record, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
@@ -359,6 +359,37 @@ class SqlEngine:
     def _insert_values(self, s: ast.InsertValues, context: Context) -> Result:
         self._writer.write(values_record(s, context))
         return Message("1 row inserted")
+
+    def insert_target(self, name: str) -> SourceInfo:
+        """Return the stream or table of a name that takes rows from outside; quoted names keep their case.
+
+        Raises:
+            StatementError: there is none, or it takes none.
+        """
+        wanted = name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in '`"' else name.upper()
+        if wanted not in self.catalog.sources:
+            self.catch_up()
+        return writable_source(wanted, self.catalog)
+
+    def insert_rows(
+        self, name: str, rows: Sequence[Mapping[str, Any] | Exception], properties: Mapping[str, str]
+    ) -> list[Exception | None]:
+        """Write rows by column name together; return what each was refused for, None for those on disk."""
+        source = self.insert_target(name)
+        context = Context(self.catalog, self._library, dict(properties))
+        outcomes: list[Exception | None] = []
+        records: list[ValuesRecord] = []
+        for row in rows:
+            if isinstance(row, Exception):
+                outcomes.append(row)
+                continue
+            try:
+                records.append(object_record(source, row, context))
+                outcomes.append(None)
+            except LogflumeError as error:
+                outcomes.append(error)
+        written = iter(self._writer.write_all(records))
+        return [next(written) if outcome is None else outcome for outcome in outcomes]
 
     def _control(self, s: ast.QueryControl) -> Result:
         queries = self.catalog.queries

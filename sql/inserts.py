@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logflume.log import InvalidInput, near_matches
+from logflume.log import DecodeError, InvalidInput, LogflumeError, near_matches
 from logflume.log.interfaces import Log, Producer
 from logflume.log.schemas import ANY, BIGINT, STRING, TIMESTAMP, Column, serde
+from logflume.log.schemas.coerce import from_json
 from logflume.streams import expr as x
 from logflume.streams.functions import can_convert, convert
 
@@ -18,7 +20,7 @@ from .binding.coercion import implicit_cast
 from .binding.context import Context
 from .binding.expressions import Binder
 from .binding.scope import Scope
-from .catalog import SourceInfo
+from .catalog import Catalog, SourceInfo
 from .errors import NotSupported, StatementError
 from .evaluate import evaluate
 from .types import show_type
@@ -46,20 +48,34 @@ class RecordWriter:
         self._lock = threading.Lock()
 
     def write(self, record: ValuesRecord) -> None:
-        """Write a record; after a failure the next one has a new producer, for this one may have lost its sequence."""
+        """Write a record, and return when it is on disk."""
+        (failure,) = self.write_all([record])
+        if failure is not None:
+            raise failure
+
+    def write_all(self, records: Sequence[ValuesRecord]) -> list[Exception | None]:
+        """Write records together; return, once all are on disk or refused, what each failed by.
+
+        After a failure the next ones have a new producer, for this one may have lost its sequence.
+        """
         with self._lock:
             if self._producer is None:
                 self._producer = self._log.producer(linger_ms=0)
             producer = self._producer
-        try:
-            future = producer.send(record.topic, record.value, key=record.key, timestamp_ms=record.timestamp_ms)
-            future.result(timeout=WRITE_TIMEOUT_S)
-        except BaseException:
+        failures: list[Exception | None] = []
+        futures = [producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms) for r in records]
+        for future in futures:
+            try:
+                future.result(timeout=WRITE_TIMEOUT_S)
+                failures.append(None)
+            except (LogflumeError, TimeoutError) as error:
+                failures.append(error)
+        if any(failures):
             with self._lock:
                 if self._producer is producer:
                     self._producer = None
             producer.close()
-            raise
+        return failures
 
     def close(self) -> None:
         with self._lock:
@@ -74,7 +90,7 @@ def values_record(s: ast.InsertValues, context: Context) -> ValuesRecord:
     Raises:
         StatementError: unknown source or column, a value that does not fit.
     """
-    source = _target(s, context)
+    source = writable_source(s.target, context.catalog, s.span)
     columns = {c.name: c for c in source.columns()}
     names = s.columns or tuple(columns)
     _check_columns(s, source, names, columns)
@@ -91,30 +107,67 @@ def values_record(s: ast.InsertValues, context: Context) -> ValuesRecord:
         )
     key = None if all(values.get(c.name) is None for c in source.key) else tuple(values.get(c.name) for c in source.key)
     row = tuple(values.get(c.name) for c in source.value)
-    now = context.fixed_now_ms if context.fixed_now_ms is not None else time.time_ns() // 1_000_000
-    stamp = now if values.get("ROWTIME") is None else values["ROWTIME"]
+    stamp = _now_ms(context) if values.get("ROWTIME") is None else values["ROWTIME"]
     if stamp < 0:
         raise StatementError(f"ROWTIME must not be negative, found {stamp}", s.span)
+    return _record(source, key, row, stamp, s.span)
+
+
+def object_record(source: SourceInfo, row: Mapping[str, Any], context: Context) -> ValuesRecord:
+    """Return the record of a row that came as a JSON object; fields that it lacks are null, names may be in any case.
+
+    Raises:
+        StatementError: an unknown field, a value that does not fit, a table's row without its key.
+    """
+    columns = {c.name: c for c in source.columns()}
+    values: dict[str, Any] = {}
+    for name, value in row.items():
+        column = columns.get(name) or columns.get(name.upper())
+        if column is None:
+            near = near_matches(name, columns)
+            hint = f" Did you mean {' or '.join(near)}?" if near else f" Its columns are {', '.join(columns)}."
+            raise StatementError(f"Column name(s) `{name}` does not exist in {source.name}.{hint}")
+        try:
+            values[column.name] = from_json(value, column.type, column.name)
+        except DecodeError as error:
+            raise StatementError(f"Could not take the value of `{column.name}`: {error}") from None
+    has_key = any(values.get(c.name) is not None for c in source.key)
+    if source.is_table and not has_key:
+        raise StatementError(f"Value for primary key column(s) {', '.join(c.name for c in source.key)} is required for tables")
+    key = tuple(values.get(c.name) for c in source.key) if has_key else None
+    return _record(source, key, tuple(values.get(c.name) for c in source.value), _now_ms(context), ast.NOWHERE)
+
+
+def _now_ms(context: Context) -> int:
+    return context.fixed_now_ms if context.fixed_now_ms is not None else time.time_ns() // 1_000_000
+
+
+def _record(
+    source: SourceInfo, key: tuple[Any, ...] | None, row: tuple[Any, ...], timestamp_ms: int, span: ast.Span
+) -> ValuesRecord:
     try:
         key_bytes = serde(source.key_format, source.key).encode(key)
         value_bytes = serde(source.value_format, source.value).encode(row)
     except InvalidInput as e:
-        raise StatementError(f"Could not serialize the values: {e}", s.span) from None
-    return ValuesRecord(source.topic, key_bytes, value_bytes, stamp)
+        raise StatementError(f"Could not serialize the values: {e}", span) from None
+    return ValuesRecord(source.topic, key_bytes, value_bytes, timestamp_ms)
 
 
-def _target(s: ast.InsertValues, context: Context) -> SourceInfo:
-    source = context.catalog.sources.get(s.target)
+def writable_source(name: str, catalog: Catalog, span: ast.Span = ast.NOWHERE) -> SourceInfo:
+    """Return a stream or table that takes rows from outside.
+
+    Raises:
+        StatementError: it does not exist, or takes none.
+    """
+    source = catalog.sources.get(name)
     if source is None:
-        raise StatementError(
-            f"Cannot insert values into an unknown stream/table: `{s.target}`{context.catalog.hint(s.target)}", s.span
-        )
+        raise StatementError(f"Cannot insert values into an unknown stream/table: `{name}`{catalog.hint(name)}", span)
     if source.is_read_only:
-        raise StatementError(f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", s.span)
+        raise StatementError(f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", span)
     if source.headers:
-        raise StatementError(f"Cannot insert into {source.name} because it has header columns", s.span)
+        raise StatementError(f"Cannot insert into {source.name} because it has header columns", span)
     if source.window is not None:
-        raise StatementError(f"Cannot insert values into windowed stream or table {source.name}", s.span)
+        raise StatementError(f"Cannot insert values into windowed stream or table {source.name}", span)
     return source
 
 
