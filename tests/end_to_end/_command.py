@@ -31,7 +31,8 @@ def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProce
 def serving(data: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `logflume serve`; give its address and process once it is ready; it must end cleanly.
 
-    Several run at once in the tests, so a registry and a SQL server (whose ports are fixed by default) are there only when `options` ask for them.
+    Several run at once in the tests, so a registry and a SQL server, whose ports are fixed by default, are there only when
+    `options` ask for them.
     """
     address = f"127.0.0.1:{free_port()}"
     options = options if "--registry" in options else ("--registry", "off", *options)

@@ -102,18 +102,20 @@ def test_a_mistake_names_position_and_near_match(stack: tuple[str, subprocess.Po
 @pytest.mark.slow
 def test_the_sql_server_answers_for_the_workers(tmp_path: Path) -> None:
     listen = f"127.0.0.1:{free_port()}"
-    with serving(tmp_path / "data", "--workers", "2", "--sql", listen) as (address, _):
-        with httpx.Client(base_url=f"http://{listen}", timeout=60) as client:
-            wait_until(lambda: is_up(client))
-            made = client.post("/ksql", json={"ksql": CREATE}).json()
-            assert [each["commandStatus"]["status"] for each in made] == ["SUCCESS", "SUCCESS"]
-            send(address, 0, 100)
+    with (
+        serving(tmp_path / "data", "--workers", "2", "--sql", listen) as (address, _),
+        httpx.Client(base_url=f"http://{listen}", timeout=60) as client,
+    ):
+        wait_until(lambda: is_up(client))
+        made = client.post("/ksql", json={"ksql": CREATE}).json()
+        assert [each["commandStatus"]["status"] for each in made] == ["SUCCESS", "SUCCESS"]
+        send(address, 0, 100)
 
-            def rows() -> list[list[object]]:
-                found = client.post("/query", json={"ksql": "SELECT * FROM delays;"}).json()
-                return sorted(each["row"]["columns"] for each in found[1:]) if isinstance(found, list) else []
+        def rows() -> list[list[object]]:
+            found = client.post("/query", json={"ksql": "SELECT * FROM delays;"}).json()
+            return sorted(each["row"]["columns"] for each in found[1:]) if isinstance(found, list) else []
 
-            wait_until(lambda: rows() == [list(row.values()) for row in rows_of(100)])
+        wait_until(lambda: rows() == [list(row.values()) for row in rows_of(100)])
     failed = run("serve", "--data", str(tmp_path / "other"), "--registry", "off", "--sql", "0.0.0.0:0", code=1)
     assert "--sql expects a loopback address" in failed.stderr
 
