@@ -13,13 +13,26 @@ if TYPE_CHECKING:
     from logflume.log import connect
     from logflume.streams import (
         App,
+        Cogrouped,
+        Context,
+        GlobalTable,
+        Grouped,
+        GroupedTable,
+        Processor,
+        Record,
+        Stream,
+        Table,
+        Time,
+        Topology,
         aggregate,
         apply,
+        calendar,
         col,
         count,
         days,
         hopping,
         hours,
+        key_value_store,
         max,
         mean,
         milliseconds,
@@ -28,9 +41,15 @@ if TYPE_CHECKING:
         record_time,
         reduce,
         seconds,
+        session,
+        sliding,
         sum,
         table,
+        top_n,
         tumbling,
+        unlimited,
+        until_time_limit,
+        until_window_closes,
         when,
         window_end,
         window_start,
@@ -41,8 +60,20 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "Cogrouped",
+    "Context",
+    "GlobalTable",
+    "Grouped",
+    "GroupedTable",
+    "Processor",
+    "Record",
+    "Stream",
+    "Table",
+    "Time",
+    "Topology",
     "aggregate",
     "apply",
+    "calendar",
     "col",
     "connect",
     "count",
@@ -50,6 +81,7 @@ __all__ = [
     "functions",
     "hopping",
     "hours",
+    "key_value_store",
     "max",
     "mean",
     "milliseconds",
@@ -58,9 +90,15 @@ __all__ = [
     "record_time",
     "reduce",
     "seconds",
+    "session",
+    "sliding",
     "sum",
     "table",
+    "top_n",
     "tumbling",
+    "unlimited",
+    "until_time_limit",
+    "until_window_closes",
     "when",
     "window_end",
     "window_start",
@@ -69,7 +107,20 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'logflume' has no attribute {name!r}")
+        raise _missing(name)
     if name == "functions":
         return import_module("logflume.streams.dsl.functions")
     return getattr(import_module("logflume.log" if name == "connect" else "logflume.streams"), name)
+
+
+def _missing(name: str) -> AttributeError:
+    """Return the error for a name that is not here, with near matches."""
+    if name.startswith("_") or name in ("cli", "log", "sql", "streams"):  # a part that is about to be imported
+        return AttributeError(f"module 'logflume' has no attribute {name!r}")
+    missing = import_module("logflume.streams.dsl.missing").missing
+    error: AttributeError = missing("logflume", name, __all__)
+    return error
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -26,6 +26,7 @@ from .evaluate import evaluate
 from .types import show_type
 
 WRITE_TIMEOUT_S = 60.0
+TOGETHER_MS = 5
 _REFUSED = ("ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND")
 
 
@@ -40,11 +41,11 @@ class ValuesRecord:
 
 
 class RecordWriter:
-    """Writes one record at a time, over a producer that is kept. Thread-safe; acknowledged on return."""
+    """Writes records over producers that are kept. Thread-safe; acknowledged on return."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._producer: Producer | None = None
+        self._producers: dict[int, Producer] = {}
         self._lock = threading.Lock()
 
     def write(self, record: ValuesRecord) -> None:
@@ -58,12 +59,10 @@ class RecordWriter:
 
         After a failure the next ones have a new producer, for this one may have lost its sequence.
         """
-        with self._lock:
-            if self._producer is None:
-                self._producer = self._log.producer(linger_ms=0)
-            producer = self._producer
-        failures: list[Exception | None] = []
+        linger_ms = 0 if len(records) == 1 else TOGETHER_MS
+        producer = self._producer(linger_ms)
         futures = [producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms) for r in records]
+        failures: list[Exception | None] = []
         for future in futures:
             try:
                 future.result(timeout=WRITE_TIMEOUT_S)
@@ -72,15 +71,22 @@ class RecordWriter:
                 failures.append(error)
         if any(failures):
             with self._lock:
-                if self._producer is producer:
-                    self._producer = None
+                if self._producers.get(linger_ms) is producer:
+                    self._producers.pop(linger_ms)
             producer.close()
         return failures
 
+    def _producer(self, linger_ms: int) -> Producer:
+        with self._lock:
+            found = self._producers.get(linger_ms)
+            if found is None:
+                found = self._producers[linger_ms] = self._log.producer(linger_ms=linger_ms)
+            return found
+
     def close(self) -> None:
         with self._lock:
-            producer, self._producer = self._producer, None
-        if producer is not None:
+            producers, self._producers = list(self._producers.values()), {}
+        for producer in producers:
             producer.close()
 
 

@@ -393,6 +393,45 @@ class Process(Node):
     is_keyed: bool = False
 
 
+class BatchForm(StrEnum):
+    """What a function over batches is given, and gives."""
+
+    ARROW = "arrow"
+    POLARS = "polars"
+    PANDAS = "pandas"
+    NUMPY = "numpy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapBatches(Node):
+    """New value columns from a function over the value columns of many rows at once, at most `rows_max`. The key stays.
+
+    A null value stays null. Which rows come together is chance; the results may not depend on it.
+    """
+
+    function: Callable[[Any], Any]
+    form: BatchForm
+    rows_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapAsync(Node):
+    """The value that a coroutine function gives for each record, of which up to `limit` are under way at a time.
+
+    `rows_max` 1: `function(value)` or (`takes_key`) `function(key, value)`; above, of lists of them, giving a list.
+    Not `is_ordered`: results leave as they come, at the latest with the task commit.
+    """
+
+    function: Callable[..., Any]
+    takes_key: bool
+    rows_max: int
+    limit: int
+    is_ordered: bool
+    retries: int
+    pause_ms: int
+    timeout_ms: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToStream(Node):
     """A table's changes as a stream of new rows, tombstones included."""

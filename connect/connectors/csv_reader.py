@@ -17,9 +17,9 @@ import pyarrow.csv as pa_csv
 
 from logflume.log import InvalidInput
 from logflume.log.schemas import Column
+from logflume.log.schemas.arrow_values import cast_texts, column_type
 
 from ..api import I64, Broken
-from .arrow_values import cast_texts, column_type
 from .file_block import Block, BrokenAt, Start
 from .file_identity import check_grown_only, fingerprint
 from .lines import LineFile

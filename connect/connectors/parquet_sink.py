@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 
 from logflume.log import TopicPartition
 from logflume.log.schemas import Row
+from logflume.log.schemas.arrow_values import arrow_type, to_arrow_values
 
 from ..api import EXACTLY_ONCE, Refused, RowSchema, SinkBatch, SinkConnector, SinkContext
 from ..config import Config
 from ..errors import TargetConflict, TargetRefused
 from ..spec import Option, OptionType, Spec
-from .arrow_values import arrow_type
 
 NEXT_OFFSET = b"logflume.next_offset"
 _ROW_GROUP_ROWS = 50_000
@@ -248,25 +248,6 @@ def _rows(batch: SinkBatch, *, is_skipping: bool) -> tuple[list[Row], list[int]]
         rows.append((*(key if key is not None and schema.key else no_key), *(no_value if value is None else value)))
         offsets.append(offset)
     return rows, offsets
-
-
-def to_arrow_values(values: Sequence[Any], type: Any) -> Sequence[Any]:
-    """Return row values in the form pyarrow builds arrays from: maps as lists of pairs."""
-    if not pa.types.is_nested(type):
-        return values
-    return [_to_arrow_value(value, type) for value in values]
-
-
-def _to_arrow_value(value: Any, type: Any) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(type):
-        return [(key, _to_arrow_value(item, type.item_type)) for key, item in value.items()]
-    if pa.types.is_list(type):
-        return [_to_arrow_value(item, type.value_type) for item in value]
-    if pa.types.is_struct(type):
-        return {field.name: _to_arrow_value(value.get(field.name), field.type) for field in type}
-    return value
 
 
 PARQUET_SINK = SinkConnector(

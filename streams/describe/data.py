@@ -130,7 +130,9 @@ def _kind(node: g.Node) -> str:
         g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.ToTable: "to table",
         g.StreamJoin: "join", g.TableJoin: "join", g.Subscribe: "ask", g.Answer: "answer", g.Resolve: "join",
         g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process",
-        g.Merge: "merge", g.Late: "late", g.Deduplicate: "deduplicate", g.Foreach: "call", g.Sink: "sink", g.Route: "sink",
+        g.Merge: "merge",
+        g.MapBatches: "map", g.MapAsync: "map", g.Late: "late", g.Deduplicate: "deduplicate",
+        g.Foreach: "call", g.Sink: "sink", g.Route: "sink",
     }[type(node)]  # fmt: skip
 
 
@@ -178,6 +180,10 @@ def _describe(node: g.Node) -> NodeBox:
             return _box(node, until, node.inputs, None, bound)
         case g.Process():
             return _box(node, function_name(node.make), node.inputs, None, tuple(f"store {s.name}" for s in node.stores))
+        case g.MapBatches():
+            return _box(node, f"{function_name(node.function)} over {node.form} batches", node.inputs, None)
+        case g.MapAsync():
+            return _box(node, f"{function_name(node.function)}, {node.limit} at a time", node.inputs, None)
         case g.Late():
             return _box(node, f"too late for {node.inputs[0]}", node.inputs, None)
         case g.Deduplicate():

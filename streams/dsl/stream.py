@@ -314,6 +314,72 @@ class Stream:
         )  # fmt: skip
         return Table(self.graph, self.graph.add(node, fix=_FIX), base)
 
+    def map_batches(
+        self, function: Function, returns: Any = None, *, form: str = "arrow", rows_max: int = 10_000, name: str | None = None
+    ) -> Stream:
+        """Replace the value columns by those that `function(table)` gives for many records at once; the key stays.
+
+        Args:
+            function: takes and gives a table with one row per record, in order. Which records come together is chance; if it
+                raises, it is asked again about fewer, down to one, and the record that fails is left out and counted.
+            returns: the new columns, a class or {"score": float}; by default those of the stream.
+            form: "arrow" (pyarrow.Table), "polars", "pandas", or "numpy" ({name: array}); any of them may be given back.
+            rows_max: at most so many records at once.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> app = lf.App("scores")
+        >>> shots = app.stream("shots").select(distance=lf.col.distance.cast(float))
+        >>> scored = shots.map_batches(lambda t: {"score": 1 / t["distance"]}, {"score": float}, form="numpy")
+        >>> scored.to("scores")
+        >>> driver = TopologyTestDriver(app)
+        >>> driver.input("shots").send_together([("a", {"distance": 4}, 0), ("b", {"distance": 2}, 0)])
+        >>> [record.value["score"] for record in driver.output("scores").read()]
+        [0.25, 0.5]
+        """
+        from .batches import map_batches
+
+        return map_batches(self, function, returns, form, rows_max, name)
+
+    def map_async(
+        self,
+        function: Function,
+        *,
+        limit: int = 100,
+        ordered: bool = True,
+        retries: int = 0,
+        pause: Duration = 100,
+        timeout: Duration | None = None,
+        rows_max: int = 1,
+        name: str | None = None,
+    ) -> Stream:
+        """Replace the value by what the coroutine `function(value)` or `function(key, value)` gives; the key stays.
+
+        Args:
+            limit: how many calls are under way at a time.
+            ordered: results leave in the order of the records; False: as they come, at the latest with the task commit.
+            retries: how often a call that raises is made again, after `pause`, then twice that, and so on. What fails to the end
+                is left out and counted.
+            timeout: of a call.
+            rows_max: above 1 the function takes lists of up to so many (keys and) values, and gives a list.
+
+        >>> import asyncio
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> async def priced(order):
+        ...     await asyncio.sleep(0)
+        ...     return {**order, "price": 3}
+        >>> app = lf.App("orders")
+        >>> app.stream("orders").map_async(priced, limit=10, retries=2).to("priced")
+        >>> driver = TopologyTestDriver(app)
+        >>> driver.input("orders").send({"item": "pen"})
+        >>> driver.output("priced").read()[0].value
+        {'item': 'pen', 'price': 3}
+        """
+        from .batches import Calls, map_async
+
+        return map_async(self, function, Calls(limit, ordered, retries, pause, timeout, rows_max), name)
+
     def process(
         self, processor: Callable[[], Processor], *stores: KeyValueStore, key: Any = None, name: str | None = None
     ) -> Stream:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import collected, offsets, spread, top, totals
+from . import collected, offsets, sketches, spread, top, totals
 from .aggregate import Aggregate
 
-FUNCTIONS: tuple[Aggregate, ...] = tuple(f for family in (totals, spread, collected, offsets, top) for f in family.FUNCTIONS)
+FUNCTIONS: tuple[Aggregate, ...] = tuple(
+    f for family in (totals, spread, collected, sketches, offsets, top) for f in family.FUNCTIONS
+)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from logflume.log.schemas import BIGINT, BYTES, STRING, Column, DataType, array, map_of, struct
+from logflume.log.schemas import BIGINT, STRING, Column, DataType, array, map_of, struct
 
 from ..graph import Aggregator
 from .aggregate import Aggregate, State, aggregate, first, over_all
 from .collections import freeze
-from .distinct import distinct_add, distinct_count, distinct_merge, distinct_start
 
 LIST_MAX_ITEMS = 2**31 - 1
 HISTOGRAM_MAX_KEYS = 1_000
@@ -143,13 +142,6 @@ def _attr(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
     )
 
 
-def _count_distinct(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
-    columns = (Column("SKETCH", BYTES),)
-    return Aggregator(
-        "COUNT_DISTINCT", BIGINT, columns, (distinct_start(),), distinct_add, distinct_count, distinct_merge, skips_null=True
-    )
-
-
 FUNCTIONS: tuple[Aggregate, ...] = (
     aggregate(
         "COLLECT_LIST",
@@ -170,10 +162,4 @@ FUNCTIONS: tuple[Aggregate, ...] = (
         example=(("a", "b", "a"), {"a": 2, "b": 1}),
     ),
     aggregate("ATTR", "The value if all are equal, else null.", over_all("(T) -> T", _attr, has_undo=True), example=((1, 1), 1)),
-    aggregate(
-        "COUNT_DISTINCT",
-        "An estimate of how many different values there are.",
-        over_all("(T) -> BIGINT", _count_distinct),
-        example=((1, 2, 1), 2),
-    ),
 )

@@ -75,8 +75,12 @@ class StoreReaders:
         """Make these readers (store -> partition -> reader) the current ones."""
         self._readers = readers
 
+    def of(self, store: str) -> Mapping[int, StoreReader]:
+        """Return the readers of a store by partition; none for one that there is not."""
+        return self._readers.get(store, {})
+
     def view(self, store: str) -> StoreView:
         """Return a view that follows rebalances. Raises UnknownName (with near matches)."""
         if store not in self._specs:
             raise UnknownName("store", store, self._specs)
-        return StoreView(self._specs[store], lambda: self._readers.get(store, {}))
+        return StoreView(self._specs[store], lambda: self.of(store))

@@ -186,7 +186,7 @@ def test_show_describe_and_explain(engine: SqlEngine) -> None:
     text = "\n".join(r[0] for r in plan.rows)
     assert "Aggregate COUNT(*)" in text
     assert "Filter [WHERE] (V > 1.0)" in text
-    assert len(rows(engine, "SHOW FUNCTIONS")) == 152
+    assert len(rows(engine, "SHOW FUNCTIONS")) == 154
     assert isinstance(run(engine, "UNSET 'auto.offset.reset'")[0], Message)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import logflume
 import logflume.streams as lf
 from logflume.log import InvalidInput, UnknownName
 from logflume.streams import col
@@ -22,6 +23,7 @@ def app() -> lf.App:
     ("use", "text"),
     [
         (lambda: lf.tumblin, "did you mean 'tumbling'"),
+        (lambda: logflume.sessoin, "did you mean 'session'"),
         (lambda: app().stream("in").filer, "did you mean 'filter'"),
         (lambda: app().table("in").map_value, "did you mean 'map_values'"),
         (lambda: app().stream("in").group_by(col.a).agregate, "did you mean 'aggregate'"),
@@ -95,3 +97,9 @@ def test_a_join_takes_timedeltas_and_negative_times() -> None:
     assert (joined.node.before_ms, joined.node.after_ms) == (-60_000, 300_000)  # type: ignore[attr-defined]
     with pytest.raises(InvalidInput, match=r"before \+ after >= 0"):
         one.stream("a").join(one.stream("b"), before=timedelta(minutes=-6), after=timedelta(minutes=5))
+
+
+def test_all_names_of_the_dsl_are_there_without_naming_the_part() -> None:
+    names = set(lf.__all__) - {"plan"}
+    assert names <= set(logflume.__all__)
+    assert all(getattr(logflume, name) is getattr(lf, name) for name in names)

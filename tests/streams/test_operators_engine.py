@@ -5,6 +5,7 @@ Keys are spread over one partition here, so that the order of the records, and w
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import shutil
@@ -127,13 +128,32 @@ def _top_rows(app: lf.App) -> Any:
     )
 
 
+async def _asked(value: Any) -> Any:
+    await asyncio.sleep(0.002 * (value["n"] % 3))
+    return {"asked": value["n"]}
+
+
+def _async(app: lf.App) -> Any:
+    return app.stream("left").map_async(_asked, limit=16)
+
+
+def _unordered(app: lf.App) -> Any:
+    return app.stream("left").map_async(_asked, limit=16, ordered=False).group_by_key().count(name="s")
+
+
+def _batches(app: lf.App) -> Any:
+    numbers = app.stream("left").select(n=lf.col.n.cast(float))
+    return numbers.map_batches(lambda table: {"root": table["n"] ** 0.5}, {"root": float}, form="numpy")
+
+
 APPS: dict[str, Callable[[lf.App], Any]] = {
     "sessions": _sessions, "sliding": _sliding, "final sessions": _final_sessions, "cogroup": _cogroup, "streams": _streams,
     "tables": _tables, "foreign keys": _foreign, "groups": _groups, "suppress": _suppress, "versions": _versions,
     "processor": _processor, "deduplicate": _deduplicate, "distinct": _distinct, "expiring": _expiring,
-    "calendar": _calendar, "late": _late, "top": _top, "top rows": _top_rows,
+    "calendar": _calendar, "late": _late, "top": _top, "top rows": _top_rows, "async": _async,
+    "unordered": _unordered, "batches": _batches,
 }  # fmt: skip
-THROUGH_TOPICS = ("foreign keys", "groups", "distinct", "top rows")
+THROUGH_TOPICS = ("foreign keys", "groups", "distinct", "top rows", "unordered")
 """Those of which only the last value of each key is one: on their way through internal topics changes of several keys meet."""
 
 

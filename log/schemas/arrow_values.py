@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logflume.log import InvalidInput
-from logflume.log.schemas import (
+from logflume.log.errors import InvalidInput
+
+from .types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -193,3 +194,22 @@ def nested_value(value: Any, data_type: DataType) -> Any:
 def _shown(raw: bytes | None) -> str:
     text = (raw or b"").decode(errors="backslashreplace")
     return repr(text if len(text) <= 60 else text[:60] + "...")
+
+
+def to_arrow_values(values: Sequence[Any], type: Any) -> Sequence[Any]:
+    """Return row values in the form pyarrow builds arrays from: maps as lists of pairs."""
+    if not pa.types.is_nested(type):
+        return values
+    return [_to_arrow_value(value, type) for value in values]
+
+
+def _to_arrow_value(value: Any, type: Any) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(type):
+        return [(key, _to_arrow_value(item, type.item_type)) for key, item in value.items()]
+    if pa.types.is_list(type):
+        return [_to_arrow_value(item, type.value_type) for item in value]
+    if pa.types.is_struct(type):
+        return {field.name: _to_arrow_value(value.get(field.name), field.type) for field in type}
+    return value
