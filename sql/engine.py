@@ -272,7 +272,12 @@ class SqlEngine:
         applied = self._applied
         known = applied.queries.get(source.query_id or "")
         shape = None if known is None else self._tables.shape(known.planned)
-        if known is None or shape is None or not self._holders() or applied.catalog.queries[shape.query_id].is_paused:
+        if (
+            known is None
+            or shape is None
+            or next(self._holders(), None) is None
+            or applied.catalog.queries[shape.query_id].is_paused
+        ):
             return None
         topic = changelog_topic(application_id(self.service, shape.query_id), shape.store)
 
@@ -282,9 +287,11 @@ class SqlEngine:
 
         return KeptTable(shape, read)
 
-    def _holders(self) -> list[Callable[[TableRead], TablePage]]:
-        local = [self.read_state] if self._runs_queries else []
-        return [*local, *self._workers.readers()]
+    def _holders(self) -> Iterator[Callable[[TableRead], TablePage]]:
+        """Yield whom to ask for state: first this process, then, if that does not do, the others."""
+        if self._runs_queries:
+            yield self.read_state
+        yield from self._workers.readers()
 
     def _cause(self, query_id: str) -> str:
         """Return why a query will not answer, '' when it may yet."""

@@ -271,10 +271,11 @@ class Binder:
             error.reason = f"Invalid Predicate: {error.reason}"
             error.args = (error.reason,)
             raise
-        any_equal: x.Expr = x.Literal(False, BOOLEAN)
-        for i, choice in enumerate(choices):
-            equal = x.Binary(x.BinaryOp.EQ, operand, choice, BOOLEAN)
-            any_equal = equal if i == 0 else x.Binary(x.BinaryOp.OR, any_equal, equal, BOOLEAN)
+        parts: list[x.Expr] = [x.Binary(x.BinaryOp.EQ, operand, choice, BOOLEAN) for choice in choices]
+        while len(parts) > 1:  # in pairs, so that a list of thousands is no deeper than what walks it by recursion can go
+            pairs = [x.Binary(x.BinaryOp.OR, a, b, BOOLEAN) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+            parts = [*pairs, *parts[len(pairs) * 2 :]]
+        any_equal = parts[0] if parts else x.Literal(False, BOOLEAN)
         return x.Unary(x.UnaryOp.NOT, any_equal, BOOLEAN) if e.is_negated else any_equal
 
     def _like(self, e: ast.Like) -> x.Expr:
