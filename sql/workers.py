@@ -145,6 +145,7 @@ def merged_status(parts: Iterable[EngineStatus]) -> EngineStatus:
         dropped=dict(dropped),
         lag_records=None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
         restore_remaining_records=sum(each.restore_remaining_records for each in statuses),
+        restore_records_per_s=sum(each.restore_records_per_s for each in statuses),
         error=next((each.error for each in statuses if each.error), None),
     )
 

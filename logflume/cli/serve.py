@@ -65,9 +65,14 @@ def serve(
         str, typer.Option(metavar="HOST:PORT", help="Where the schema registry listens (port 0: a free one); off: none.")
     ] = DEFAULT_REGISTRY,
     sql: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Where the SQL server listens, with --workers (port 0: a free one); off: none."),
-    ] = DEFAULT_SQL,
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help=f"Where the SQL server listens, or off; default: {DEFAULT_SQL}, off where ACLs are checked."
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How the broker logs: text, or JSON lines.")] = "text",
 ) -> None:
     """Start everything; Ctrl-C stops it cleanly, and the data stays for the next start.
@@ -86,7 +91,8 @@ def serve(
     own_way = f"unix:{unix_socket_path(str(data))}"  # our own processes come as the data's owner, whatever ACLs say
     check_free(host, port)
     registry_address = registry_listen(registry)
-    sql_address = sql_listen(sql) if workers else None
+    # it acts as the data's owner for whoever reaches it: where ACLs are checked, only if that was asked for
+    sql_address = sql_listen(sql or ("off" if configs.get("authorizer.class.name") else DEFAULT_SQL)) if workers else None
     for path in connector or []:
         if not path.is_file():
             raise InvalidInput(f"--connector {path}: no such file")
@@ -97,7 +103,12 @@ def serve(
     if http or "logflume.http.listener" not in configs:
         http = http or f"127.0.0.1:{free_port()}"
         config = [*(config or []), f"logflume.http.listener={http}"]
-    options = ["--log-format", log_format, *(part for pair in config or [] for part in ("--config", pair))]
+    options = [
+        "--log-format",
+        log_format,
+        *(["--insecure"] if insecure else []),
+        *(part for pair in config or [] for part in ("--config", pair)),
+    ]
     if config_file:
         options += ["--config-file", str(config_file)]
     broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])
