@@ -1,6 +1,6 @@
 """SQL: how long a statement takes to plan and compile, and what topologies T1 to T4 cost when written in SQL.
 
-Run: python -m benchmarks.sql [planning|queries] [--json]
+Run: python -m benchmarks.sql [planning|queries|server] [--json]
 
 The queries run as in `benchmarks.streams_programs` (stores in memory, no log), so that both can be compared: SQL should cost
 what the DSL costs. Each query runs without the kernels and with them; each figure says which.
@@ -8,15 +8,20 @@ what the DSL costs. Each query runs without the kernels and with them; each figu
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import httpx
 import numpy as np
 
 from benchmarks._report import Figure, main
 from benchmarks.streams_programs import CHUNK, REPEATS, Sink, clicks
 from logflume.log.records import Chunk
+from logflume.log.server import start_embedded
 from logflume.sql import Catalog, plan_query
 from logflume.sql.binding.context import Context
 from logflume.sql.definitions import apply_definition
@@ -42,6 +47,11 @@ QUERIES = {
         "CREATE STREAM T4 AS SELECT CLICKS.K, ID, PAGE, MS, PRICE, OK, NAME, COUNTRY FROM CLICKS JOIN USERS ON CLICKS.K = USERS.K"
     ),
 }
+SERVED = (
+    "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');",
+    "CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;",
+)
+INSERTED, ASKED = 20_000, 500
 BUDGETS = {"T1": 800_000, "T2": 700_000, "T3": 350_000, "T4": 300_000}
 COMPILED_BUDGETS = {"T1": 2_500_000, "T2": 2_500_000, "T3": 800_000, "T4": 1_500_000}
 
@@ -111,5 +121,59 @@ def measure_planning() -> Iterator[Figure]:
         yield Figure(f"{name}, a windowed aggregate", (time.perf_counter() - started) / 20 * 1e3, "ms")
 
 
+def measure_server() -> Iterator[Figure]:
+    """Requests by HTTP/1.1 to a server in a process of its own that runs its query itself; one connection, one by one."""
+    with tempfile.TemporaryDirectory(prefix="sql-server-") as folder, start_embedded(f"{folder}/log") as broker:
+        argv = [sys.executable, "-m", "logflume", "sql", "serve", "--bootstrap", str(broker.addresses[0])]
+        argv += ["--listen", "127.0.0.1:0", "--state-dir", f"{folder}/sql"]
+        server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().split()[1]
+            with httpx.Client(base_url=address, timeout=60) as client:
+                yield from _requests(client)
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _requests(client: httpx.Client) -> Iterator[Figure]:
+    started = time.perf_counter()
+    client.post("/ksql", json={"ksql": SERVED[0]}).raise_for_status()
+    yield Figure("CREATE STREAM, first statement of the server", (time.perf_counter() - started) * 1e3, "ms")
+    started = time.perf_counter()
+    client.post("/ksql", json={"ksql": SERVED[1]}).raise_for_status()
+    yield Figure("CREATE TABLE ... AS, until it is acknowledged", (time.perf_counter() - started) * 1e3, "ms", 50, is_upper=True)
+    lines = [b'{"target": "S"}', *(b'{"K": "k%d", "V": %d}' % (n % 1000, n) for n in range(INSERTED))]
+    started = time.perf_counter()
+    told = client.post("/inserts-stream", content=b"\n".join(lines) + b"\n").text
+    yield Figure("/inserts-stream", told.count('"ok"') / (time.perf_counter() - started), "rows/s", 100_000)
+    started = time.perf_counter()
+    for n in range(ASKED):
+        client.post("/ksql", json={"ksql": f"INSERT INTO S VALUES ('k{n}', {n});"}).raise_for_status()
+    yield Figure("INSERT VALUES, one connection", ASKED / (time.perf_counter() - started), "1/s", 2_000)
+    client.post("/query", json={"ksql": "SELECT * FROM T;"}).raise_for_status()
+    latencies = []
+    for n in range(ASKED):
+        started = time.perf_counter()
+        answer = client.post("/query", json={"ksql": f"SELECT * FROM T WHERE K = 'k{n % 1000}';"})
+        latencies.append((time.perf_counter() - started) * 1e3)
+        assert len(answer.json()) == 2, answer.text
+    latencies.sort()
+    yield Figure("pull by key, p50", latencies[ASKED // 2], "ms", 1, is_upper=True)
+    yield Figure("pull by key, p99", latencies[ASKED * 99 // 100], "ms", 3, is_upper=True)
+    yield Figure("pull by key, one connection", ASKED / sum(latencies) * 1e3, "1/s", 5_000)
+    keys = ", ".join(f"'k{n}'" for n in range(1000))
+    started = time.perf_counter()
+    found = client.post("/query", json={"ksql": f"SELECT * FROM T WHERE K IN ({keys});"}).json()
+    yield Figure("pull of 1000 keys at once", (len(found) - 1) / (time.perf_counter() - started), "keys/s", 20_000)
+    started = time.perf_counter()
+    with client.stream("POST", "/query-stream", json={"sql": "SELECT K FROM S EMIT CHANGES;"}) as answer:
+        lines_of = answer.iter_lines()
+        next(lines_of)
+        next(lines_of)
+        yield Figure("first row of a push query", (time.perf_counter() - started) * 1e3, "ms", 100, is_upper=True)
+
+
 if __name__ == "__main__":
-    main(measure_planning, measure_queries)
+    main(measure_planning, measure_queries, measure_server)

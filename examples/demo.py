@@ -120,7 +120,7 @@ def processes() -> Iterator[Any]:
 def serve(start: Any, address: str) -> None:
     """Step 1: the stack, without any configuration."""
     say("[bold]1. One command starts the stack[/bold]; connectors load the tables and play the flights")
-    process = start("serve", "serve", "--data", str(DATA / "log"), "--listen", address, "--registry", "off")
+    process = start("serve", "serve", "--data", str(DATA / "log"), "--listen", address, "--registry", "off", "--sql", "off")
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from .definitions import apply_definition, check_is_free, check_topic_is_own, ne
 from .errors import NotSupported, StatementError
 from .format import statement_text
 from .inference import inferred
-from .inserts import RecordWriter, values_records
+from .inserts import RecordWriter, ValuesRecord, object_record, values_records, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
@@ -272,7 +272,12 @@ class SqlEngine:
         applied = self._applied
         known = applied.queries.get(source.query_id or "")
         shape = None if known is None else self._tables.shape(known.planned)
-        if known is None or shape is None or not self._holders() or applied.catalog.queries[shape.query_id].is_paused:
+        if (
+            known is None
+            or shape is None
+            or next(self._holders(), None) is None
+            or applied.catalog.queries[shape.query_id].is_paused
+        ):
             return None
         topic = changelog_topic(application_id(self.service, shape.query_id), shape.store)
 
@@ -282,9 +287,11 @@ class SqlEngine:
 
         return KeptTable(shape, read)
 
-    def _holders(self) -> list[Callable[[TableRead], TablePage]]:
-        local = [self.read_state] if self._runs_queries else []
-        return [*local, *self._workers.readers()]
+    def _holders(self) -> Iterator[Callable[[TableRead], TablePage]]:
+        """Yield whom to ask for state: first this process, then, if that does not do, the others."""
+        if self._runs_queries:
+            yield self.read_state
+        yield from self._workers.readers()
 
     def _cause(self, query_id: str) -> str:
         """Return why a query will not answer, '' when it may yet."""
@@ -360,6 +367,37 @@ class SqlEngine:
         records = values_records(s, context)
         self._writer.write(records)
         return Message(f"{len(records)} row{'s' if len(records) > 1 else ''} inserted")
+
+    def insert_target(self, name: str) -> SourceInfo:
+        """Return the stream or table of a name that takes rows from outside; quoted names keep their case.
+
+        Raises:
+            StatementError: there is none, or it takes none.
+        """
+        wanted = name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in '`"' else name.upper()
+        if wanted not in self.catalog.sources:
+            self.catch_up()
+        return writable_source(wanted, self.catalog)
+
+    def insert_rows(
+        self, name: str, rows: Sequence[Mapping[str, Any] | Exception], properties: Mapping[str, str]
+    ) -> list[Exception | None]:
+        """Write rows by column name together; return what each was refused for, None for those on disk."""
+        source = self.insert_target(name)
+        context = Context(self.catalog, self._library, dict(properties))
+        outcomes: list[Exception | None] = []
+        records: list[ValuesRecord] = []
+        for row in rows:
+            if isinstance(row, Exception):
+                outcomes.append(row)
+                continue
+            try:
+                records.append(object_record(source, row, context))
+                outcomes.append(None)
+            except LogflumeError as error:
+                outcomes.append(error)
+        written = iter(self._writer.write_all(records))
+        return [next(written) if outcome is None else outcome for outcome in outcomes]
 
     def _control(self, s: ast.QueryControl) -> Result:
         queries = self.catalog.queries

@@ -9,6 +9,11 @@ from logflume.log import near_matches
 from .ast import Span
 from .errors import StatementError
 
+TABLE_SCAN = "ksql.query.pull.table.scan.enabled"
+RANGE_SCAN = "ksql.query.pull.range.scan.enabled"
+LIMIT_CLAUSE = "ksql.query.pull.limit.clause.enabled"
+_BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE})
+
 # name -> what it does. Names of ksqlDB, where it has one.
 PROPERTIES: Mapping[str, str] = {
     "auto.offset.reset": "where SELECT ... EMIT CHANGES starts: earliest (the default) or latest",
@@ -18,6 +23,9 @@ PROPERTIES: Mapping[str, str] = {
     "ksql.persistence.wrap.single.values": "whether a single value column is written as a record with one field, true by default",
     "ksql.schema.registry.url": "where the schemas of AVRO, PROTOBUF and JSON_SR are, e.g. http://127.0.0.1:8081",
     "ksql.output.topic.name.prefix": "put before the names of topics that CREATE ... AS makes",
+    TABLE_SCAN: "whether a pull query may read all rows of a table, true by default; else WHERE gives its keys",
+    RANGE_SCAN: "whether it may do so for a range of keys, true by default",
+    LIMIT_CLAUSE: "whether a pull query may have LIMIT, true by default",
     "ksql.functions.collect_list.limit": "most items that COLLECT_LIST keeps",
     "ksql.functions.collect_set.limit": "most items that COLLECT_SET keeps",
     "ksql.timestamp.throw.on.invalid": "whether a record without an event time stops the query, false by default",
@@ -37,3 +45,5 @@ def check_property(name: str, value: str | None, span: Span) -> None:
         raise StatementError(f"Unknown property: {name}{hint}", span)
     if value is not None and name.endswith("auto.offset.reset") and value.lower() not in ("earliest", "latest"):
         raise StatementError(f"'{name}' is 'earliest' or 'latest', found '{value}'", span)
+    if value is not None and name in _BOOLEANS and value.lower() not in ("true", "false"):
+        raise StatementError(f"'{name}' is 'true' or 'false', found '{value}'", span)

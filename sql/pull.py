@@ -6,7 +6,7 @@ else by a scan. Other tables and streams are read from their topic (`pull_topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -24,10 +24,11 @@ from .binding.sources import source_columns
 from .catalog import SourceInfo
 from .errors import StatementError
 from .evaluate import evaluate
+from .pull_scans import check_limit, check_scan
 from .pull_topic import Skipped, topic_rows
 from .results import Rows
 from .table_state import TableShape, ValueRow, value_of
-from .tree import split_conjuncts
+from .tree import names_in, split_conjuncts
 
 KEYS_MAX = 10_000
 
@@ -82,17 +83,22 @@ def _is_key(e: x.Expr) -> bool:
 
 def _bind(query: ast.Query, context: Context) -> _Pull:
     _refuse(query, context)
+    check_limit(query, context)
     source = context.catalog.source(query.source.name, query.source.span)
+    _refuse_places(query)
     alias = query.source.alias
     scope = Scope(tuple(source_columns(source, alias)))
     binder = Binder(scope, context.library, context.catalog.types, "SELECT", fixed_now_ms=context.fixed_now_ms)
     where = None if query.where is None else replace(binder, clause="WHERE").condition(query.where)
     items = spread(query.select, scope, binder, None)
+    _refuse_duplicates([i.name for i in items], query)
     columns = [(i.name, binder.bind(i.expression)) for i in items]
     if source.window is not None and any(i.kind == "all" for i in query.select):
         bounds = [(m.value, x.ColumnRef(x.Side.META, m.value, BIGINT)) for m in (x.Meta.WINDOWSTART, x.Meta.WINDOWEND)]
         columns[len(source.key) : len(source.key)] = bounds
     keys = None if query.where is None else _keys(query.where, source, scope, binder)
+    if source.is_table:
+        check_scan(query, source, context, has_keys=keys is not None)
     return _Pull(source, where, tuple(columns), keys, query.limit)
 
 
@@ -117,6 +123,27 @@ def _refuse(query: ast.Query, context: Context) -> None:
                 raise StatementError(
                     f"Pull queries don't support {kind} functions. Add EMIT CHANGES, or make a table of it.", item.span
                 )
+
+
+def _refuse_places(query: ast.Query) -> None:
+    """Refuse what a state does not know of its rows: where they were read from."""
+    parts = [("SELECT", i.expression) for i in query.select] + [("WHERE", query.where)]
+    for clause, e in parts:
+        for name in () if e is None else names_in(e):
+            if name.name in ("ROWPARTITION", "ROWOFFSET"):
+                raise StatementError(
+                    f"Pull queries don't support the following columns in {clause} clauses: `{name.name}`", name.span
+                )
+
+
+def _refuse_duplicates(names: Sequence[str], query: ast.Query) -> None:
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise StatementError(
+            f"Duplicate value columns found in schema: {', '.join(f'`{name}`' for name in twice)}; give one of them another name "
+            "with AS",
+            query.span,
+        )
 
 
 def _keys(where: ast.Expression, source: SourceInfo, scope: Scope, binder: Binder) -> tuple[tuple[Any, ...], ...] | None:

@@ -7,7 +7,7 @@ nobody answers for in time is an error that names it, never left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .errors import SqlError
@@ -30,7 +30,7 @@ def table_rows(
     shape: TableShape,
     keys: tuple[bytes, ...] | None,
     partitions: tuple[int, ...],
-    holders: Callable[[], list[Reader]],
+    holders: Callable[[], Iterable[Reader]],
     *,
     cause: Callable[[], str] = lambda: "",
     wait_s: float = WAIT_S,
@@ -68,7 +68,7 @@ class _Asking:
     def __init__(
         self,
         query_id: str,
-        holders: Callable[[], list[Reader]],
+        holders: Callable[[], Iterable[Reader]],
         cause: Callable[[], str],
         deadline_s: float,
         sleep: Callable[[float], None],
@@ -80,8 +80,9 @@ class _Asking:
     def ask(self, read: TableRead, missing: set[int]) -> TablePage:
         pause_s = _PAUSE_FIRST_S
         while True:
-            holders = self._holders()
-            for holder in holders:
+            asked = 0
+            for holder in self._holders():
+                asked += 1
                 page = holder(read)
                 if page.partitions:
                     return page
@@ -89,7 +90,7 @@ class _Asking:
             if why or self._monotonic_s() + pause_s > self._deadline_s:
                 shown = ", ".join(map(str, sorted(missing)))
                 raise StateUnavailable(
-                    f"partition(s) {shown} of the state of query {self._query_id} are held by none of the {len(holders)} "
+                    f"partition(s) {shown} of the state of query {self._query_id} are held by none of the {asked} "
                     f"process(es) that answer: {why or 'its workers are starting, restoring or gone; try again'}"
                 )
             self._sleep(pause_s)

@@ -71,6 +71,10 @@ class PushQuery:
         self._is_cancelled = False
         self._is_stopped = False
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
+
     def cancel(self) -> None:
         """End the iteration soon; returns at once."""
         self._is_cancelled = True

@@ -43,6 +43,11 @@ def walk(e: ast.Expression) -> Iterator[ast.Expression]:
         yield from walk(child)
 
 
+def names_in(e: ast.Expression) -> Iterator[ast.Name]:
+    """Yield the columns that an expression names."""
+    return (each for each in walk(e) if isinstance(each, ast.Name))
+
+
 def rewrite(e: ast.Expression, change: Callable[[ast.Expression], ast.Expression | None]) -> ast.Expression:
     """Return the tree with every node replaced for which `change` gives one; what it gives is not looked into again."""
     changed = change(e)

@@ -10,6 +10,7 @@ import stat
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -134,21 +135,18 @@ def merged_status(parts: Iterable[EngineStatus]) -> EngineStatus:
     for each in statuses:
         dropped.update(each.dropped)
     lags = [each.lag_records for each in statuses if each.tasks]
-    return EngineStatus(
-        worst.application,
-        worst.state,
-        worst.instance_id,
-        tuple(sorted((task for each in statuses for task in each.tasks), key=lambda task: task.name)),
-        sum(each.records_in for each in statuses),
-        sum(each.records_out for each in statuses),
-        sum(each.records_in_per_s for each in statuses),
-        sum(each.records_out_per_s for each in statuses),
-        dict(dropped),
-        None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
-        worst.commit,
-        sum(each.restore_remaining_records for each in statuses),
-        sum(each.restore_records_per_s for each in statuses),
-        next((each.error for each in statuses if each.error), None),
+    return replace(
+        worst,
+        tasks=tuple(sorted((task for each in statuses for task in each.tasks), key=lambda task: task.name)),
+        records_in=sum(each.records_in for each in statuses),
+        records_out=sum(each.records_out for each in statuses),
+        records_in_per_s=sum(each.records_in_per_s for each in statuses),
+        records_out_per_s=sum(each.records_out_per_s for each in statuses),
+        dropped=dict(dropped),
+        lag_records=None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
+        restore_remaining_records=sum(each.restore_remaining_records for each in statuses),
+        restore_records_per_s=sum(each.restore_records_per_s for each in statuses),
+        error=next((each.error for each in statuses if each.error), None),
     )
 
 

@@ -34,6 +34,7 @@ from logflume.log.server import (
 app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
 DEFAULT_LISTEN = "127.0.0.1:9092"
+DEFAULT_SQL = "127.0.0.1:8088"
 
 
 @app.command()
@@ -63,6 +64,12 @@ def serve(
     registry: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the schema registry listens (port 0: a free one); off: none.")
     ] = DEFAULT_REGISTRY,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help=f"Where the SQL server listens, or off; default: {DEFAULT_SQL}, off where ACLs are checked."
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")
     ] = False,
@@ -84,6 +91,8 @@ def serve(
     own_way = f"unix:{unix_socket_path(str(data))}"  # our own processes come as the data's owner, whatever ACLs say
     check_free(host, port)
     registry_address = registry_listen(registry)
+    # it acts as the data's owner for whoever reaches it: where ACLs are checked, only if that was asked for
+    sql_address = sql_listen(sql or ("off" if configs.get("authorizer.class.name") else DEFAULT_SQL)) if workers else None
     for path in connector or []:
         if not path.is_file():
             raise InvalidInput(f"--connector {path}: no such file")
@@ -121,6 +130,8 @@ def serve(
         supervisor.add(Child(f"engine-{number}", argv))
     if workers:
         print(f"sql       logflume sql --bootstrap {host}:{port}")
+    if sql_address is not None and workers:
+        start_sql(supervisor, sql_address, own_way, data)
     registry_child = None
     if registry_address is not None:
         registry_child = start_registry(supervisor, registry_address, own_way, log_format)
@@ -135,7 +146,26 @@ def serve(
 
 def missing_modules() -> list[str]:
     """Return which modules of the SQL engine are not installed."""
-    return [name for name in ("lark", "rocksdict", "starlette", "uvicorn", "httpx") if find_spec(name) is None]
+    return [name for name in ("lark", "rocksdict", "starlette", "uvicorn", "hypercorn") if find_spec(name) is None]
+
+
+def sql_listen(text: str) -> str | None:
+    """Return where the SQL server will listen, with its port; None when it is off. Refuses an address in use."""
+    if text == "off":
+        return None
+    host, port = parse_listen(text, option="--sql")
+    if host not in ("localhost", "127.0.0.1", "::1"):
+        raise InvalidInput(f"--sql expects a loopback address, for the SQL server has no users yet; found {host}")
+    check_free(host, port, option="--sql, or --sql off")
+    return f"{host}:{port or free_port()}"
+
+
+def start_sql(supervisor: Supervisor, address: str, own_way: str, data: Path) -> None:
+    """Start the SQL server in a process of its own, beside the workers, which it asks; it takes requests soon after."""
+    state = data.resolve() / "engine" / "sql-server"
+    argv = [sys.executable, "-m", "logflume", "sql", "serve", "--bootstrap", own_way, "--listen", address, "--no-queries"]
+    supervisor.add(Child("sql", [*argv, "--state-dir", str(state)], stdout=subprocess.DEVNULL))
+    print(f"          http://{address}   (ksqlDB's REST interface)")
 
 
 def registry_listen(text: str) -> str | None:

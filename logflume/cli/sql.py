@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, where
+from logflume.cli.registry import parse_listen
 from logflume.log import InvalidInput
+from logflume.log.children import end_with_parent
 
 app = make_app(
     "SQL over topics. Without -e or -f a shell: statements end with ; and Ctrl-C stops the running query only.\n\n"
@@ -41,6 +45,36 @@ def sql(
     from logflume.sql.batch import run_batch
 
     raise typer.Exit(run_batch(address, text=execute, path=file, is_json=as_json))
+
+
+@app.command()
+def serve(
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where programs connect; port 0: a free one.")
+    ] = "127.0.0.1:8088",
+    queries: Annotated[
+        bool, typer.Option("--queries/--no-queries", help="Run persistent queries here, or leave them to workers.")
+    ] = True,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the state of queries is kept.")
+    ] = None,
+    service: Annotated[str, typer.Option(help="Servers of one service share streams, tables and queries.")] = "logflume-sql",
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Serve SQL over HTTP (ksqlDB's REST interface) beside any Kafka cluster, until stopped; `logflume serve` has one of its own.
+
+    Example: logflume sql serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8088
+    """
+    from logflume.sql.rest import run_server
+
+    end_with_parent(signal.SIGTERM)
+    host, port = parse_listen(listen, option="--listen")
+    stop = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stop.set())
+    address = where(data, bootstrap, may_create=True)
+    run_server(address, stop, host=host, port=port, state_dir=state_dir, runs_queries=queries, service=service)
 
 
 @app.command("test")

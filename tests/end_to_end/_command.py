@@ -31,10 +31,12 @@ def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProce
 def serving(data: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `logflume serve`; give its address and process once it is ready; it must end cleanly.
 
-    Several run at once in the tests, so a registry (whose port is fixed by default) is there only when `options` ask for one.
+    Several run at once in the tests, so a registry and a SQL server, whose ports are fixed by default, are there only when
+    `options` ask for them.
     """
     address = f"127.0.0.1:{free_port()}"
     options = options if "--registry" in options else ("--registry", "off", *options)
+    options = options if "--sql" in options else ("--sql", "off", *options)
     argv = [*LOGFLUME, "serve", "--data", str(data), "--listen", address, *options]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:

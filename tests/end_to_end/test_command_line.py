@@ -149,7 +149,18 @@ def test_serve_refuses_contradictory_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_stuck", [False, True])
 def test_ctrl_c_at_a_terminal_stops_in_order_and_a_second_one_at_once(tmp_path: Path, is_stuck: bool) -> None:
-    argv = [*LOGFLUME, "serve", "--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{free_port()}", "--registry", "off"]
+    argv = [
+        *LOGFLUME,
+        "serve",
+        "--data",
+        str(tmp_path / "data"),
+        "--listen",
+        f"127.0.0.1:{free_port()}",
+        "--registry",
+        "off",
+        "--sql",
+        "off",
+    ]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
         read_until(process, "ready; Ctrl-C stops")

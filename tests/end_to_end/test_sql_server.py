@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from ._command import read_until, run, serving
+from ._command import free_port, read_until, run, serving
 
 CREATE = """
 CREATE STREAM flights (k STRING KEY, delay DOUBLE) WITH (KAFKA_TOPIC='flights', PARTITIONS=2, VALUE_FORMAT='JSON');
@@ -96,3 +97,38 @@ def test_a_mistake_names_position_and_near_match(stack: tuple[str, subprocess.Po
     failed = run("sql", "-e", "SELECT delya FROM flights EMIT CHANGES;", "--bootstrap", address, code=1)
     assert "DELAY" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.slow
+def test_the_sql_server_answers_for_the_workers(tmp_path: Path) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    with (
+        serving(tmp_path / "data", "--workers", "2", "--sql", listen) as (address, _),
+        httpx.Client(base_url=f"http://{listen}", timeout=60) as client,
+    ):
+        wait_until(lambda: is_up(client))
+        made = client.post("/ksql", json={"ksql": CREATE}).json()
+        assert [each["commandStatus"]["status"] for each in made] == ["SUCCESS", "SUCCESS"]
+        send(address, 0, 100)
+
+        def rows() -> list[list[object]]:
+            found = client.post("/query", json={"ksql": "SELECT * FROM delays;"}).json()
+            return sorted(each["row"]["columns"] for each in found[1:]) if isinstance(found, list) else []
+
+        wait_until(lambda: rows() == [list(row.values()) for row in rows_of(100)])
+    failed = run("serve", "--data", str(tmp_path / "other"), "--registry", "off", "--sql", "0.0.0.0:0", code=1)
+    assert "--sql expects a loopback address" in failed.stderr
+
+
+def is_up(client: httpx.Client) -> bool:
+    try:
+        return client.get("/info").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -17,7 +17,7 @@ from ._command import LOGFLUME, free_port, read_until
 
 
 def start(data: Path, address: str) -> subprocess.Popen[str]:
-    argv = [*LOGFLUME, "serve", "--data", str(data), "--listen", address, "--registry", "off"]
+    argv = [*LOGFLUME, "serve", "--data", str(data), "--listen", address, "--registry", "off", "--sql", "off"]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     read_until(process, "ready; Ctrl-C stops")
     return process

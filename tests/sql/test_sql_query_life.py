@@ -218,3 +218,32 @@ def test_queries_that_run_side_by_side_share_no_topic_of_their_own(engine: SqlEn
         assert len(internal(log)) == 2 * len({t.split("-", 4)[4] for t in internal(log)})
         assert all(t.startswith("logflume-sql-push-") for t in internal(log))
     assert internal(log) == set()
+
+
+def test_thousands_of_keys_are_pulled_at_once(engine: SqlEngine) -> None:
+    list(engine.execute("CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    eventually(engine, "SELECT * FROM t;", [("a", 1), ("b", 1)])
+    keys = ", ".join(f"'k{n}'" for n in range(3000))
+    assert rows(engine, f"SELECT * FROM t WHERE n IN ({keys}, 'b');") == [("b", 1)]
+    assert rows(engine, f"SELECT n FROM t WHERE n NOT IN ({keys}, 'b');") == [("a",)]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("", "Missing WHERE clause"),
+        ("WHERE c > 1", "WHERE clause missing key column"),
+        ("WHERE n = 'a' AND n IN ('a', 'b')", "cannot be combined"),
+        ("WHERE n != 'a'", "must currently be '='"),
+        ("WHERE ROWPARTITION = 1", "`ROWPARTITION`"),
+    ],
+)
+def test_reads_of_whole_tables_can_be_switched_off(engine: SqlEngine, where: str, message: str) -> None:
+    list(engine.execute("CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    properties = {"ksql.query.pull.table.scan.enabled": "false"}
+    with pytest.raises(StatementError, match=message):
+        list(engine.execute(f"SELECT * FROM t {where};", properties))
+    (found,) = engine.execute("SELECT n FROM t WHERE n < 'b';", properties)
+    assert isinstance(found, Rows)
+    with pytest.raises(StatementError, match="range of keys"):
+        list(engine.execute("SELECT n FROM t WHERE n < 'b';", {**properties, "ksql.query.pull.range.scan.enabled": "false"}))

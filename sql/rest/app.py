@@ -1,0 +1,284 @@
+"""The routes of the SQL server: what each endpoint takes and gives (ksqlDB's REST interface)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from logflume.log import LogflumeError
+from logflume.sql.engine import SqlEngine
+from logflume.sql.properties import PROPERTIES
+
+from .errors import BAD_REQUEST, FORBIDDEN, NOT_ACCEPTABLE, NOT_AUTHENTICATED, NOT_FOUND, RestError, as_rest_error
+from .inserts import acknowledged
+from .queries import FORMS, Chunked, Delimited, Queries, written
+from .requests import CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
+from .statements import Statements
+from .values import to_json
+
+JSON = "application/vnd.ksql.v1+json"
+Authenticator = Callable[[str | None], str | None]
+"""Takes the Authorization header; returns who it is, None for a stranger."""
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class SqlApp:
+    """The endpoints over one engine."""
+
+    def __init__(self, engine: SqlEngine, *, version: str, authenticate: Authenticator | None = None) -> None:
+        self._engine, self._version = engine, version
+        self._statements, self._queries = Statements(engine), Queries(engine)
+        self._cluster_id = str(engine.log.admin().request("Metadata", topics=[]).cluster_id)
+        posts = {
+            "/ksql": self._ksql,
+            "/query": self._query,
+            "/query-stream": self._query_stream,
+            "/inserts-stream": self._inserts,
+            "/close-query": self._close,
+            "/lag": self._accepted,
+            "/heartbeat": self._accepted,
+        }
+        gets = {
+            "/": self._root,
+            "/info": self._info,
+            "/healthcheck": self._health,
+            "/status": self._all_status,
+            "/status/{type}/{entity}/{action}": self._status,
+            "/clusterStatus": self._cluster,
+            "/lag": self._lag,
+            "/is_valid_property/{name}": self._is_valid_property,
+            "/v1/metadata": self._metadata,
+            "/v1/metadata/id": self._metadata,
+            "/chc/live": self._alive,
+            "/chc/ready": self._alive,
+        }
+        routes: list[Any] = [Route(path, _answering(handler), methods=["POST"]) for path, handler in posts.items()]
+        routes += [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
+        routes.append(WebSocketRoute("/ws/query", self._socket))
+        self.asgi: ASGIApp = _Guard(Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found}), authenticate)
+
+    def close(self) -> None:
+        """End the queries that are still followed."""
+        self._queries.close_all()
+
+    async def _ksql(self, request: Request) -> Response:
+        asked = decoded(await body_of(request), KsqlRequest)
+        session = session_of(asked.streamsProperties, asked.sessionVariables)
+        return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))
+
+    async def _query(self, request: Request) -> Response:
+        asked = decoded(await body_of(request), KsqlRequest)
+        session = session_of(asked.streamsProperties, asked.sessionVariables)
+        started = await run_in_threadpool(self._queries.start, asked.ksql, session)
+        return StreamingResponse(written(started, Chunked(), self._queries), media_type=JSON)
+
+    async def _query_stream(self, request: Request) -> Response:
+        accepted = [part.partition(";")[0].strip() for part in request.headers.get("accept", "*/*").split(",")]
+        form = next(
+            (FORMS[part] for part in accepted if part in FORMS), Delimited if {"*/*", "application/*"} & set(accepted) else None
+        )
+        if form is None:
+            raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(FORMS)} in Accept, found {', '.join(accepted)}")
+        asked = decoded(await body_of(request), StreamRequest)
+        session = session_of(asked.properties, asked.sessionVariables)
+        started = await run_in_threadpool(self._queries.start, asked.sql, session)
+        made = form()
+        return StreamingResponse(written(started, made, self._queries), media_type=made.media_type)
+
+    async def _inserts(self, request: Request) -> Response:
+        lines = acknowledged(request.stream(), self._engine)
+        first = await anext(lines)  # the target is refused with a status of its own
+
+        async def all_lines() -> AsyncIterator[bytes]:
+            yield first
+            try:
+                async for line in lines:
+                    yield line
+            except RestError as error:
+                yield to_json({"status": "error", "error_code": error.code, "message": error.message}) + b"\n"
+
+        return _TwoWay(all_lines(), media_type=Delimited.media_type)
+
+    async def _close(self, request: Request) -> Response:
+        asked = decoded(await body_of(request), CloseRequest)
+        if not await run_in_threadpool(self._queries.close, asked.queryId):
+            raise RestError(BAD_REQUEST, f"No query with id {asked.queryId}")
+        return Response(status_code=200)
+
+    async def _socket(self, socket: WebSocket) -> None:
+        """A query over a WebSocket: ?request={ksql, streamsProperties}; the schema first, then one message a row."""
+        await socket.accept()
+        form, code = _SocketForm(), 1000
+        try:
+            asked = decoded(socket.query_params.get("request", ""), KsqlRequest)
+            session = session_of(asked.streamsProperties, asked.sessionVariables)
+            started = await run_in_threadpool(self._queries.start, asked.ksql, session)
+            async for part in written(started, form, self._queries):
+                for line in part.splitlines():
+                    await socket.send_text(line.decode())
+        except RestError as error:
+            code = 1002
+            await socket.send_text(to_json(error.body()).decode())
+        except WebSocketDisconnect:
+            return
+        await socket.close(code)
+
+    async def _root(self, request: Request) -> Response:
+        return RedirectResponse("/info", 307)
+
+    async def _info(self, request: Request) -> Response:
+        info = {
+            "version": self._version,
+            "kafkaClusterId": self._cluster_id,
+            "ksqlServiceId": self._engine.service,
+            "serverStatus": "RUNNING",
+        }
+        return _json({"KsqlServerInfo": info})
+
+    async def _health(self, request: Request) -> Response:
+        try:
+            await run_in_threadpool(self._engine.catch_up)
+            has_log = True
+        except LogflumeError:
+            has_log = False
+        parts = {"metastore": True, "kafka": has_log, "commandRunner": has_log}
+        details = {name: {"isHealthy": is_well} for name, is_well in parts.items()}
+        return _json({"isHealthy": has_log, "details": details, "serverState": "READY"}, 200 if has_log else 503)
+
+    async def _all_status(self, request: Request) -> Response:
+        return _json({"commandStatuses": self._statements.statuses()})
+
+    async def _status(self, request: Request) -> Response:
+        command_id = "/".join(request.path_params[part] for part in ("type", "entity", "action"))
+        found = self._statements.status(command_id)
+        if found is None:
+            raise RestError(NOT_FOUND, f"Command not found: {command_id}")
+        return _json(found)
+
+    async def _cluster(self, request: Request) -> Response:
+        queries = await run_in_threadpool(self._engine.status)
+        lags = {
+            query_id: {str(task.name): {"currentOffsetPosition": None, "lag": _lag_of(task)} for task in status.tasks}
+            for query_id, status in queries.items()
+        }
+        now_ms = int(time.time() * 1000)
+        host = {
+            "hostAlive": True,
+            "lastStatusUpdateMs": now_ms,
+            "activeStandbyPerQuery": {query_id: {"activeStores": [], "standByStores": []} for query_id in queries},
+            "hostStoreLags": {"stateStoreLags": lags, "updateTimeMs": now_ms},
+        }
+        return _json({"clusterStatus": {request.headers.get("host", "localhost"): host}})
+
+    async def _lag(self, request: Request) -> Response:
+        queries = await run_in_threadpool(self._engine.status)
+        return _json({"lags": {query_id: status.lag_records for query_id, status in queries.items()}})
+
+    async def _accepted(self, request: Request) -> Response:
+        """Of another server, which follows the command topic as this one does: nothing has to be told."""
+        await body_of(request)
+        return _json({"isOk": True})
+
+    async def _is_valid_property(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in PROPERTIES:
+            raise RestError(BAD_REQUEST, f"Not recognizable as ksql, streams, consumer, or producer property: '{name}'")
+        return _json(True)
+
+    async def _metadata(self, request: Request) -> Response:
+        return _json(
+            {"scope": {"path": [], "clusters": {"kafka-cluster": self._cluster_id, "ksql-cluster": self._engine.service}}}
+        )
+
+    async def _alive(self, request: Request) -> Response:
+        return _json({})
+
+
+class _TwoWay(StreamingResponse):
+    """An answer that is written while its request is still read: nobody else may receive."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.stream_response(send)
+
+
+def _lag_of(task: Any) -> int | None:
+    lags = [each.lag_records for each in task.inputs]
+    return None if None in lags else sum(lags)
+
+
+class _SocketForm(Chunked):
+    """One message each: the schema as {name, type} objects, then {row}; as /query writes them, without the array around."""
+
+    def head(self, query: Any) -> bytes:
+        return super().head(query)[1:] + b"\n"
+
+    def row(self, columns: Any, row: Any) -> bytes:
+        return super().row(columns, row)[2:] + b"\n"
+
+    def end(self, message: str | None, error: str | None) -> bytes:
+        return super().end(message, error).removeprefix(b",\n").removesuffix(b"]\n")
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(to_json(content), status, media_type=JSON)
+
+
+def _answering(handler: Handler) -> Handler:
+    """Return a handler whose errors are answered in the interface's form."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except (LogflumeError, RestError) as error:
+            refused = as_rest_error(error)
+            return _json(refused.body(), refused.status)
+
+    return answer
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    refused = RestError(NOT_FOUND, f"no endpoint {request.method} {request.url.path}")
+    return _json(refused.body(), refused.status)
+
+
+class _Guard:
+    """Refuses strangers, and pages of other sites in a browser, before anything is read of a request."""
+
+    def __init__(self, app: ASGIApp, authenticate: Authenticator | None) -> None:
+        self._app, self._authenticate = app, authenticate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refused = self._refusal(headers)
+        if refused is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            more = {"WWW-Authenticate": 'Basic realm="logflume", Bearer'} if refused.status == 401 else None
+            await Response(to_json(refused.body()), refused.status, more, JSON)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> RestError | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return RestError(FORBIDDEN, f"requests of pages of {origin} are not taken")
+        if self._authenticate is not None:
+            if self._authenticate(headers.get("authorization")) is None:
+                return RestError(NOT_AUTHENTICATED, "expected a known user: Basic or Bearer in Authorization")
+        elif urlsplit(f"//{host}").hostname not in (None, "localhost", "127.0.0.1", "::1"):
+            return RestError(FORBIDDEN, f"without authentication only this machine is served, found Host: {host}")
+        return None

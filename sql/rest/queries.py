@@ -1,0 +1,216 @@
+"""Pull and push queries over HTTP: started, written in the form that was asked for, closed by id or with the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.concurrency import run_in_threadpool
+
+from logflume.log import LogflumeError
+from logflume.log.schemas import Column
+from logflume.sql import ast
+from logflume.sql.engine import Session, SqlEngine
+from logflume.sql.errors import QueryFailed, StatementError
+from logflume.sql.parser import parse_statement
+from logflume.sql.results import PushQuery, PushRow, Rows
+from logflume.sql.scripts import split_script
+from logflume.sql.types import show_type
+
+from .errors import BAD_STATEMENT, TOO_MANY_QUERIES, RestError, as_rest_error
+from .values import rest_row, schema_text, to_json
+
+BATCH_ROWS = 500
+POLL_S = 0.1
+PUSH_QUERIES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StartedQuery:
+    """A query that gives rows. `final`: what is said at the end of a pull query, if anything."""
+
+    id: str
+    columns: tuple[Column, ...]
+    keys: frozenset[str]
+    rows: Rows | PushQuery
+    final: str | None = None
+
+
+class Queries:
+    """Starts queries, at most `push_max` push queries at a time, and closes them. Thread-safe."""
+
+    def __init__(self, engine: SqlEngine, *, push_max: int = PUSH_QUERIES_MAX) -> None:
+        self._engine, self._push_max = engine, push_max
+        self._running: dict[str, PushQuery] = {}
+        self._lock = threading.Lock()
+
+    def start(self, text: str, session: Session) -> StartedQuery:
+        """Start one query; a pull query is answered here. `close` ends it.
+
+        Raises:
+            RestError: it is no query, is refused, or too many run.
+        """
+        try:
+            sources = list(split_script(text))
+            if len(sources) != 1:
+                raise RestError(BAD_STATEMENT, f"Expected exactly one KSQL statement; found {len(sources)} instead", text)
+            statement = parse_statement(sources[0], variables=session.variables)
+            if not isinstance(statement, ast.QueryStatement):
+                raise RestError(BAD_STATEMENT, "Statement type is not a query: it should be sent to '/ksql'", text)
+            if statement.query.emit is not None:
+                self._reserve()
+            (result,) = self._engine.execute_one(sources[0], session=session)
+        except (LogflumeError, RecursionError) as error:
+            at = error.text or text if isinstance(error, StatementError) else text
+            raise as_rest_error(error, at) from error
+        source = self._engine.catalog.sources.get(statement.query.source.name)
+        if isinstance(result, PushQuery):
+            query_id = f"transient_{statement.query.source.name}_{uuid.uuid4().hex[:16]}"
+            with self._lock:
+                self._running[query_id] = result
+            return StartedQuery(query_id, result.columns, frozenset(), result)
+        assert isinstance(result, Rows)
+        ended = "Limit Reached" if result.is_limited else "Query Completed"
+        final = ended if source is not None and not source.is_table else None
+        return StartedQuery(f"query_{uuid.uuid4().hex[:16]}", result.columns, result.keys, result, final)
+
+    def _reserve(self) -> None:
+        with self._lock:
+            if len(self._running) >= self._push_max:
+                raise RestError(TOO_MANY_QUERIES, f"Maximum number of push queries ({self._push_max}) exceeded")
+
+    def close(self, query_id: str) -> bool:
+        """End a push query; tell whether there was one of that id."""
+        with self._lock:
+            query = self._running.pop(query_id, None)
+        if query is not None:
+            query.close()
+        return query is not None
+
+    def close_all(self) -> None:
+        for query_id in list(self._running):
+            self.close(query_id)
+
+
+class Form(Protocol):
+    """How an answer is written, from its head to its end."""
+
+    media_type: str
+
+    def head(self, query: StartedQuery) -> bytes: ...
+
+    def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes: ...
+
+    def end(self, message: str | None, error: str | None) -> bytes: ...
+
+
+class Chunked:
+    """One array of {header}, {row}, {finalMessage} or {errorMessage}: /query and application/vnd.ksql.v1+json."""
+
+    media_type = "application/vnd.ksql.v1+json"
+
+    def head(self, query: StartedQuery) -> bytes:
+        header = {"queryId": query.id, "schema": schema_text(query.columns, query.keys)}
+        return b"[" + to_json({"header": header})
+
+    def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
+        content: dict[str, Any] = {"columns": rest_row(columns, row.values)}
+        if row.is_tombstone:
+            content["tombstone"] = True
+        return b",\n" + to_json({"row": content})
+
+    def end(self, message: str | None, error: str | None) -> bytes:
+        if error is not None:
+            text = {"@type": "generic_error", "error_code": 50000, "message": error}
+            return b",\n" + to_json({"errorMessage": text}) + b"]\n"
+        return (b"" if message is None else b",\n" + to_json({"finalMessage": message})) + b"]\n"
+
+
+class Delimited:
+    """A line for the head, then one array a line: the default of /query-stream."""
+
+    media_type = "application/vnd.ksqlapi.delimited.v1"
+
+    def head(self, query: StartedQuery) -> bytes:
+        return to_json(_names_and_types(query)) + b"\n"
+
+    def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
+        return to_json(rest_row(columns, row.values)) + b"\n"
+
+    def end(self, message: str | None, error: str | None) -> bytes:
+        if error is None:
+            return b""
+        return to_json({"@type": "generic_error", "error_code": 50000, "message": error}) + b"\n"
+
+
+class OneArray:
+    """One array of the head and the rows: application/json."""
+
+    media_type = "application/json"
+
+    def head(self, query: StartedQuery) -> bytes:
+        return b"[" + to_json(_names_and_types(query))
+
+    def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
+        return b",\n" + to_json(rest_row(columns, row.values))
+
+    def end(self, message: str | None, error: str | None) -> bytes:
+        if error is None:
+            return b"]\n"
+        return b",\n" + to_json({"@type": "generic_error", "error_code": 50000, "message": error}) + b"]\n"
+
+
+FORMS: dict[str, Callable[[], Form]] = {form.media_type: form for form in (Delimited, OneArray, Chunked)}
+
+
+def _names_and_types(query: StartedQuery) -> dict[str, Any]:
+    names, types = [c.name for c in query.columns], [show_type(c.type) for c in query.columns]
+    return {"queryId": query.id, "columnNames": names, "columnTypes": types}
+
+
+async def written(query: StartedQuery, form: Form, queries: Queries) -> AsyncIterator[bytes]:
+    """Yield an answer in a form; when whoever reads it goes away, or it ends, the query is closed."""
+    try:
+        yield form.head(query)
+        if isinstance(query.rows, Rows):
+            for part in _parts(query, query.rows, form):
+                yield part
+            yield form.end(query.final, None)
+            return
+        push, left = query.rows, query.rows.limit
+        error = None
+        while left != 0 and not push.is_cancelled:
+            try:
+                rows = await run_in_threadpool(_next_rows, push, BATCH_ROWS if left is None else min(left, BATCH_ROWS))
+            except QueryFailed as failed:
+                error = str(failed)
+                break
+            if rows:
+                left = None if left is None else left - len(rows)
+                yield b"".join(form.row(query.columns, row) for row in rows)
+        yield form.end("Limit Reached" if left == 0 else None, error)
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(run_in_threadpool(queries.close, query.id))
+
+
+def _parts(query: StartedQuery, rows: Rows, form: Form) -> Iterator[bytes]:
+    each = iter(rows.rows)
+    while batch := list(itertools.islice(each, BATCH_ROWS)):
+        yield b"".join(form.row(query.columns, PushRow(values, 0)) for values in batch)
+
+
+def _next_rows(push: PushQuery, most: int) -> list[PushRow]:
+    """Return the rows that are there, waiting a little for the first."""
+    rows = []
+    row = push.poll(timeout_s=POLL_S)
+    while row is not None:
+        rows.append(row)
+        row = push.poll(timeout_s=0) if len(rows) < most else None
+    return rows

@@ -1,0 +1,83 @@
+"""What clients send: bodies as data, bounded in size and checked before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from logflume.sql.engine import Session
+
+from .errors import BAD_REQUEST, TOO_LARGE, RestError
+
+BODY_BYTES_MAX = 4 << 20
+T = TypeVar("T")
+
+
+class KsqlRequest(msgspec.Struct, frozen=True):
+    """The body of /ksql and /query."""
+
+    ksql: str
+    streamsProperties: dict[str, Any] | None = None
+    sessionVariables: dict[str, Any] | None = None
+    requestProperties: dict[str, Any] | None = None
+    commandSequenceNumber: int | None = None
+
+
+class StreamRequest(msgspec.Struct, frozen=True):
+    """The body of /query-stream."""
+
+    sql: str
+    properties: dict[str, Any] | None = None
+    sessionVariables: dict[str, Any] | None = None
+    requestProperties: dict[str, Any] | None = None
+
+
+class CloseRequest(msgspec.Struct, frozen=True):
+    """The body of /close-query."""
+
+    queryId: str
+
+
+class InsertsTarget(msgspec.Struct, frozen=True):
+    """The first line of /inserts-stream."""
+
+    target: str
+    properties: dict[str, Any] | None = None
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body of a request. Raises RestError when it is too large."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            raise RestError(TOO_LARGE, f"a request holds at most {BODY_BYTES_MAX} bytes")
+    return bytes(body)
+
+
+def decoded(body: bytes | str, type: type[T]) -> T:
+    """Return a JSON body as data. Raises RestError with what was expected."""
+    try:
+        return msgspec.json.decode(body, type=type)
+    except (ValueError, RecursionError) as error:
+        raise RestError(BAD_REQUEST, f"Invalid JSON request body: {error}") from None
+
+
+def as_text(properties: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return properties as SET would have them: booleans and numbers as text."""
+    found = {}
+    for name, value in (properties or {}).items():
+        if isinstance(value, dict | list):
+            raise RestError(BAD_REQUEST, f"the property '{name}' is a text, number or boolean, found {type(value).__name__}")
+        if value is not None:
+            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def session_of(properties: Mapping[str, Any] | None, variables: Mapping[str, Any] | None) -> Session:
+    """Return the session of one request."""
+    named = {name.upper(): value for name, value in as_text(variables).items()}
+    return Session(as_text(properties), named)

@@ -1,0 +1,139 @@
+"""Runs the SQL server: HTTP/1.1 and HTTP/2 on one address, in a thread with a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+
+from logflume.log import InvalidInput, LogflumeError, connect_as_owner
+from logflume.sql.engine import DEFAULT_SERVICE, SqlEngine
+from logflume.sql.places import default_state_dir
+from logflume.sql.pull_service import PullService
+from logflume.sql.reach import is_loopback
+
+from .app import Authenticator, SqlApp
+
+DEFAULT_LISTEN = "127.0.0.1:8088"
+FOLLOW_EVERY_S = 0.1
+STOP_TIMEOUT_S = 10.0
+_BACKLOG = 128
+_log = logging.getLogger("logflume.sql")
+
+
+class SqlServer:
+    """Serves an engine until closed. Context manager; it serves once entered.
+
+    `authenticate` None: no users, so that only loopback addresses may be listened on.
+    """
+
+    def __init__(
+        self, engine: SqlEngine, *, host: str = "127.0.0.1", port: int = 0, authenticate: Authenticator | None = None
+    ) -> None:
+        if authenticate is None and not is_loopback(host):
+            raise InvalidInput(
+                f"the SQL server has no users yet, so it listens on loopback addresses only, found {host}; leave it at 127.0.0.1 "
+                "and reach it through a tunnel or a proxy that authenticates"
+            )
+        self._engine = engine
+        self._app = SqlApp(engine, version=version("logflume"), authenticate=authenticate)
+        self._socket = _listen(host, port)
+        self.host, self.port = host, int(self._socket.getsockname()[1])
+        self._stopping = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._shutdown: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="sql-server", daemon=True)
+        self._follower = threading.Thread(target=self._follow, name="sql-follower", daemon=True)
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def __enter__(self) -> SqlServer:
+        self._thread.start()
+        self._follower.start()
+        self._engine.is_followed = True
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopping.set()
+        self._engine.is_followed = False
+        self._app.close()
+        if self._loop is not None and self._shutdown is not None:
+            self._loop.call_soon_threadsafe(self._shutdown.set)
+        self._thread.join(STOP_TIMEOUT_S)
+        self._follower.join(STOP_TIMEOUT_S)
+        self._socket.close()
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        from hypercorn.asyncio import serve
+        from hypercorn.config import Config
+
+        self._loop, self._shutdown = asyncio.get_running_loop(), asyncio.Event()
+        if self._stopping.is_set():
+            return
+        config = Config()
+        config.bind = [f"fd://{self._socket.detach()}"]
+        config.errorlog = _log
+        config.loglevel = "WARNING"
+        config.graceful_timeout = 1.0
+        config.keep_alive_timeout = 300
+        config.keep_alive_max_requests = 1_000_000_000
+        config.include_server_header = False
+        await serve(self._app.asgi, config, shutdown_trigger=self._shutdown.wait)  # type: ignore[arg-type]
+
+    def _follow(self) -> None:
+        """Take in the commands of other servers, and start again what has failed."""
+        while not self._stopping.wait(FOLLOW_EVERY_S):
+            try:
+                self._engine.catch_up()
+            except LogflumeError as error:
+                _log.warning("commands cannot be read: %s; trying again", error)
+
+
+def run_server(
+    where: str,
+    stop: threading.Event,
+    *,
+    host: str,
+    port: int,
+    state_dir: Path | None = None,
+    runs_queries: bool = True,
+    service: str = DEFAULT_SERVICE,
+) -> None:
+    """Serve a log until `stop` is set; print where. `runs_queries` False: workers run the queries, and are asked.
+
+    Raises:
+        LogflumeError: the log cannot be opened, or the address not listened on.
+    """
+    with ExitStack() as stack:
+        log = stack.enter_context(connect_as_owner(where))
+        made = SqlEngine(log, state_dir or default_state_dir(where), service=service, runs_queries=runs_queries)
+        engine = stack.enter_context(made)
+        if runs_queries:
+            stack.enter_context(PullService(engine, log))
+        server = stack.enter_context(SqlServer(engine, host=host, port=port))
+        print(f"sql       {server.address}", flush=True)
+        stop.wait()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise InvalidInput(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address") from error
+    sock.setblocking(False)
+    return sock

@@ -1,0 +1,68 @@
+"""/ksql: statements that define, change, show and describe; one entity each. Queries have endpoints of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logflume.log import LogflumeError
+from logflume.sql import ast
+from logflume.sql.engine import Session, SqlEngine
+from logflume.sql.errors import StatementError
+from logflume.sql.parser import parse_statement
+from logflume.sql.scripts import split_script
+
+from .entities import command_of, entity_of
+from .errors import QUERY_ENDPOINT, RestError, as_rest_error
+
+STATUSES_KEPT = 1000
+
+
+class Statements:
+    """Executes scripts and remembers the last statuses of what they changed. Thread-safe."""
+
+    def __init__(self, engine: SqlEngine) -> None:
+        self._engine = engine
+        self._statuses: dict[str, dict[str, Any]] = {}
+
+    def execute(self, script: str, session: Session) -> list[dict[str, Any]]:
+        """Execute a script; return one entity for each statement that has one.
+
+        Raises:
+            RestError: a statement is refused; those before it are done, and told.
+        """
+        entities: list[dict[str, Any]] = []
+        text = script
+        try:
+            for source in split_script(script):
+                text = f"{source.text};"
+                statement = parse_statement(source, variables=session.variables)
+                if isinstance(statement, ast.QueryStatement | ast.Print):
+                    raise RestError(
+                        QUERY_ENDPOINT,
+                        "The following statement types should be issued to '/query' or '/query-stream': SELECT, PRINT",
+                        text,
+                        tuple(entities),
+                    )
+                results = self._engine.execute_one(source, session=session)
+                entity = entity_of(statement, text, results, self._engine, session)
+                if entity is not None:
+                    entities.append(entity)
+                    self._remember(entity, statement)
+        except (LogflumeError, RecursionError) as error:
+            at = error.text or text if isinstance(error, StatementError) else text
+            raise as_rest_error(error, at, tuple(entities)) from error
+        return entities
+
+    def _remember(self, entity: dict[str, Any], statement: ast.Statement) -> None:
+        if entity["@type"] == "currentStatus":
+            self._statuses["/".join(command_of(statement)).replace("`", "")] = entity["commandStatus"]
+            while len(self._statuses) > STATUSES_KEPT:
+                self._statuses.pop(next(iter(self._statuses)))
+
+    def statuses(self) -> dict[str, str]:
+        """Return the state of each command that is remembered."""
+        return {name: status["status"] for name, status in list(self._statuses.items())}
+
+    def status(self, command_id: str) -> dict[str, Any] | None:
+        """Return the status of a command, None when it is not remembered."""
+        return self._statuses.get(command_id.replace("`", ""))

@@ -1,0 +1,249 @@
+"""The SQL server over real HTTP: what each endpoint takes, gives and refuses."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from logflume.log import InvalidInput, connect
+from logflume.sql import SqlEngine
+from logflume.sql.rest import SqlServer
+
+SETUP = """
+CREATE STREAM s (id INT KEY, n STRING, d DECIMAL(5, 2), x DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
+INSERT INTO s VALUES (1, 'a', 1.50, 2.0); INSERT INTO s VALUES (2, 'b', 2.25, 3.0);
+CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;
+"""
+DELIMITED = "application/vnd.ksqlapi.delimited.v1"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
+    path = tmp_path_factory.mktemp("rest")
+    with connect(path / "log") as log, SqlEngine(log, path / "sql") as engine, SqlServer(engine) as opened:
+        list(engine.execute(SETUP))
+        yield opened
+
+
+@pytest.fixture
+def client(server: SqlServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.address, timeout=30) as opened:
+        yield opened
+
+
+def ksql(client: httpx.Client, text: str, **more: Any) -> Any:
+    answer = client.post("/ksql", json={"ksql": text, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def eventually_count(client: httpx.Client, n: int) -> None:
+    for _ in range(200):
+        rows = client.post("/query", json={"ksql": "SELECT * FROM t;"}).json()
+        if len(rows) == n + 1:
+            return
+    raise AssertionError(rows)
+
+
+def test_statements_give_one_entity_each(client: httpx.Client) -> None:
+    made = ksql(client, "CREATE STREAM o AS SELECT id, n FROM s; INSERT INTO s VALUES (9, 'z', 0, 0); SHOW STREAMS; DESCRIBE o;")
+    assert [e["@type"] for e in made] == ["currentStatus", "streams", "sourceDescription"]
+    assert made[0]["commandId"] == "stream/`O`/create"
+    assert made[0]["commandStatus"]["status"] == "SUCCESS"
+    query_id = made[0]["commandStatus"]["queryId"]
+    assert {s["name"] for s in made[1]["streams"]} >= {"S", "O"}
+    described = made[2]["sourceDescription"]
+    assert described["fields"][0] == {
+        "name": "ID",
+        "type": "KEY",
+        "schema": {"type": "INTEGER", "fields": None, "memberSchema": None},
+    }
+    assert [q["id"] for q in described["writeQueries"]] == [query_id]
+    assert client.get("/status/stream/O/create").json()["status"] == "SUCCESS"
+    assert "stream/O/create" in client.get("/status").json()["commandStatuses"]
+    (shown,) = ksql(client, "SHOW QUERIES;")
+    assert {q["id"]: q["state"] for q in shown["queries"]}[query_id] == "RUNNING"
+    ksql(client, f"PAUSE {query_id};")
+    (shown,) = ksql(client, "SHOW QUERIES;")
+    assert {q["id"]: q["state"] for q in shown["queries"]}[query_id] == "PAUSED"
+    (explained,) = ksql(client, f"EXPLAIN {query_id};")
+    assert explained["queryDescription"]["sinks"] == ["O"]
+    assert "SINK" in explained["queryDescription"]["topology"]
+    ksql(client, "DROP STREAM o DELETE TOPIC;")
+
+
+@pytest.mark.parametrize("text", ["SHOW TABLES;", "SHOW TOPICS;", "SHOW ALL TOPICS EXTENDED;", "SHOW FUNCTIONS;", "SHOW TYPES;"])
+def test_what_is_there_is_listed(client: httpx.Client, text: str) -> None:
+    (entity,) = ksql(client, text)
+    assert entity["statementText"] == text
+    assert len(entity) >= 3
+
+
+def test_sessions_live_for_one_request(client: httpx.Client) -> None:
+    text = "SET 'auto.offset.reset' = 'latest'; DEFINE who = 'S'; DESCRIBE ${who}; SHOW PROPERTIES;"
+    found = ksql(client, text, sessionVariables={"x": "y"})
+    assert found[0]["sourceDescription"]["name"] == "S"
+    assert {"auto.offset.reset": "latest"}.items() <= {p["name"]: p["value"] for p in found[1]["properties"]}.items()
+    assert ksql(client, "SHOW VARIABLES;")[0]["variables"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code", "message"),
+    [
+        ("/ksql", {"ksql": "SHOW STREAMZ;"}, 400, 40001, "STREAMZ"),
+        ("/ksql", {"ksql": "SHOW STREAMS; DESCRIBE nope;"}, 400, 40001, "does not exist"),
+        ("/ksql", {"ksql": "SELECT * FROM s;"}, 400, 40002, "'/query'"),
+        ("/ksql", {"sql": "x"}, 400, 40000, "ksql"),
+        ("/query", {"ksql": "SHOW STREAMS;"}, 400, 40001, "not a query"),
+        ("/query", {"ksql": "SELECT * FROM s; SELECT * FROM s;"}, 400, 40001, "found 2"),
+        ("/query", {"ksql": "SELECT nope FROM s;"}, 400, 40001, "NOPE"),
+        ("/query-stream", {"sql": f"SELECT {'(' * 5000}1 FROM s;"}, 400, 40001, "nested"),
+        ("/close-query", {"queryId": "nope"}, 400, 40000, "nope"),
+        ("/inserts-stream", {"target": "nope"}, 400, 40001, "unknown stream"),
+        ("/nope", {}, 404, 40400, "no endpoint"),
+    ],
+)
+def test_mistakes_are_told_in_the_interface_s_form(
+    client: httpx.Client, path: str, body: dict[str, Any], status: int, code: int, message: str
+) -> None:
+    answer = client.post(path, json=body)
+    assert answer.status_code == status
+    assert answer.json()["error_code"] == code
+    assert message in answer.json()["message"]
+
+
+def test_a_body_that_is_too_large_or_no_json_is_refused(client: httpx.Client) -> None:
+    assert client.post("/ksql", content=b"x" * (5 << 20)).json()["error_code"] == 41300
+    assert client.post("/ksql", content=b"[" * 100_000).json()["error_code"] == 40000
+
+
+def test_pull_queries_in_all_forms(client: httpx.Client) -> None:
+    eventually_count(client, 3)
+    rows = client.post("/query", json={"ksql": "SELECT * FROM t WHERE n = 'a';"}).json()
+    assert rows[0]["header"]["schema"] == "`N` STRING KEY, `C` BIGINT"
+    assert rows[1:] == [{"row": {"columns": ["a", 1]}}]
+    stream = client.post("/query", json={"ksql": "SELECT id, d FROM s LIMIT 1;"}).json()
+    assert stream[1:] == [{"row": {"columns": [1, 1.5]}}, {"finalMessage": "Limit Reached"}]
+    lines = client.post("/query-stream", json={"sql": "SELECT n, d FROM s WHERE id = 2;"}).text.splitlines()
+    head = json.loads(lines[0])
+    assert (head["columnNames"], head["columnTypes"]) == (["N", "D"], ["STRING", "DECIMAL(5, 2)"])
+    assert lines[1:] == ['["b",2.25]']
+    asked = {"sql": "SELECT n FROM s WHERE id = 2;"}
+    assert client.post("/query-stream", json=asked, headers={"Accept": "application/json"}).json()[1:] == [["b"]]
+    refused = client.post("/query-stream", json=asked, headers={"Accept": "text/csv"})
+    assert (refused.status_code, refused.json()["error_code"]) == (406, 40600)
+
+
+def test_numbers_that_json_has_not_are_text(client: httpx.Client, server: SqlServer) -> None:
+    log = server._engine.log
+    producer = log.producer()
+    producer.send("s", b'{"N": "inf", "X": 1e300}', key=(50).to_bytes(4, "big")).result()
+    producer.close()
+    answer = client.post("/query", json={"ksql": "SELECT X * 1e300 AS big, 0e0 * (X * 1e300) AS nan FROM s WHERE id = 50;"})
+    assert answer.status_code == 200
+    assert answer.json()[1] == {"row": {"columns": ["Infinity", "NaN"]}}
+
+
+def test_push_queries_are_followed_limited_and_closed(client: httpx.Client, server: SqlServer) -> None:
+    rows = client.post("/query", json={"ksql": "SELECT n FROM s EMIT CHANGES LIMIT 2;"}).json()
+    assert rows[0]["header"]["schema"] == "`N` STRING"
+    assert rows[1:] == [{"row": {"columns": ["a"]}}, {"row": {"columns": ["b"]}}, {"finalMessage": "Limit Reached"}]
+    with client.stream("POST", "/query-stream", json={"sql": "SELECT id FROM s EMIT CHANGES;"}) as answer:
+        lines = answer.iter_lines()
+        query_id = json.loads(next(lines))["queryId"]
+        assert next(lines) == "[1]"
+        assert client.post("/close-query", json={"queryId": query_id}).status_code == 200
+        assert list(lines)[:1] == ["[2]"]
+    with client.stream("POST", "/query-stream", json={"sql": "SELECT id FROM s EMIT CHANGES;"}) as answer:
+        next(answer.iter_lines())
+    for _ in range(200):
+        if not server._app._queries._running:
+            break
+        threading.Event().wait(0.05)
+    assert not server._app._queries._running
+
+
+def test_too_many_push_queries_are_refused(client: httpx.Client, server: SqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server._app._queries, "_push_max", 0)
+    assert client.post("/query", json={"ksql": "SELECT n FROM s EMIT CHANGES;"}).json()["error_code"] == 40003
+
+
+def test_rows_are_inserted_by_the_line(client: httpx.Client) -> None:
+    ksql(
+        client,
+        "CREATE STREAM i (k STRING KEY, v INT, m MAP<STRING, INT>) WITH (KAFKA_TOPIC='i', PARTITIONS=1, VALUE_FORMAT='JSON');",
+    )
+    rows = [{"K": "a", "v": 1, "M": {"x": 2}}, {"K": "b", "V": "no"}, {"nope": 1}, {"K": "c"}]
+    lines = [json.dumps({"target": "i"}), *map(json.dumps, rows), "{", ""]
+    told = [json.loads(line) for line in client.post("/inserts-stream", content="\n".join(lines)).text.splitlines()]
+    assert [(each["status"], each["seq"]) for each in told] == [("ok", 0), ("error", 1), ("error", 2), ("ok", 3), ("error", 4)]
+    found = client.post("/query", json={"ksql": "SELECT * FROM i;"}).json()
+    assert [row["row"]["columns"] for row in found[1:-1]] == [["a", 1, {"x": 2}], ["c", None, None]]
+
+
+def test_the_server_tells_about_itself(client: httpx.Client) -> None:
+    info = client.get("/", follow_redirects=True).json()["KsqlServerInfo"]
+    assert info["ksqlServiceId"] == "logflume-sql"
+    assert info["serverStatus"] == "RUNNING"
+    assert client.get("/healthcheck").json()["isHealthy"]
+    assert client.get("/is_valid_property/auto.offset.reset").json() is True
+    assert client.get("/is_valid_property/nope").json()["error_code"] == 40000
+    (host,) = client.get("/clusterStatus").json()["clusterStatus"].values()
+    assert "CTAS_T_0" in host["hostStoreLags"]["stateStoreLags"]
+
+
+def test_http_2_is_spoken_too(server: SqlServer) -> None:
+    with httpx.Client(base_url=server.address, http1=False, http2=True, timeout=30) as client:
+        answer = client.post("/query-stream", json={"sql": "SELECT n FROM s WHERE id = 1;"})
+        assert answer.http_version == "HTTP/2"
+        assert answer.text.splitlines()[1:] == ['["a"]']
+
+
+def test_pages_of_other_sites_and_other_names_are_refused(client: httpx.Client) -> None:
+    assert client.get("/info", headers={"Origin": "http://evil.example"}).status_code == 403
+    assert client.get("/info", headers={"Host": "evil.example:8088"}).status_code == 403
+    assert client.get("/info", headers={"Origin": str(client.base_url).rstrip("/")}).status_code == 200
+
+
+def test_only_this_machine_is_served_without_users(server: SqlServer) -> None:
+    with pytest.raises(InvalidInput, match="loopback"):
+        SqlServer(server._engine, host="0.0.0.0")
+    with (
+        SqlServer(server._engine, host="0.0.0.0", authenticate=lambda header: "me" if header == "Bearer x" else None) as guarded,
+        httpx.Client(base_url=f"http://127.0.0.1:{guarded.port}", timeout=30) as client,
+    ):
+        assert client.get("/info").json()["error_code"] == 40100
+        assert client.get("/info", headers={"Authorization": "Bearer x"}).status_code == 200
+
+
+def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:
+    import socket
+    from urllib.parse import quote
+
+    from wsproto import ConnectionType, WSConnection
+    from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
+
+    connection = WSConnection(ConnectionType.CLIENT)
+    request = quote(json.dumps({"ksql": "SELECT n FROM s EMIT CHANGES LIMIT 2;"}))
+    texts: list[str] = []
+    with socket.create_connection((server.host, server.port), timeout=30) as sock:
+        target = f"/ws/query?request={request}&version=1"
+        sock.sendall(connection.send(Request(host=f"127.0.0.1:{server.port}", target=target)))
+        is_open = True
+        while is_open:
+            connection.receive_data(sock.recv(65536) or None)
+            for event in connection.events():
+                if isinstance(event, TextMessage):
+                    texts.append(event.data)
+                elif isinstance(event, CloseConnection):
+                    is_open = False
+                else:
+                    assert isinstance(event, AcceptConnection)
+    found = [json.loads(text) for text in texts]
+    assert found[0]["header"]["schema"] == "`N` STRING"
+    assert found[1:] == [{"row": {"columns": ["a"]}}, {"row": {"columns": ["b"]}}, {"finalMessage": "Limit Reached"}]
