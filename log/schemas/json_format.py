@@ -8,6 +8,7 @@ record goes through the exact path when a field has another type than its column
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
@@ -46,7 +47,7 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Decode:
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
     """Return the encoder of rows of these columns: nulls explicit, bytes as base64, decimals as exact plain numbers."""
     prepare = [_preparer(column.type, is_plain=spec.is_plain) for column in columns]
-    dumps = msgspec.json.Encoder(decimal_format="number").encode
+    dumps = ANY_JSON.encode
     needs_preparation = [(i, f) for i, f in enumerate(prepare) if f is not None]
 
     def prepared(row: Row) -> list[Any]:
@@ -91,6 +92,19 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
             raise InvalidInput(f"the row cannot be written as JSON with columns {[c.name for c in columns]}: {error}") from None
 
     return encode
+
+
+def any_object(value: Any) -> Any:
+    """Return an object that msgspec does not know in a form that it knows: the `enc_hook` of values of any class."""
+    if isinstance(value, deque):
+        return list(value)
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    raise NotImplementedError(f"objects of type {type(value).__qualname__} cannot be written as JSON")
+
+
+ANY_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=any_object)
+"""Writes values of type ANY."""
 
 
 def parse_exactly(data: bytes) -> Any:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from logflume.log import DecodeError, InvalidInput
-from logflume.log.schemas import Column, FormatSpec, Kind, java_double_text, serde
+from logflume.log.schemas import ANY_JSON, Column, FormatSpec, Kind, java_double_text, serde
 
 from .expressions import Fragment, Namespace, identifier
 from .writer import Writer
@@ -209,7 +209,7 @@ def encode_fragment(
     return Fragment(f"{encode}(({''.join(v.code + ', ' for v in values)}))", can_fail=True)
 
 
-_dumps = msgspec.json.Encoder(decimal_format="number").encode
+_dumps = ANY_JSON.encode
 
 
 def _holder(columns: tuple[Column, ...]) -> Any:
