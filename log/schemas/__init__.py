@@ -15,7 +15,7 @@ from .formats import (
     serde,
 )
 from .frames import read_frame as frame_schema_id
-from .json_format import ANY_JSON
+from .json_format import ANY_JSON, check_nesting
 from .objects import ObjectCodec, columns_of, is_object_class, object_codec
 from .registries import (
     DEFAULT_REGISTRY,
@@ -52,6 +52,7 @@ from .types import (
 
 __all__ = [
     "ANY_JSON",
+    "check_nesting",
     "SchemaReader",
     "DEFAULT_REGISTRY",
     "default_registry",

@@ -62,9 +62,12 @@ class EntryCodec:
         if entry.state is None:
             return None
         fields: list[Any] = [ENTRY_VERSION, entry.timestamp_ms, *entry.state]
-        for position in self._any_positions:
-            fields[position] = to_wire(fields[position], self._classes)
-        return self._encode(fields)
+        try:
+            for position in self._any_positions:
+                fields[position] = to_wire(fields[position], self._classes)
+            return self._encode(fields)
+        except RecursionError:
+            raise InvalidInput("a state nested this deeply (or that holds itself) cannot be stored: keep it flatter") from None
 
     def encode_all(self, entries: Sequence[Entry]) -> list[bytes | None]:
         """Return the bytes of many entries, None for deleted ones."""
