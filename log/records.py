@@ -163,11 +163,21 @@ class Chunk:
         """
         import numpy as np
 
+        if len(chunks) == 1:
+            return chunks[0]
+        one = cls.joined(chunks)
+        one.offsets, one.next_offset = np.arange(len(one), dtype=np.int64), len(one)
+        return one
+
+    @classmethod
+    def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """Return at least one chunk of a partition, each going on where the one before ended, as one; copies as `concat`."""
+        import numpy as np
+
         first = chunks[0]
         if len(chunks) == 1:
             return first
         shifts = np.cumsum([0] + [len(each.buffer) for each in chunks[:-1]])
-        count = sum(map(len, chunks))
 
         def joined(name: str, *, shifted: bool = False) -> Any:
             parts = [getattr(each, name) for each in chunks]
@@ -177,7 +187,7 @@ class Chunk:
             first.topic,
             first.partition,
             joined("buffer"),
-            np.arange(count, dtype=np.int64),
+            joined("offsets"),
             joined("timestamps_ms"),
             joined("key_starts", shifted=True),
             joined("key_sizes"),
@@ -185,7 +195,7 @@ class Chunk:
             joined("value_sizes"),
             joined("header_starts", shifted=True),
             joined("header_counts"),
-            count,
+            chunks[-1].next_offset,
         )
 
     def to_arrow(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,25 +16,54 @@ from . import ast
 from .engine import DEFAULT_SERVICE, Session, SqlEngine
 from .errors import StatementError
 from .parser import parse_statement
-from .places import default_state_dir
-from .pull_service import has_worker
+from .places import Role, default_state_dir
+from .pull_service import PullService
+from .reach import check_reachable
 from .render import RowLines, error_text, print_message, print_rows, row_json, row_tabbed
 from .results import PushQuery, PushRow, Rows
 from .scripts import split_script
+from .workers import has_worker
 
 # Scripts that run scripts: deeper is a loop.
 SCRIPT_DEPTH_MAX = 10
+GIVE_WAY_EVERY_S = 0.5
 _FIRST_ROWS = 50
 _FIRST_WAIT_S = 0.3
 
 
 @contextmanager
 def open_engine(where: str, *, state_dir: Path | None = None) -> Iterator[SqlEngine]:
-    """Open the log and an engine on it; close both at the end. Persistent queries run here only if no worker runs them."""
+    """Open the log and an engine on it; close both at the end.
+
+    While no worker runs the service's queries they run here, and other processes are answered for them; a worker that comes gets
+    them.
+    """
     with connect_as_owner(where) as log:
         runs_queries = not has_worker(log, DEFAULT_SERVICE)
         with SqlEngine(log, state_dir or default_state_dir(where), runs_queries=runs_queries) as engine:
-            yield engine
+            if not runs_queries:
+                yield engine
+                return
+            with PullService(engine, log, role=Role.GUEST), _giving_way(engine):
+                yield engine
+
+
+@contextmanager
+def _giving_way(engine: SqlEngine) -> Iterator[None]:
+    """Look for a worker again and again, until one has come or the block ends."""
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(GIVE_WAY_EVERY_S) and not engine.give_way():
+            pass
+
+    thread = threading.Thread(target=look, name="give-way", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(10)
 
 
 class Runner:
@@ -50,6 +80,7 @@ class Runner:
             if isinstance(statement, ast.RunScript):
                 self.run_file(Path(statement.path), depth=depth + 1)
                 continue
+            check_reachable(self.engine.log)
             for result in self.engine.execute_one(source, session=self.session):
                 if isinstance(result, PushQuery):
                     self.follow(result)

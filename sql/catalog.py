@@ -77,13 +77,14 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueryInfo:
-    """A persistent query: what it reads, where it writes, and the statement to make it again from."""
+    """A persistent query: what it reads, where it writes, and the statement to make it again from. `is_paused`: by PAUSE."""
 
     id: str
     statement: str
     sink: str
     sources: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
+    is_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

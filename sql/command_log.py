@@ -1,13 +1,12 @@
 """The commands that made the catalog, in a topic of one partition: replayed at start, and the order that all instances agree on.
 
-A command is one JSON object {v, statement, query_id, properties}. A record that is none was not written by an engine: it is left
-out by all of them alike, named in the log and counted. One of a newer version stops the start: going on without it would change
-what later ones mean.
+A command is one JSON object {v, statement, query_id, properties, plan, expected}. A record that is none was not written by an
+engine: it is left out by all of them alike, named in the log and counted. One of a newer version stops the start: going on
+without it would change what later ones mean.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +17,11 @@ from logflume.log import SERVICE_PREFIX, TopicPartition
 from logflume.log.interfaces import Log
 
 from .errors import SqlError
+from .recorded import RecordedPlan
 
 VERSION = 1
 _READ_TIMEOUT_S = 30.0
+_NULL = msgspec.Raw(b"null")
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _log = logging.getLogger("logflume.sql")
 
@@ -42,15 +43,30 @@ def command_topic(service: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A statement that changed the catalog. `query_id`: given to the query that it made."""
+    """A statement that changed the catalog.
+
+    Attributes:
+        query_id: given to the query that it made.
+        plan: what that query was planned as.
+        expected: the offset that this command had if no other came first: it was checked against what was there before.
+    """
 
     statement: str
     query_id: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    plan: RecordedPlan | None = None
+    expected: int | None = None
 
     def encode(self) -> bytes:
-        fields = {"v": VERSION, "statement": self.statement, "query_id": self.query_id, "properties": dict(self.properties)}
-        return json.dumps(fields).encode()
+        fields = {
+            "v": VERSION,
+            "statement": self.statement,
+            "query_id": self.query_id,
+            "properties": dict(self.properties),
+            "plan": self.plan,
+            "expected": self.expected,
+        }
+        return msgspec.json.encode(fields)
 
     @classmethod
     def decode(cls, data: bytes | None, where: str) -> Command:
@@ -61,7 +77,10 @@ class Command:
             statement = msgspec.json.decode(fields["statement"], type=str)
             if version <= VERSION:
                 query_id = msgspec.json.decode(fields["query_id"], type=str | None)
-                return cls(statement, query_id, msgspec.json.decode(fields["properties"], type=dict[str, str]))
+                properties = msgspec.json.decode(fields["properties"], type=dict[str, str])
+                plan = msgspec.json.decode(fields.get("plan", _NULL), type=RecordedPlan | None)
+                expected = msgspec.json.decode(fields.get("expected", _NULL), type=int | None)
+                return cls(statement, query_id, properties, plan, expected)
         except (ValueError, KeyError, RecursionError) as e:
             raise NoCommand(f"{where} is not a SQL command ({type(e).__name__}: {e})") from None
         raise SqlError(f"{where} was written by a newer logflume (command version {version}); use that one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from logflume.log.schemas import Column
@@ -124,6 +125,32 @@ def drop_source(s: ast.Drop, context: Context) -> Catalog:
     if source.query_id is not None:
         catalog = catalog.without_query(source.query_id)
     return catalog.without_source(s.name)
+
+
+def check_topic_is_own(source: SourceInfo, catalog: Catalog, span: ast.Span) -> None:
+    """Refuse to delete a topic that other sources are over, or other queries read or write."""
+    others = [other.name for other in catalog.sources.values() if other.topic == source.topic and other.name != source.name]
+    used = sorted({*others, *(q for name in others for q in (*catalog.readers_of(name), *catalog.writers_to(name)))})
+    if used:
+        raise StatementError(
+            f"Could not delete the corresponding kafka topic: {source.topic}: {', '.join(used)} use it too. Leave out DELETE "
+            "TOPIC, or drop those first",
+            span,
+        )
+
+
+def new_query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:
+    """Return the id of a new query: given, else made of its kind, its result and a number that is never used again."""
+    number = catalog.next_number
+    if isinstance(s, ast.CreateAs):
+        return f"{'CTAS' if s.is_table else 'CSAS'}_{s.name}_{number}"
+    given = next((p for p in s.properties if p.name == "QUERY_ID"), None)
+    if given is None:
+        return f"INSERTQUERY_{number}"
+    query_id = str(given.value).upper()
+    if not re.fullmatch(r"[A-Z0-9_]{1,150}", query_id):
+        raise StatementError("Query IDs may contain only alphanumeric characters and '_'.", given.span)
+    return query_id
 
 
 def alter_source(s: ast.AlterSource, context: Context) -> Catalog:

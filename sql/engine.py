@@ -9,35 +9,43 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
-from logflume.streams.runtime import EngineOptions, EngineStatus
-from logflume.streams.seams import Plan
+from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus
+from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
+from .applying import Applied, KnownQuery, plan_persistent, replaced_query
 from .binding.context import REGISTRY_URL, Context
 from .catalog import Catalog, SourceInfo
 from .command_log import Command, CommandLog, command_topic
-from .definitions import apply_definition, check_is_free
+from .definitions import apply_definition, check_is_free, check_topic_is_own, new_query_id
 from .errors import NotSupported, StatementError
 from .format import statement_text
 from .inference import inferred
-from .inserts import values_record
+from .inserts import RecordWriter, values_record
 from .listing import describe, explain, show
 from .parser import parse_statement
-from .planner import PlannedQuery, plan_create_as, plan_insert, plan_push, register_schemas
+from .planner import PlannedQuery, plan_push, register_schemas
 from .properties import check_property
-from .pull import Materialized, run_pull
+from .pull import KeptTable, run_pull
+from .pull_reads import table_rows
 from .push import start_push
+from .recorded import check_same, recorded_plan
 from .results import Message, Result, Rows
-from .running import RunningQueries, application_id, compile_topology
+from .running import RunningQueries, application_id, compile_topology, internal_topics
 from .scripts import StatementText, split_script
+from .table_state import TablePage, TableRead, Tables, read_state
+from .upgrades import check_query_replacement
+from .workers import Workers, merged_status
 
 _log = logging.getLogger("logflume.sql")
 DEFAULT_SERVICE = "logflume-sql"
@@ -68,7 +76,9 @@ class PreparedQuery:
 
 
 class SqlEngine:
-    """See the module. Thread-safe: one statement at a time; running push queries do not count.
+    """See the module. Thread-safe: one statement at a time; pull queries and running push queries do not count.
+
+    `is_followed`: someone calls `catch_up` all the time, so that a pull query need not.
 
     Args:
         log: an open log; stays the caller's.
@@ -108,11 +118,14 @@ class SqlEngine:
         self._options = replace(options or EngineOptions(), state_dir=data_dir / "state")
         self._lock = threading.RLock()
         self._session = Session()
-        self._catalog = Catalog()
-        self._planned: dict[str, PlannedQuery] = {}
+        self._applied = Applied()
+        self._tables = Tables()
         self._running = RunningQueries(log, self._options, service)
+        self._workers = Workers(log, service)
         self._commands = CommandLog(log, command_topic(service))
+        self._writer = RecordWriter(log)
         self._is_closed = False
+        self.is_followed = False
         self.problems: list[str] = []
         try:
             self.catch_up()
@@ -125,23 +138,38 @@ class SqlEngine:
     @property
     def catalog(self) -> Catalog:
         """What exists, as of the last statement."""
-        return self._catalog
+        return self._applied.catalog
 
     @property
     def library(self) -> Library:
         return self._library
 
+    @property
+    def log(self) -> Log:
+        return self._log
+
+    @property
+    def runs_queries(self) -> bool:
+        return self._runs_queries
+
     def status(self) -> Mapping[str, EngineStatus]:
-        """Return what each running query is doing, by query id."""
-        return dict(self._running.status())
+        """Return what the queries are doing, by query id: here and in the other processes that share them."""
+        found = {query_id: [each] for query_id, each in self.local_status().items()}
+        for query_id, status in self._workers.status().items():
+            found.setdefault(query_id, []).append(status)
+        return {query_id: merged_status(each) for query_id, each in found.items()}
 
-    def _status(self) -> Mapping[str, EngineStatus]:
-        """Return what the queries are doing: here, or in the worker that runs them."""
-        if self._runs_queries:
-            return self._running.status()
-        from .pull_service import ask_status
+    def local_status(self) -> Mapping[str, EngineStatus]:
+        """Return what each query is doing in this process."""
+        return dict(self._running.status()) if self._runs_queries else {}
 
-        return ask_status(self._log, self.service)
+    def give_way(self) -> bool:
+        """Run no queries any more if a worker of the service is up, which runs them from now on; tell whether that is so."""
+        if self._runs_queries and self._workers.has_worker():
+            with self._lock:
+                self._runs_queries = False
+                self._running.close()
+        return not self._runs_queries
 
     # -------------------------------------------------------------------------------------------- statements
 
@@ -167,19 +195,22 @@ class SqlEngine:
         if isinstance(source, str):
             source = next(split_script(source), StatementText("", 1, 1, True))
         statement = parse_statement(source, variables=user.variables)
-        with self._lock:
-            try:
+        settings = {**user.properties, **(properties or {})}
+        try:
+            if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
+                return [self._pull(statement.query, settings)]
+            with self._lock:
                 self.catch_up()
-                return self._dispatch(statement, user, {**user.properties, **(properties or {})})
-            except StatementError as e:
-                e.locate(source.text, first_line=source.line, first_column=source.column)
-                raise
+                return self._dispatch(statement, user, settings)
+        except StatementError as e:
+            e.locate(source.text, first_line=source.line, first_column=source.column)
+            raise
 
     def _dispatch(self, statement: ast.Statement, user: Session, properties: dict[str, str]) -> list[Result]:
         context = self._context(properties, statement)
         match statement:
             case ast.QueryStatement(query):
-                return [self._query(query, context)]
+                return [self._push(query, context)]
             case ast.CreateAs() | ast.InsertQuery():
                 return [self._create_query(statement, context)]
             case ast.InsertValues():
@@ -191,9 +222,9 @@ class SqlEngine:
             case ast.QueryControl():
                 return [self._control(statement)]
             case ast.Show():
-                return [show(statement, context, self._log, self._status(), user.variables)]
+                return [show(statement, context, self._log, self.status(), user.variables)]
             case ast.Describe():
-                return list(describe(statement, context, self._status()))
+                return list(describe(statement, context, self.status()))
             case ast.Explain():
                 return [explain(statement, context)]
             case ast.AlterSource() | ast.CreateType() | ast.DropType():
@@ -202,7 +233,7 @@ class SqlEngine:
 
     def _context(self, properties: dict[str, str], statement: ast.Statement) -> Context:
         properties = {REGISTRY_URL: self._registry, **properties}
-        return Context(self._catalog, self._library, properties, partitions=self._partitions(statement))
+        return Context(self.catalog, self._library, properties, partitions=self._partitions(statement))
 
     def _partitions(self, statement: ast.Statement) -> dict[str, int]:
         """Return the partitions of the topics that a query reads."""
@@ -210,7 +241,7 @@ class SqlEngine:
         if not isinstance(query, ast.Query):
             return {}
         names = [query.source.name, *(j.source.name for j in query.joins)]
-        topics = [self._catalog.sources[n].topic for n in names if n in self._catalog.sources]
+        topics = [self.catalog.sources[n].topic for n in names if n in self.catalog.sources]
         admin = self._log.admin()
         known = set(admin.list_topics())
         missing = [t for t in topics if t not in known]
@@ -223,40 +254,49 @@ class SqlEngine:
 
     # -------------------------------------------------------------------------------------------- queries
 
-    def pull(self, text: str, properties: Mapping[str, str] | None = None) -> Rows:
-        """Answer one pull query from the state here.
+    def read_state(self, read: TableRead) -> TablePage:
+        """Return what this process holds of a table's state; nothing of what it does not."""
+        known, engine = self._applied.queries.get(read.query_id), self._running.engine(read.query_id)
+        shape = None if known is None else self._tables.shape(known.planned)
+        return TablePage() if shape is None or engine is None else read_state(shape, engine, read)
 
-        Raises:
-            StatementError: it is something else, or is refused.
-        """
-        source = next(split_script(text), StatementText("", 1, 1, True))
-        statement = parse_statement(source)
-        if not isinstance(statement, ast.QueryStatement) or statement.query.emit is not None:
-            raise StatementError("expected a pull query: SELECT without EMIT CHANGES")
-        with self._lock:
+    def _pull(self, query: ast.Query, settings: dict[str, str]) -> Rows:
+        """Answer a pull query; not under the lock, for it may take long and changes nothing."""
+        if query.source.name not in self.catalog.sources or not self.is_followed:
             self.catch_up()
-            context = self._context(dict(properties or {}), statement)
-        return run_pull(statement.query, context, self._log, self._materialized)
+        context = Context(self.catalog, self._library, {REGISTRY_URL: self._registry, **settings})
+        return run_pull(query, context, self._log, self._kept)
 
-    def _query(self, query: ast.Query, context: Context) -> Result:
-        if query.emit is not None:
-            plan = plan_push(query, context, query_id="PUSH")
-            reset = context.property("ksql.streams.auto.offset.reset", context.properties.get("auto.offset.reset", "earliest"))
-            return start_push(plan, self._log, self.service, offset_reset=reset.lower())
-        source = context.catalog.sources.get(query.source.name)
-        if not self._runs_queries and source is not None and source.query_id is not None:
-            from .pull_service import ask
-
-            rows = ask(self._log, self.service, statement_text(ast.QueryStatement(query)), context.properties)
-            if rows is not None:
-                return rows
-        return run_pull(query, context, self._log, self._materialized)
-
-    def _materialized(self, source: SourceInfo) -> Materialized | None:
-        if source.query_id is None:
+    def _kept(self, source: SourceInfo) -> KeptTable | None:
+        """Return where the rows of a table are, None when its topic tells: no query keeps them, or nobody runs it."""
+        applied = self._applied
+        known = applied.queries.get(source.query_id or "")
+        shape = None if known is None else self._tables.shape(known.planned)
+        if known is None or shape is None or not self._holders() or applied.catalog.queries[shape.query_id].is_paused:
             return None
-        planned, engine = self._planned.get(source.query_id), self._running.engine(source.query_id)
-        return None if planned is None or engine is None else Materialized(planned, engine)
+        topic = changelog_topic(application_id(self.service, shape.query_id), shape.store)
+
+        def read(keys: tuple[bytes, ...] | None) -> Iterator[list[Any]]:
+            partitions = shape.partitions_of(keys, self._tables.partitions(topic, self._log.admin()))
+            return table_rows(shape, keys, partitions, self._holders, cause=lambda: self._cause(shape.query_id))
+
+        return KeptTable(shape, read)
+
+    def _holders(self) -> list[Callable[[TableRead], TablePage]]:
+        local = [self.read_state] if self._runs_queries else []
+        return [*local, *self._workers.readers()]
+
+    def _cause(self, query_id: str) -> str:
+        """Return why a query will not answer, '' when it may yet."""
+        if query_id not in self.catalog.queries:
+            return "it was terminated"
+        status = self.status().get(query_id)
+        return "" if status is None or status.state is not EngineState.FAILED else f"it has failed: {status.error}"
+
+    def _push(self, query: ast.Query, context: Context) -> Result:
+        plan = plan_push(query, context, query_id="PUSH")
+        reset = context.property("ksql.streams.auto.offset.reset", context.properties.get("auto.offset.reset", "earliest"))
+        return start_push(plan, self._log, self.service, offset_reset=reset.lower())
 
     def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
         """Check one CREATE ... AS SELECT or INSERT INTO ... SELECT in full, and return it without starting or recording it.
@@ -274,8 +314,8 @@ class SqlEngine:
                 if not isinstance(statement, ast.CreateAs | ast.InsertQuery):
                     raise StatementError("expected CREATE STREAM or TABLE ... AS SELECT, or INSERT INTO ... SELECT")
                 context = self._context({**self._session.properties, **(properties or {})}, statement)
-                if isinstance(statement, ast.CreateAs) and statement.name in self._catalog.sources:
-                    check_is_free(statement.name, statement.is_table, self._catalog, statement.span)
+                if isinstance(statement, ast.CreateAs) and statement.name in self.catalog.sources:
+                    check_is_free(statement.name, statement.is_table, self.catalog, statement.span)
                 return self._prepare(statement, context)
             except StatementError as e:
                 e.locate(source.text, first_line=source.line, first_column=source.column)
@@ -289,67 +329,58 @@ class SqlEngine:
         return Message(f"{prepared.what}, running query with ID {query_id}", query_id)
 
     def _create_query(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> Result:
-        catalog = self._catalog
+        catalog = self.catalog
         if isinstance(s, ast.CreateAs) and s.name in catalog.sources:
             if s.if_not_exists:
                 return Message(
                     f"Cannot add {'table' if s.is_table else 'stream'} `{s.name}`: it exists already, nothing was done."
                 )
-            if not s.or_replace:
+            if replaced_query(s, catalog) is None:
                 check_is_free(s.name, s.is_table, catalog, s.span)
-            raise NotSupported("CREATE OR REPLACE of a query's result", s.span)
         prepared = self._prepare(s, context)
         register_schemas(prepared.planned, s.span)
         return self.start(prepared)
 
     def _prepare(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> PreparedQuery:
-        query_id = _query_id(s, self._catalog)
-        if query_id in self._catalog.queries:
+        replaced = replaced_query(s, self.catalog)
+        query_id = replaced or new_query_id(s, self.catalog)
+        if query_id in self.catalog.queries and replaced is None:
             raise StatementError(f"Query {query_id} exists already; choose another QUERY_ID", s.span)
-        planned = self._plan(s, context, query_id)
+        planned = plan_persistent(s, context, query_id)
+        if replaced is not None:
+            check_query_replacement(self._applied.queries[replaced].planned, planned, s.span)
         application = application_id(self.service, query_id)
-        compile_topology(planned.topology, application)
+        compiled = compile_topology(planned.topology, application)
         what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
-        verb = "created" if isinstance(s, ast.CreateAs) else "is being filled"
-        command = Command(statement_text(s), query_id, dict(context.properties))
+        verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
+        command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
         return PreparedQuery(command, planned, application, f"{what} {verb}")
 
-    def _plan(self, s: ast.Statement, context: Context, query_id: str) -> PlannedQuery:
-        if isinstance(s, ast.CreateAs):
-            return plan_create_as(s, context, query_id=query_id)
-        assert isinstance(s, ast.InsertQuery)
-        return plan_insert(s, context, query_id=query_id)
-
     def _insert_values(self, s: ast.InsertValues, context: Context) -> Result:
-        record = values_record(s, context)
-        producer = self._log.producer(linger_ms=0)
-        try:
-            future = producer.send(record.topic, record.value, key=record.key, timestamp_ms=record.timestamp_ms)
-            producer.flush()
-            future.result()
-        finally:
-            producer.close()
+        self._writer.write(values_record(s, context))
         return Message("1 row inserted")
 
     def _control(self, s: ast.QueryControl) -> Result:
-        if s.verb != "TERMINATE":
-            raise NotSupported(s.verb, s.span)
+        queries = self.catalog.queries
         if s.query_id is None:
-            ended = list(self._catalog.queries)
+            wanted = list(queries)
         else:
-            ended = [q for q in self._catalog.queries if q.upper() == s.query_id.upper()]
-            if not ended:
-                near = near_matches(s.query_id, self._catalog.queries)
+            wanted = [q for q in queries if q == s.query_id] or [q for q in queries if q.upper() == s.query_id.upper()]
+            if not wanted:
+                near = near_matches(s.query_id, queries)
                 hint = f" Did you mean {' or '.join(near)}?" if near else " SHOW QUERIES lists what runs."
                 raise StatementError(f"Unknown queryId: {s.query_id}.{hint}", s.span)
-        for query_id in ended:
-            self._record(Command(f"TERMINATE `{query_id}`"))
-        return Message(f"terminated {', '.join(ended) if ended else 'nothing: no query runs'}")
+        if s.verb != "TERMINATE":
+            wanted = [q for q in wanted if queries[q].is_paused != (s.verb == "PAUSE")]
+        for query_id in wanted:
+            self._record(Command(f"{s.verb} `{query_id}`"))
+        done = {"TERMINATE": "terminated", "PAUSE": "paused", "RESUME": "resumed"}[s.verb]
+        return Message(f"{done} {', '.join(wanted) if wanted else 'nothing: no query to which that applies'}")
 
     # -------------------------------------------------------------------------------------------- definitions
 
     def _create_source(self, s: ast.CreateSource, context: Context) -> Result:
-        existing = self._catalog.sources.get(s.name)
+        existing = self.catalog.sources.get(s.name)
         if existing is not None and s.if_not_exists:
             return Message(f"Cannot add {'table' if s.is_table else 'stream'} `{s.name}`: it exists already, nothing was done.")
         s = inferred(s, context)
@@ -379,17 +410,19 @@ class SqlEngine:
         admin.create_topic(source.topic, partitions=source.partitions, configs=configs)
 
     def _drop(self, s: ast.Drop, context: Context) -> Result:
-        source = self._catalog.sources.get(s.name)
+        source = self.catalog.sources.get(s.name)
         apply_definition(s, context)
         if source is None:
             return Message(f"Source {s.name} does not exist, nothing was done.")
+        if s.delete_topic:
+            check_topic_is_own(source, self.catalog, s.span)
         self._record(Command(statement_text(replace(s, delete_topic=False))))
         if s.delete_topic:
             self._log.admin().delete_topic(source.topic)
         return Message(f"Source `{s.name}` (topic: {source.topic}) was dropped{' with its topic' if s.delete_topic else ''}.")
 
     def _define(self, s: ast.AlterSource | ast.CreateType | ast.DropType, context: Context) -> Result:
-        if apply_definition(s, context) is self._catalog:
+        if apply_definition(s, context) is self.catalog:
             return Message(f"{s.name}: nothing to be done.")
         self._record(Command(statement_text(s)))
         verb = {"AlterSource": "altered", "CreateType": "registered", "DropType": "dropped"}[type(s).__name__]
@@ -399,74 +432,65 @@ class SqlEngine:
 
     def _record(self, command: Command) -> None:
         """Write a command, then apply all up to it: its own, and those of others that came before it."""
-        offset = self._commands.append(command)
+        offset = self._commands.append(replace(command, expected=self._commands.next_offset))
         self.catch_up(needed=offset)
 
     def catch_up(self, *, needed: int | None = None) -> None:
         """Apply the commands that are new in the topic, then start and stop queries to fit.
 
         Raises:
-            LogflumeError: the command at offset `needed` could not be applied. Failures of others are kept in `problems`.
+            LogflumeError: the command at offset `needed` could not be applied. Failures of others are kept in `problems`, except
+                those that lost a race when they were made: whoever made them was told then.
         """
         with self._lock:
             failure: LogflumeError | None = None
-            ended: list[str] = []
+            before = self._applied
             for offset, command in self._commands.read_new():
-                before = set(self._catalog.queries)
                 try:
-                    self._apply(command)
+                    self._applied = self._applied.after(command, self._library)
                 except LogflumeError as e:
-                    self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {e}")
-                    _log.warning("command %d cannot be applied: %s", offset, e)
                     failure = e if offset == needed else failure
+                    if command.expected is None or command.expected == offset:
+                        self._problem(offset, command, str(e))
                 except RecursionError:
-                    self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): nested too deeply")
-                    _log.warning("command %d cannot be applied: it is nested too deeply", offset)
-                ended += [q for q in before if q not in self._catalog.queries]
-            for query_id in ended:
-                self._planned.pop(query_id, None)
-                self._running.stop(query_id, forget=self._runs_queries)
-            self._start_missing()
+                    self._problem(offset, command, "nested too deeply")
+            if self._runs_queries:
+                self._fit_queries(before)
             if failure is not None:
                 raise failure
 
-    def _apply(self, command: Command) -> None:
-        """Change the catalog by one command. Deterministic: the same commands give the same catalog everywhere."""
-        statement = parse_statement(command.statement)
-        context = Context(self._catalog, self._library, dict(command.properties))
-        match statement:
-            case ast.CreateAs() | ast.InsertQuery():
-                if command.query_id is None:
-                    raise StatementError("a query without an id", statement.span)
-                if isinstance(statement, ast.CreateAs):
-                    check_is_free(statement.name, statement.is_table, self._catalog, statement.span)
-                planned = self._plan(statement, context, command.query_id)
-                catalog = self._catalog.with_query(planned.query)
-                if planned.sink is not None:
-                    catalog = catalog.with_source(planned.sink)
-                self._planned[command.query_id] = planned
-                self._catalog = replace(catalog, next_number=catalog.next_number + 1)
-            case ast.QueryControl(_, query_id):
-                if query_id is None:
-                    raise StatementError("expected the id of one query", statement.span)
-                self._catalog = self._catalog.without_query(query_id)
-            case _:
-                self._catalog = apply_definition(statement, context)
+    def _problem(self, offset: int, command: Command, text: str) -> None:
+        self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {text}")
+        _log.warning("command %d cannot be applied: %s", offset, text)
 
-    def _start_missing(self) -> None:
-        """Start the queries that should run here and do not."""
-        if not self._runs_queries:
-            return
-        for query_id, planned in self._planned.items():
-            if self._running.engine(query_id) is not None:
-                continue
-            try:
-                self._running.start(query_id, compile_topology(planned.topology, application_id(self.service, query_id)))
-            except LogflumeError as e:
-                problem = f"query {query_id} could not be started: {e}"
-                if problem not in self.problems:
-                    self.problems.append(problem)
-                    _log.warning("%s", problem)
+    def _fit_queries(self, before: Applied) -> None:
+        """Stop queries that ended, changed or were paused since `before`; start those that should run and do not."""
+        queries = self.catalog.queries
+        for query_id, known in before.queries.items():
+            if query_id not in queries:
+                self._tables.forget(query_id)
+                self._running.forget(query_id, self._topics_of(query_id, known))
+            elif known is not self._applied.queries[query_id] or queries[query_id].is_paused:
+                self._tables.forget(query_id)
+                self._running.stop(query_id)
+        wanted = {q: known for q, known in self._applied.queries.items() if not queries[q].is_paused}
+        self._running.keep({q: partial(self._compiled, q, known) for q, known in wanted.items()})
+
+    def _compiled(self, query_id: str, known: KnownQuery) -> Plan:
+        """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""
+        compiled = compile_topology(known.planned.topology, application_id(self.service, query_id))
+        if known.recorded is not None:
+            check_same(known.recorded, recorded_plan(known.planned, compiled))
+        return compiled
+
+    def _topics_of(self, query_id: str, known: KnownQuery) -> frozenset[str]:
+        engine = self._running.engine(query_id)
+        if engine is not None:
+            return internal_topics(engine.plan)
+        try:
+            return internal_topics(compile_topology(known.planned.topology, application_id(self.service, query_id)))
+        except StatementError:
+            return frozenset()
 
     # -------------------------------------------------------------------------------------------- end
 
@@ -477,6 +501,8 @@ class SqlEngine:
                 return
             self._is_closed = True
             self._running.close()
+            self._workers.close()
+            self._writer.close()
             self._commands.close()
 
     def __enter__(self) -> SqlEngine:
@@ -484,14 +510,6 @@ class SqlEngine:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:
-    number = catalog.next_number
-    if isinstance(s, ast.CreateAs):
-        return f"{'CTAS' if s.is_table else 'CSAS'}_{s.name}_{number}"
-    given = next((str(p.value).upper() for p in s.properties if p.name == "QUERY_ID"), None)
-    return given or f"INSERTQUERY_{number}"
 
 
 def _session_statement(statement: ast.Statement, user: Session) -> Result:

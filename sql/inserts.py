@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from logflume.log import InvalidInput, near_matches
+from logflume.log.interfaces import Log, Producer
 from logflume.log.schemas import ANY, BIGINT, STRING, TIMESTAMP, Column, serde
 from logflume.streams import expr as x
 from logflume.streams.functions import can_convert, convert
@@ -21,6 +23,7 @@ from .errors import NotSupported, StatementError
 from .evaluate import evaluate
 from .types import show_type
 
+WRITE_TIMEOUT_S = 60.0
 _REFUSED = ("ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND")
 
 
@@ -32,6 +35,37 @@ class ValuesRecord:
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+
+
+class RecordWriter:
+    """Writes one record at a time, over a producer that is kept. Thread-safe; acknowledged on return."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._producer: Producer | None = None
+        self._lock = threading.Lock()
+
+    def write(self, record: ValuesRecord) -> None:
+        """Write a record; after a failure the next one has a new producer, for this one may have lost its sequence."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = self._log.producer(linger_ms=0)
+            producer = self._producer
+        try:
+            future = producer.send(record.topic, record.value, key=record.key, timestamp_ms=record.timestamp_ms)
+            future.result(timeout=WRITE_TIMEOUT_S)
+        except BaseException:
+            with self._lock:
+                if self._producer is producer:
+                    self._producer = None
+            producer.close()
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
 
 
 def values_record(s: ast.InsertValues, context: Context) -> ValuesRecord:

@@ -72,9 +72,9 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
     rows = []
     for query in sorted(context.catalog.queries.values(), key=lambda q: q.id):
         found = status.get(query.id)
-        state = "NOT HERE" if found is None else str(found.state).upper()
+        state = "PAUSED" if query.is_paused else "NOT HERE" if found is None else str(found.state).upper()
         shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
-        rows.append((query.id, state, query.sink, *shown, query.statement))
+        rows.append((query.id, state, query.sink, *shown, query.statement, found.error or "" if found else ""))
     columns = (
         *_columns("QUERY", "STATE", "SINK"),
         Column("RECORDS IN", BIGINT),
@@ -82,6 +82,7 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         Column("DROPPED", BIGINT),
         Column("LAG", BIGINT),
         Column("STATEMENT", STRING),
+        Column("ERROR", STRING),
     )
     return Rows("QUERIES", columns, tuple(rows))
 

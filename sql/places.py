@@ -5,12 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from enum import StrEnum
 from pathlib import Path
 
 from logflume.log import local_data
 from logflume.log.interfaces import Log
 
 MAX_SOCKET_PATH_BYTES = 107
+
+
+class Role(StrEnum):
+    """Why a process runs queries: it is there for that, or nobody else is."""
+
+    WORKER = "pull"
+    GUEST = "guest"
 
 
 def default_state_dir(where: str) -> Path:
@@ -21,15 +29,15 @@ def default_state_dir(where: str) -> Path:
     return Path.home() / ".local" / "share" / "logflume" / name / "sql"
 
 
-def socket_stem(log: Log, service: str) -> Path:
-    """Return what the paths of the Unix sockets of a service's workers begin with; `-<process id>.sock` follows.
+def socket_stem(log: Log, service: str, role: Role = Role.WORKER) -> Path:
+    """Return what the paths of the Unix sockets of a service's workers (or guests) begin with; `-<process id>.sock` follows.
 
     They are in the data directory, which is its owner's alone; of a log elsewhere, below the home directory. Where that is too
     long for a socket, they are among temporary files under a name that says whose they are.
     """
     local = local_data(log)
     folder = local.directory / "engine" if local else default_state_dir(log.where).parent
-    stem = folder / f"{service}-pull"
+    stem = folder / f"{service}-{role}"
     if len(os.fsencode(stem)) + len("-4194304.sock") <= MAX_SOCKET_PATH_BYTES:
         return stem
     name = hashlib.sha256(os.fsencode(stem)).hexdigest()[:24]

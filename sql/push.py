@@ -13,8 +13,9 @@ from logflume.log.interfaces import Log
 from logflume.streams.runtime import Engine, EngineOptions, Guarantee
 
 from . import plan as p
+from .reach import is_reachable
 from .results import PushQuery, PushRow
-from .running import compile_topology, forget_application
+from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology, forget_application, internal_topics
 from .topology import build_topology
 
 # Rows that wait for a reader; beyond it the query waits.
@@ -56,10 +57,12 @@ def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str =
 
     def stop() -> None:
         over[0] = True
+        is_there = is_reachable(log)
         try:
-            engine.stop()
+            engine.stop(timeout_s=STOP_TIMEOUT_S if is_there else GONE_TIMEOUT_S)
         finally:
-            forget_application(log, options.state_dir, application)
+            if is_there:
+                forget_application(log, options.state_dir, application, internal_topics(compiled))
             folder.cleanup()
 
     def check() -> BaseException | None:

@@ -24,12 +24,20 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A finished table of rows, aligned with `columns`. `note`: where it was read from, or what was left out."""
+    """A finished table of rows, aligned with `columns`.
+
+    Attributes:
+        note: where it was read from, or what was left out.
+        keys: which columns are keys of the table that was asked, by name.
+        is_limited: LIMIT ended it.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
+    keys: frozenset[str] = frozenset()
+    is_limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
-from logflume.streams.graph import Topology
-from logflume.streams.runtime import Engine, EngineOptions, EngineStatus
-from logflume.streams.seams import Plan
+from logflume.streams.graph import Node, Repartition, Topology
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus
+from logflume.streams.seams import Plan, changelog_topic
 
 from .errors import NotSupported, StatementError
+from .reach import is_reachable
+
+FIRST_PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
+STOP_TIMEOUT_S, GONE_TIMEOUT_S = 60.0, 0.2
+_log = logging.getLogger("logflume.sql")
 
 
 def application_id(service: str, query_id: str) -> str:
@@ -31,19 +39,76 @@ def compile_topology(topology: Topology, application: str) -> Plan:
         NotSupported: the streams engine has no way yet to run it.
     """
     try:
-        return plan(replace(topology, name=application))
+        return plan(_under(topology, application))
     except StatementError:
         raise
     except InvalidInput as e:
         raise NotSupported(f"this query ({e})") from e
 
 
-class RunningQueries:
-    """The engines by query id. Not thread-safe: used under the lock of its owner, except `status` and `engine`."""
+def _under(topology: Topology, application: str) -> Topology:
+    """Return a topology under its application's name; so are its own topics, which no two queries may share."""
+    nodes: dict[str, Node] = {}
+    for name, node in topology.nodes.items():
+        if isinstance(node, Repartition):
+            node = replace(node, topic=f"{application}-{node.topic.removeprefix(f'{topology.name}-')}")
+        nodes[name] = node
+    return replace(topology, name=application, nodes=MappingProxyType(nodes))
 
-    def __init__(self, log: Log, options: EngineOptions, service: str) -> None:
-        self._log, self._options, self._service = log, options, service
+
+def internal_topics(compiled: Plan) -> frozenset[str]:
+    """Return the topics that a query made for itself alone: changelogs and repartition topics."""
+    sources = {(sub.name, store) for sub in compiled.subtopologies for store in sub.table_sources}
+    changelogs = {
+        changelog_topic(compiled.application, spec.name)
+        for sub in compiled.subtopologies
+        for spec in sub.program.stores
+        if (sub.name, spec.name) not in sources
+    }
+    repartitions = {out.topic for sub in compiled.subtopologies for out in sub.outputs.values() if out.is_repartition}
+    return frozenset(changelogs | repartitions)
+
+
+@dataclass(slots=True)
+class _Failure:
+    """Why a query does not run, and when it is tried again."""
+
+    error: str
+    at_s: float
+    pause_s: float = FIRST_PAUSE_S
+
+
+class RunningQueries:
+    """The engines by query id. Not thread-safe: used under the lock of its owner, except `status` and `engine`.
+
+    A query that cannot be started, or has failed, is started again with growing pauses; until then its status says why.
+    """
+
+    def __init__(
+        self, log: Log, options: EngineOptions, service: str, *, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log, self._options, self._service, self._monotonic_s = log, options, service, monotonic_s
         self._engines: dict[str, Engine] = {}
+        self._failures: dict[str, _Failure] = {}
+
+    def keep(self, wanted: Mapping[str, Callable[[], Plan]]) -> None:
+        """Start those that should run and do not, each compiled when it is started."""
+        for query_id, compiled in wanted.items():
+            engine = self._engines.get(query_id)
+            if engine is not None and engine.has_ended:
+                error = engine.status().error
+                self._engines.pop(query_id)
+                if error is not None:
+                    self._failed(query_id, error)
+                engine = None
+            failure = self._failures.get(query_id)
+            if engine is not None and failure is not None and self._monotonic_s() > failure.at_s + PAUSE_MAX_S:
+                self._failures.pop(query_id)  # it has run well for a while: the next failure begins with a short pause
+            if engine is None and (failure is None or self._monotonic_s() >= failure.at_s):
+                try:
+                    self.start(query_id, compiled())
+                except LogflumeError as error:
+                    self._failed(query_id, str(error))
 
     def start(self, query_id: str, compiled: Plan) -> None:
         """Start a query. Raises what the engine refuses: missing topics, state that another process holds."""
@@ -51,35 +116,52 @@ class RunningQueries:
         engine.start()
         self._engines[query_id] = engine
 
+    def _failed(self, query_id: str, error: str) -> None:
+        before = self._failures.get(query_id)
+        pause_s = FIRST_PAUSE_S if before is None else min(before.pause_s * 2, PAUSE_MAX_S)
+        self._failures[query_id] = _Failure(error, self._monotonic_s() + pause_s, pause_s)
+        if before is None or before.error != error:
+            _log.warning("query %s: %s; trying again in %g s", query_id, error, pause_s)
+
     def engine(self, query_id: str) -> Engine | None:
         return self._engines.get(query_id)
 
     def status(self) -> Mapping[str, EngineStatus]:
-        """Return what each query is doing."""
-        return {query_id: engine.status() for query_id, engine in list(self._engines.items())}
+        """Return what each query is doing, or why it does not run."""
+        found = {query_id: engine.status() for query_id, engine in list(self._engines.items())}
+        for query_id, failure in list(self._failures.items()):
+            status = found.get(query_id)
+            if status is None:
+                application = application_id(self._service, query_id)
+                found[query_id] = EngineStatus(application, EngineState.FAILED, "", error=failure.error)
+        return found
 
-    def stop(self, query_id: str, *, forget: bool) -> None:
-        """Stop a query; `forget`: remove its state, group and internal topics too."""
+    def stop(self, query_id: str, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop a query; it goes on where it was at the next start."""
         engine = self._engines.pop(query_id, None)
+        self._failures.pop(query_id, None)
         if engine is not None:
             with contextlib.suppress(LogflumeError):
-                engine.stop()
-        if forget:
-            forget_application(self._log, self._options.state_dir, application_id(self._service, query_id))
+                engine.stop(timeout_s=timeout_s)
+
+    def forget(self, query_id: str, topics: Iterable[str]) -> None:
+        """Stop a query and remove its state, its group and these internal topics of it."""
+        self.stop(query_id)
+        forget_application(self._log, self._options.state_dir, application_id(self._service, query_id), topics)
 
     def close(self) -> None:
-        """Stop all; they go on at the next start."""
+        """Stop all; they go on at the next start. A log that is gone is not waited for: nothing can be committed to it."""
+        timeout_s = STOP_TIMEOUT_S if is_reachable(self._log) else GONE_TIMEOUT_S
         for query_id in list(self._engines):
-            self.stop(query_id, forget=False)
+            self.stop(query_id, timeout_s=timeout_s)
 
 
-def forget_application(log: Log, state_dir: Path, application: str) -> None:
+def forget_application(log: Log, state_dir: Path, application: str, topics: Iterable[str]) -> None:
     """Remove what an application that no longer runs left: internal topics, consumer group, local state."""
     admin = log.admin()
-    for topic in admin.list_topics(include_internal=True):
-        if topic.startswith(f"{application}-") and topic.endswith(("-changelog", "-repartition")):
-            with contextlib.suppress(LogflumeError):
-                admin.delete_topic(topic)
+    for topic in topics:
+        with contextlib.suppress(LogflumeError):
+            admin.delete_topic(topic)
     with contextlib.suppress(LogflumeError):
         admin.delete_group(application)
     shutil.rmtree(state_dir / application, ignore_errors=True)

@@ -27,6 +27,7 @@ def run_worker(where: str, stop: threading.Event, *, state_dir: Path | None = No
         SqlEngine(log, state_dir or default_state_dir(where)) as engine,
         PullService(engine, log),
     ):
+        engine.is_followed = True
         while not stop.wait(FOLLOW_EVERY_S):
             try:
                 engine.catch_up()

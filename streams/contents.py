@@ -5,19 +5,29 @@ The columns alone do not say it: a count and a sum are both one BIGINT. Of a pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from . import graph as g
 from .describe.words import expression_text
+from .seams import StoreSpec
 
 
-def contents_of(nodes: Mapping[str, g.Node]) -> dict[str, str]:
-    """Return store -> what it holds, of the stores that have a changelog of their own (a table's topic is read again anyway)."""
+def contents_of(nodes: Mapping[str, g.Node], specs: Sequence[StoreSpec]) -> dict[str, str]:
+    """Return store -> what it holds, of the stores that have a changelog of their own (a table's topic is read again anyway).
+
+    `specs`: all stores of these nodes, those too that only an operator knows of (what waits in joins and suppress).
+    """
+    kept = {store: node for node in nodes.values() if (store := g.store_of(node)) is not None}
     return {
-        store: _describe(node, store_key_format(nodes, node))
-        for node in nodes.values()
-        if (store := g.store_of(node)) is not None and not isinstance(node, g.Source)
+        spec.name: _describe(kept[spec.name], store_key_format(nodes, kept[spec.name])) if spec.name in kept else _waiting(spec)
+        for spec in specs
+        if not isinstance(kept.get(spec.name), g.Source)
     }
+
+
+def _waiting(spec: StoreSpec) -> str:
+    columns = ", ".join(f"{column.name} {column.type}" for column in spec.columns)
+    return f"{columns} by {', '.join(f'{column.name} {column.type}' for column in spec.key)}, for its operator alone"
 
 
 def _describe(node: g.Node, key_format: str) -> str:

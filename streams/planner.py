@@ -390,4 +390,4 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
 
     name = re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0])
     global_topics = frozenset(n.topic for n in part.values() if isinstance(n, g.Source) and n.is_global)
-    return SubTopology(name, program, outputs, tables, contents_of(part), global_topics=global_topics)
+    return SubTopology(name, program, outputs, tables, contents_of(part, program.stores), global_topics=global_topics)

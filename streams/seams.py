@@ -129,6 +129,11 @@ class Problems(Protocol):
 class TaskFunction(Protocol):
     """A program bound to one task. Called by one thread."""
 
+    @property
+    def rows_by_node(self) -> Mapping[str, int]:
+        """How many rows have left each node."""
+        ...
+
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
         """Take records start..stop of a `logflume.log` Chunk of this source, in order."""
         ...

@@ -9,42 +9,28 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from logflume.log import Chunk, Headers, InvalidInput, UnknownName
 from logflume.log.records import I64
-from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
 from .dsl.app import App
-from .dsl.schemas import is_single
-from .functions import results_of
-from .operators.aggregate import seen_entries
 from .operators.process import ProcessorStore as KeyValueRows
-from .operators.versions import version_at
 from .planner import plan, rewrite
+from .rows import StoreRows, WindowedKey, key_format_of, key_side, stored_nodes, value_side
 from .runtime.options import OnProblem
 from .runtime.problems import StreamsError
-from .seams import Entry, StateStore, SubTopology, TaskFunction
+from .seams import SubTopology, TaskFunction
 from .state.store import Store
-from .windows import SESSION_BOUNDS, bounds_of_key, key_of_bounds, key_suffix_bytes
+
+__all__ = ["TestInput", "TestOutput", "TestProcessorStore", "TestRecord", "TopologyTestDriver", "WindowedKey"]
 
 _log = logging.getLogger("logflume.streams")
-
-
-class WindowedKey(NamedTuple):
-    """The key of a windowed result: the grouping key and the window's bounds in ms.
-
-    The end is exclusive; of sliding windows and sessions it is inclusive.
-    """
-
-    key: Any
-    start_ms: int
-    end_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,75 +46,6 @@ class TestRecord:
 
 
 RawRecord = tuple[bytes | None, bytes | None, int, Headers]
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """How one side of a topic becomes objects and back: columns, format, class."""
-
-    columns: tuple[Column, ...]
-    format: FormatSpec
-    is_single: bool
-    value_class: type[Any] | None = None
-    window: g.Window | None = None
-
-    def encode(self, value: Any) -> bytes | None:
-        """Return the bytes of an object; bytes go as they are."""
-        if value is None or isinstance(value, bytes | bytearray):
-            return None if value is None else bytes(value)
-        if isinstance(value, WindowedKey):
-            if self.window is None:
-                raise InvalidInput(f"the keys have no windows, found {value!r}")
-            return key_of_bounds(self.window, self._plain(value.key) or b"", value.start_ms, value.end_ms)
-        return self._plain(value)
-
-    def _plain(self, value: Any) -> bytes | None:
-        return serde(self.format, self.columns).encode(self._row(value))
-
-    def _row(self, value: Any) -> Row | None:
-        if self.is_single:
-            return (value,)
-        if isinstance(value, Mapping):
-            unknown = [name for name in value if name not in {c.name for c in self.columns}]
-            if unknown:
-                raise UnknownName("column", unknown[0], [c.name for c in self.columns])
-            return tuple(value.get(column.name) for column in self.columns)
-        if isinstance(value, tuple):
-            return value
-        if is_object_class(type(value)):
-            return object_codec(type(value)).to_row(value)
-        raise InvalidInput(f"expected an object or dict with {[c.name for c in self.columns]}, found {value!r}")
-
-    def decode(self, data: bytes | None) -> Any:
-        """Return the object of some bytes."""
-        if data is None:
-            return None
-        if self.window is not None:
-            return WindowedKey(self._object(data[: -key_suffix_bytes(self.window)]), *bounds_of_key(self.window, data))
-        return self._object(data)
-
-    def _object(self, data: bytes) -> Any:
-        return self.of_row(serde(self.format, self.columns).decode(data))
-
-    def of_row(self, row: Row | None) -> Any:
-        """Return the object of a row."""
-        if row is None:
-            return None
-        if self.is_single:
-            return row[0]
-        if self.value_class is not None and is_object_class(self.value_class):
-            return object_codec(self.value_class).from_row(row)
-        return {column.name: value for column, value in zip(self.columns, row, strict=True)}
-
-
-def key_side(schema: g.Schema, format: FormatSpec) -> Side:
-    """Return how keys of an edge become objects."""
-    return Side(schema.key, format, len(schema.key) == 1, window=schema.window)
-
-
-def value_side(schema: g.Schema, format: FormatSpec) -> Side:
-    """Return how values of an edge become objects."""
-    return Side(schema.value, format, is_single(schema), schema.value_class)
 
 
 class TestInput:
@@ -171,59 +88,6 @@ class TestOutput:
 
     def __len__(self) -> int:
         return len(self.raw)
-
-
-class TestStore:
-    """The rows of a store."""
-
-    __test__ = False
-
-    def __init__(self, node: g.Node, store: StateStore, key_format: FormatSpec) -> None:
-        self._node, self._store = node, store
-        self._key = key_side(node.schema, key_format)
-        self._value = value_side(node.schema, FormatSpec("JSON"))
-        has_states = isinstance(node, g.Aggregate | g.TableAggregate)
-        self._result = results_of(node.aggregations) if has_states else tuple  # type: ignore[attr-defined]
-        self._is_session = isinstance(node, g.Aggregate) and isinstance(node.window, g.SessionWindow)
-        self._history_ms = getattr(node, "history_ms", None)
-
-    def get(self, key: Any, *, as_of: int | None = None) -> Any:
-        """Return the row of a key (a `WindowedKey` for windows), None when there is none; of a versioned table also as of a
-        time."""
-        found = self.record(key, as_of=as_of)
-        return None if found is None else found.value
-
-    def record(self, key: Any, *, as_of: int | None = None) -> TestRecord | None:
-        """Return the row of a key with its time."""
-        encoded = self._key.encode(key) or b""
-        if self._is_session:
-            encoded = encoded[: -SESSION_BOUNDS.size] + g.WINDOW_START.pack(key.end_ms)
-        entry = self._store.get(encoded)
-        if entry is None or entry.state is None or (self._is_session and entry.state[0] != key.start_ms):
-            return None
-        return self._record(encoded, entry, as_of)
-
-    def rows(self) -> list[TestRecord]:
-        """Return all rows, in order of their encoded keys; of a versioned table the latest."""
-        entries = list(self._store.range(b"", None))
-        if isinstance(self._node, g.Aggregate):
-            entries = seen_entries(self._node, entries)
-        found = [self._record(key, entry, None) for key, entry in entries]
-        return [record for record in found if record is not None]
-
-    def _record(self, key: bytes, entry: Entry, as_of: int | None) -> TestRecord | None:
-        state, time = entry.state, entry.timestamp_ms
-        assert state is not None
-        if self._history_ms is not None:
-            found = version_at(state, as_of, self._store.stream_time_ms - self._history_ms)
-            if found is None:
-                return None
-            time, state = found
-        elif self._is_session:
-            assert self._node.schema.window is not None
-            end = g.WINDOW_START.unpack_from(key, len(key) - 8)[0]
-            key, state = key_of_bounds(self._node.schema.window, key[:-8], state[0], end), state[1:]
-        return TestRecord(self._key.decode(key), self._value.of_row(tuple(self._result(state))), time)
 
 
 class TestProcessorStore:
@@ -364,12 +228,12 @@ class TopologyTestDriver:
             raise UnknownName("output topic", topic, self._outputs)
         return self._outputs[topic]
 
-    def store(self, name: str) -> TestStore:
+    def store(self, name: str) -> StoreRows:
         """Return the store of an aggregate or a table by name."""
-        kept = {store: node for node in self._nodes.values() if (store := g.store_of(node)) is not None}
+        kept = stored_nodes(self._nodes)
         if name not in kept:
             raise UnknownName("store", name, kept)
-        return TestStore(kept[name], self._stores[name], self._key_format(kept[name]))
+        return StoreRows(kept[name], self._stores[name], key_format_of(self._nodes, kept[name]))
 
     def processor_store(self, name: str) -> TestProcessorStore:
         """Return a store of a processor by name."""
@@ -377,11 +241,6 @@ class TopologyTestDriver:
         if name not in kept:
             raise UnknownName("store of a processor", name, kept)
         return TestProcessorStore(KeyValueRows(kept[name], self._stores[name]))
-
-    def _key_format(self, node: g.Node) -> FormatSpec:
-        while not isinstance(node, g.Source | g.Repartition | g.Answer):
-            node = self._nodes[node.inputs[0]]
-        return node.key_format
 
     def advance(self, duration_ms: int) -> None:
         """Move the driver's time on."""

@@ -8,8 +8,10 @@ and is listed under `deleting` until its partitions are gone: what a crash inter
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +23,17 @@ from logflume.log.internal_topics import BROKER_TOPICS
 from logflume.log.storage import Disk
 from logflume.log.storage.disk import write_atomically
 
+from .seams import Offload, Reply, do_at_once
+from .slices import Steps
+
 FORMAT_VERSION = 1
 CHECKSUM = "crc32c"
 PRODUCER_ID_BLOCK = 1000
 """Producer ids are handed out in blocks, so that only every thousandth costs a write."""
+
+
+MAX_WAIT_S = 30.0
+_log = logging.getLogger("logflume.broker")
 
 
 @dataclass(slots=True, eq=False)
@@ -41,18 +50,33 @@ class Topic:
         return self.name in BROKER_TOPICS
 
 
+Change = Generator[dict[str, Any], None, None]
+"""A change of the metadata: yields what is to be written, and is gone on with, to change the memory, once that is on disk."""
+
+
 class ClusterState:
-    """The metadata in memory; every change is on disk when the changing call returns.
+    """The metadata in memory; every change is on disk before it is there.
+
+    A `Change` is made by `now`, or by `later` with the file written off the broker's thread. Whoever changes something while such
+    a write is under way waits for it: `later` in its turn, all else on the spot.
 
     Invariants: `by_id` and `topics` hold the same topics; names and ids are unique, also over time for ids.
     """
 
-    def __init__(self, path: str, disk: Disk, *, first_cluster_configs: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        disk: Disk,
+        *,
+        first_cluster_configs: Mapping[str, str] | None = None,
+        offload: Offload = do_at_once,
+    ) -> None:
         """Read the file; a missing one is an empty cluster, which begins with these cluster configs.
 
         Raises StorageError: the file is of a newer version or not readable as what it should be.
         """
-        self._path, self._disk = path, disk
+        self._path, self._disk, self._offload = path, disk, offload
+        self._under_way: _Write | None = None
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.deleting: list[Topic] = []
@@ -65,30 +89,48 @@ class ClusterState:
         if content is not None:
             self._load(content)
 
-    def add_topics(self, topics: Sequence[Topic]) -> None:
+    def now(self, change: Change) -> None:
+        """Make a change, durably. Raises StorageError: nothing has changed."""
+        self._settle()
+        self._write(self._content(next(change)))
+        _go_on(change)
+
+    def later(self, change: Change) -> Steps:
+        """Make a change whose file is written off this thread; on return it is durable and made. Raises as `now`."""
+        while self._under_way is not None:
+            yield self._under_way.reply
+        write = self._begin(change)
+        if not write.reply.is_done:
+            yield write.reply
+        if write.error is not None:
+            raise write.error
+
+    def add_topics(self, topics: Sequence[Topic]) -> Change:
         assert not any(topic.name in self.topics for topic in topics)
-        self._save(topics=[*self.topics.values(), *topics])
+        yield {"topics": [*self.topics.values(), *topics]}
         for topic in topics:
             self.topics[topic.name] = self.by_id[topic.topic_id] = topic
 
-    def set_partition_counts(self, counts: Mapping[str, int]) -> None:
+    def set_partition_counts(self, counts: Mapping[str, int]) -> Change:
         """Set the new, larger number of partitions of topics, by name."""
         assert all(count > self.topics[name].partition_count for name, count in counts.items())
-        self._save(
-            topics=[
+        yield {
+            "topics": [
                 Topic(each.name, each.topic_id, counts.get(each.name, each.partition_count), each.configs)
                 for each in self.topics.values()
             ]
-        )
+        }
         for name, count in counts.items():
             self.topics[name].partition_count = count
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        self._settle()
         changed = Topic(topic.name, topic.topic_id, topic.partition_count, dict(configs))
         self._save(topics=[changed if each is topic else each for each in self.topics.values()])
         topic.configs = dict(configs)
 
     def set_broker_configs(self, configs: Mapping[str, str]) -> None:
+        self._settle()
         self._save(broker_configs=configs)
         self.broker_configs = dict(configs)
 
@@ -98,49 +140,96 @@ class ClusterState:
 
     def set_document(self, name: str, value: Any) -> None:
         """Keep JSON under a name (ACLs, quotas, credentials and the like); durable on return. Raises StorageError."""
+        self._settle()
         documents = {**self._documents, name: value}
         self._save(documents=documents)
         self._documents = documents
 
     def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
+        self._settle()
         self._save(cluster_configs=configs)
         self.cluster_configs = dict(configs)
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace a group's own configs; a group without any is forgotten."""
+        self._settle()
         changed = {name: own for name, own in self.group_configs.items() if name != group_id}
         if configs:
             changed[group_id] = dict(configs)
         self._save(group_configs=changed)
         self.group_configs = changed
 
-    def begin_delete(self, topics: Sequence[Topic]) -> None:
-        """Take topics away; their partitions are to be deleted, then `finish_delete` called."""
+    def begin_delete(self, topics: Sequence[Topic]) -> Change:
+        """Take topics away; their partitions are to be deleted, then `finish_delete` made."""
         gone = {topic.topic_id for topic in topics}
-        self._save(
-            topics=[each for each in self.topics.values() if each.topic_id not in gone], deleting=[*self.deleting, *topics]
-        )
+        yield {
+            "topics": [each for each in self.topics.values() if each.topic_id not in gone],
+            "deleting": [*self.deleting, *topics],
+        }
         for topic in topics:
             del self.topics[topic.name], self.by_id[topic.topic_id]
         self.deleting += topics
 
-    def finish_delete(self, topics: Sequence[Topic]) -> None:
+    def finish_delete(self, topics: Sequence[Topic]) -> Change:
         gone = {topic.topic_id for topic in topics}
         left = [each for each in self.deleting if each.topic_id not in gone]
-        self._save(deleting=left)
+        yield {"deleting": left}
         self.deleting = left
 
     def new_producer_id(self) -> int:
-        """Return a producer id that was never given out; every thousandth call writes."""
+        """Return a producer id that was never given out; every thousandth call writes, when half of the last block is left."""
         if self._next_producer_id >= self._producer_id_limit:
-            limit = self._next_producer_id + PRODUCER_ID_BLOCK
-            self._save(producer_id_limit=limit)
-            self._producer_id_limit = limit
+            self.now(self._more_producer_ids())
+        elif self._next_producer_id == self._producer_id_limit - PRODUCER_ID_BLOCK // 2 and self._under_way is None:
+            self._begin(self._more_producer_ids())
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
+    def _more_producer_ids(self) -> Change:
+        limit = max(self._producer_id_limit, self._next_producer_id) + PRODUCER_ID_BLOCK
+        yield {"producer_id_limit": limit}
+        self._producer_id_limit = limit
+
+    def _begin(self, change: Change) -> _Write:
+        """Begin to write what a change yields off this thread; it is gone on with there, or by whoever cannot wait."""
+        write = self._under_way = _Write(change)
+        content = self._content(next(change))
+
+        def work() -> None:
+            try:
+                self._write(content)
+            except StorageError as error:
+                write.error = error
+            finally:
+                write.is_over.set()
+
+        self._offload(work).then(lambda _: self._settle_one(write))
+        return write
+
+    def _settle(self) -> None:
+        """Wait for the write under way, if there is one, and make its change. Raises StorageError: it takes too long."""
+        if self._under_way is not None:
+            if not self._under_way.is_over.wait(MAX_WAIT_S):
+                raise StorageError(f"{self._path}: a write of it that began before is not over after {MAX_WAIT_S:g} s; try again")
+            self._settle_one(self._under_way)
+
+    def _settle_one(self, write: _Write) -> None:
+        if write.reply.is_done:
+            return
+        self._under_way = None
+        if write.error is None:
+            _go_on(write.change)
+        else:
+            _log.error("%s", write.error)
+        write.reply.set(None)
+
     def _save(self, **changes: Any) -> None:
         """Write the state with these changes; memory is changed by the caller after that, so a failed write changes nothing."""
+        assert self._under_way is None, "settled before the changes were put together"
+        self._write(self._content(changes))
+
+    def _content(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Return what is to be written. Nothing of it is changed while it is: whoever would waits first."""
         state: dict[str, Any] = {
             "topics": self.topics.values(),
             "deleting": self.deleting,
@@ -150,6 +239,10 @@ class ClusterState:
             "group_configs": self.group_configs,
             "producer_id_limit": self._producer_id_limit,
         } | changes
+        return state | {"topics": list(state["topics"]), "deleting": list(state["deleting"])}
+
+    def _write(self, state: Mapping[str, Any]) -> None:
+        """For any thread. Raises StorageError."""
         content = {
             "version": FORMAT_VERSION,
             "producer_id_limit": state["producer_id_limit"],
@@ -186,6 +279,23 @@ class ClusterState:
             name = os.path.basename(self._path)
             raise StorageError(f"{self._path} is not a {name} that logflume wrote ({error}); restore it from a backup") from error
         self.by_id = {topic.topic_id: topic for topic in self.topics.values()}
+
+
+class _Write:
+    """A file that is being written off the broker's thread, for a change."""
+
+    __slots__ = ("change", "error", "is_over", "reply")
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.error: StorageError | None = None
+        self.is_over, self.reply = threading.Event(), Reply()
+
+
+def _go_on(change: Change) -> None:
+    """Have a change that is on disk made in memory."""
+    for _ in change:
+        raise AssertionError("a change is written once")
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

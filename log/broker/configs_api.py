@@ -165,7 +165,7 @@ def _alter_all(
                 require_may_change(context, topic.name)
                 _alter_topic(core, topic, asked, change, is_dry=request.validate_only)
             elif asked.resource_type == BROKER:
-                _alter_broker(core, asked, change, is_dry=request.validate_only)
+                yield from _alter_broker(core, asked, change, is_dry=request.validate_only)
             elif asked.resource_type == GROUP:
                 _alter_group(core, asked, change, is_dry=request.validate_only)
             elif asked.resource_type == CLIENT_METRICS:
@@ -194,7 +194,7 @@ def _alter_loggers(core: Core, asked: Any, *, is_dry: bool) -> None:
         loggers.set_levels(wanted)
 
 
-def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
     """Change the dynamic configs of the broker, or with an empty name those of the cluster."""
     _check_broker(core, asked.resource_name)
     is_default = asked.resource_name == ""
@@ -207,10 +207,7 @@ def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]],
     core.check_broker_configs(configs, is_default=is_default)
     if is_dry or configs == old:
         return
-    if is_default:
-        core.set_cluster_configs(configs)
-    else:
-        core.set_broker_configs(configs)
+    yield from (core.set_cluster_configs if is_default else core.set_broker_configs)(configs)
 
 
 def _alter_group(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:

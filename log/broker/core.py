@@ -27,7 +27,7 @@ from .features import Features
 from .quotas.store import make_quotas
 from .seams import Clock, Offload, Timers, do_at_once
 from .security.users import Users
-from .slices import Slices
+from .slices import Slices, Steps
 from .telemetry import ClientTelemetry, SubscriptionStore
 from .troubles import Troubles
 
@@ -39,6 +39,8 @@ FIRST_CLUSTER_CONFIGS = ("min.insync.replicas",)
 
 MAX_GROUPS_WITH_CONFIGS = 10_000
 PARALLEL_FROM = 16
+TOPICS_AT_A_TIME = 50
+"""That get their configs anew in one slice."""
 DISK_THREADS = 16
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -127,6 +129,7 @@ class Core:
             os.path.join(data_dir.path, "cluster.json"),
             disk,
             first_cluster_configs={name: config.text(name) for name in FIRST_CLUSTER_CONFIGS},
+            offload=offload,
         )
         config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
         self.users = Users(self.cluster, random_bytes=random_bytes)
@@ -193,7 +196,7 @@ class Core:
         self.check_new_topic(name, partition_count, configs or {})
         self.finish_deletions({name})
         topic = self.new_topic(name, partition_count, configs or {})
-        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.add_topics([topic]))
+        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.now(self.cluster.add_topics([topic])))
         self.take_in(topic, 0, logs)
         return topic
 
@@ -271,20 +274,22 @@ class Core:
         own = self.cluster.broker_configs if is_default else configs
         self.config.check_dynamic(own, cluster=configs if is_default else self.cluster.cluster_configs)
 
-    def set_broker_configs(self, configs: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of this broker, which were checked; they apply at once."""
+    def set_broker_configs(self, configs: Mapping[str, str]) -> Steps:
+        """Replace the dynamic configs of this broker, which were checked; they apply at once, to topics one after the other."""
         self.cluster.set_broker_configs(configs)
-        self._dynamic_configs_changed()
+        yield from self._dynamic_configs_changed()
 
-    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of all brokers, which were checked; they apply at once."""
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> Steps:
+        """Replace the dynamic configs of all brokers, which were checked; they apply as those of `set_broker_configs`."""
         self.cluster.set_cluster_configs(configs)
-        self._dynamic_configs_changed()
+        yield from self._dynamic_configs_changed()
 
-    def _dynamic_configs_changed(self) -> None:
+    def _dynamic_configs_changed(self) -> Steps:
         self.config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
-        for topic in self.cluster.topics.values():
+        for number, topic in enumerate(list(self.cluster.topics.values()), start=1):
             self._apply_configs(topic)
+            if number % TOPICS_AT_A_TIME == 0:
+                yield None
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """Return the configs that a group has of its own, also when there is no such group yet."""
@@ -488,7 +493,7 @@ class Core:
     def _delete_logs(self, topic: Topic) -> None:
         """Delete the logs of a topic that is listed as deleted. Raises StorageError."""
         self.for_logs(lambda delete: delete(), self.take_out(topic))
-        self.cluster.finish_delete([topic])
+        self.cluster.now(self.cluster.finish_delete([topic]))
 
     def for_logs(self, function: Callable[[_T], _R], items: Sequence[_T], *, threads: int = DISK_THREADS) -> list[_R]:
         """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""

@@ -16,9 +16,11 @@ from logflume.log.storage import CheckBudget, OffsetOutOfRange, PartitionLog
 from .access import CLUSTER_NAME, UNRESTRICTED, Operation, Resource, Rights
 from .core import LEADER_EPOCH, Core, Partition
 from .fetch_sessions import INITIAL_EPOCH, FetchSession, FetchSessions, SessionError
-from .seams import Reply, RequestContext, Timer
+from .seams import CLOSE_CONNECTION, Reply, RequestContext, Timer
+from .slices import Steps
 
 READ_COMMITTED = 1
+PARTITIONS_AT_A_TIME = 500
 RESPONSE_BYTES = 40
 """What a partition costs in a response besides its records, for quotas."""
 TOPIC_IDS_FROM_VERSION = 13
@@ -58,9 +60,10 @@ class FetchHandler:
         if session is not None:
             wanted = list(session.partitions.values())
         poll = _LongPoll(self, context, request, wanted, session)
-        response = poll.try_answer(is_final=request.max_wait_ms <= 0)
-        if response is not None:
-            return response
+        if not poll.is_big:
+            response = poll.try_answer(is_final=request.max_wait_ms <= 0)
+            if response is not None:
+                return response
         self._waiting.setdefault(context.connection_id, {})[poll] = None
         return poll.wait(request.max_wait_ms)
 
@@ -144,12 +147,27 @@ def _aborted(log: PartitionLog, first_offset: int, end: int) -> list[Any]:
     return [_Aborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in found]
 
 
+class _Look:
+    """What a look at the partitions of a fetch has found so far."""
+
+    __slots__ = ("budget", "found", "has_error", "left_bytes", "size_bytes")
+
+    def __init__(self, left_bytes: int) -> None:
+        self.left_bytes, self.size_bytes, self.has_error = left_bytes, 0, False
+        self.budget = CheckBudget()
+        self.found: list[tuple[Wanted, Any]] = []
+
+
 class _LongPoll:
     """A fetch that may have to wait. Answers once: with enough bytes, an error, or what there is when its time is up."""
 
     __slots__ = (
         "_context",
         "_handler",
+        "_is_final",
+        "_is_looking",
+        "_is_stopped",
+        "_is_woken",
         "_reply",
         "_request",
         "_rights",
@@ -158,6 +176,7 @@ class _LongPoll:
         "_waits_on",
         "_wanted",
         "connection_id",
+        "is_big",
     )
 
     def __init__(
@@ -170,24 +189,36 @@ class _LongPoll:
         self._reply: Reply | None = None
         self._timer: Timer | None = None
         self.connection_id = context.connection_id
+        self.is_big = len(wanted) > PARTITIONS_AT_A_TIME
+        """It reads its partitions in slices, one look at all of them after the other."""
+        self._is_looking = self._is_woken = self._is_final = self._is_stopped = False
 
     def wait(self, max_wait_ms: int) -> Reply:
         core = self._handler._core
         self._reply = Reply()
+        if self.is_big and max_wait_ms <= 0:
+            self._look_again(is_final=True)
+            return self._reply
         for each in self._wanted:
             partition = core.partition(each.topic, each.partition)
             if partition is not None:
                 partition.waiters[self] = None
                 self._waits_on.append(partition)
-        self._timer = core.timers.call_later(max_wait_ms, self.answer_now)
+        self._timer = core.timers.call_later(max_wait_ms, self._time_is_up)
+        if self.is_big:
+            self._look_again(is_final=False)
         return self._reply
 
     def wake(self) -> None:
         """A partition moved on: answer if that is enough."""
-        self._answer(is_final=False)
+        if self.is_big:
+            self._look_again(is_final=False)
+        else:
+            self._answer(is_final=False)
 
     def stop(self) -> None:
         """Forget everything; no answer will be given."""
+        self._is_stopped = True
         for partition in self._waits_on:
             partition.waiters.pop(self, None)
         self._waits_on = []
@@ -198,44 +229,92 @@ class _LongPoll:
         """Answer with what there is."""
         self._answer(is_final=True)
 
+    def _time_is_up(self) -> None:
+        if self.is_big:
+            self._look_again(is_final=True)
+        else:
+            self._answer(is_final=True)
+
     def _answer(self, *, is_final: bool) -> None:
-        response = self.try_answer(is_final=is_final)
-        if response is not None and self._reply is not None:
+        self._give(self.try_answer(is_final=is_final))
+
+    def _give(self, response: Any) -> None:
+        if response is not None and self._reply is not None and not self._reply.is_done:
             self.stop()
             self._handler.forget(self)
+            self._reply.is_long = self.is_big
             self._reply.set(response)
+
+    def _look_again(self, *, is_final: bool) -> None:
+        """Look at all partitions in slices, from the first on; while that is done already, once more after it."""
+        self._is_woken, self._is_final = True, self._is_final or is_final
+        if not self._is_looking:
+            self._is_looking = True
+            self._handler._core.slices.run(self._look())
+
+    def _look(self) -> Steps:
+        try:
+            while self._is_woken and not self._is_stopped:
+                self._is_woken, is_final = False, self._is_final
+                left, min_bytes = self._bounds()
+                look = _Look(left)
+                for start in range(0, len(self._wanted), PARTITIONS_AT_A_TIME):
+                    self._read(look, self._wanted[start : start + PARTITIONS_AT_A_TIME])
+                    yield None
+                    if self._is_stopped:
+                        return
+                self._give(self._judge(look, min_bytes, is_final=is_final))
+        except Exception:
+            self._give(CLOSE_CONNECTION)
+            raise  # it is logged by who runs the slices
+        finally:
+            self._is_looking = False
 
     def try_answer(self, *, is_final: bool) -> Any:
         """Return the response, or None if it is worth waiting for more."""
-        request = self._request
-        is_committed = request.isolation_level == READ_COMMITTED
-        core = self._handler._core
+        left, min_bytes = self._bounds()
+        look = _Look(left)
+        self._read(look, self._wanted)
+        return self._judge(look, min_bytes, is_final=is_final)
+
+    def _bounds(self) -> tuple[int, int]:
+        """Return how many bytes the answer may have at most, and how many are worth an answer before its time is up."""
+        core, request = self._handler._core, self._request
         left = min(request.max_bytes, core.config.number("fetch.max.bytes"))
-        quotas = core.quotas if core.quotas.is_active else None
-        most = quotas.max_fetch_bytes(self._context) if quotas is not None else None
-        left = left if most is None else min(left, most)
-        min_bytes = min(request.min_bytes, left)
-        found, size_bytes, has_error = [], 0, False
-        budget = CheckBudget()
-        for each in self._wanted:
-            data = self._handler.read(
+        if core.quotas.is_active:
+            most = core.quotas.max_fetch_bytes(self._context)
+            left = left if most is None else min(left, most)
+        return left, min(request.min_bytes, left)
+
+    def _read(self, look: _Look, wanted: list[Wanted]) -> None:
+        is_committed = self._request.isolation_level == READ_COMMITTED
+        read, budget, rights, found = self._handler.read, look.budget, self._rights, look.found
+        left, size_bytes, has_error = look.left_bytes, look.size_bytes, look.has_error
+        for each in wanted:
+            data = read(
                 each,
                 is_committed=is_committed,
                 max_bytes=max(0, min(each.max_bytes, left)),
                 min_one_batch=size_bytes == 0,
                 budget=budget,
-                rights=self._rights,
+                rights=rights,
             )
             has_error = has_error or data.error_code != 0
             size = len(data.records) if data.records is not None else 0
             size_bytes += size
             left -= size
             found.append((each, data))
-        is_enough = size_bytes >= min_bytes or (budget.is_spent and size_bytes)
-        if not (is_final or has_error or is_enough or not self._wanted):
+        look.left_bytes, look.size_bytes, look.has_error = left, size_bytes, has_error
+
+    def _judge(self, look: _Look, min_bytes: int, *, is_final: bool) -> Any:
+        """Return the response that a look at all partitions makes, or None if it is worth waiting for more."""
+        found, size_bytes = look.found, look.size_bytes
+        is_enough = size_bytes >= min_bytes or (look.budget.is_spent and size_bytes)
+        if not (is_final or look.has_error or is_enough or not self._wanted):
             return None
         quiet_ms = 0
-        if quotas is not None:
+        quotas = self._handler._core.quotas
+        if quotas.is_active:
             is_held_back, quiet_ms = quotas.charge_fetch(self._context, size_bytes + RESPONSE_BYTES * len(found))
             if is_held_back:
                 return self._hold_back(quiet_ms)

@@ -31,6 +31,7 @@ from .core import Core
 from .features import refuse_disabled
 from .fetch import FetchHandler
 from .groups import TxnAdmission
+from .patterns import judged
 from .produce import ProduceHandler
 from .seams import CLOSE_CONNECTION, Handler, RequestContext
 from .splitting import SPLITS, in_slices
@@ -128,6 +129,8 @@ class Handlers:
         by_name |= {name: partial(function, core) for name, function in plain.items()}
         self._init_transactional = (coordinators or {}).get("InitProducerId")
         by_name |= {name: handler for name, handler in (coordinators or {}).items() if name != "InitProducerId"}
+        if heartbeat := by_name.get("ConsumerGroupHeartbeat"):
+            by_name["ConsumerGroupHeartbeat"] = judged(heartbeat, lambda: core.cluster.topics, core.offload)
         by_name |= {name: in_slices(by_name[name], split) for name, split in SPLITS.items() if name in by_name}
         names = tables.api_names()
         self._by_key: dict[int, Handler] = {names[name]: handler for name, handler in by_name.items()}

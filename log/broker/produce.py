@@ -22,12 +22,14 @@ from .groups import TxnAdmission
 from .incoming import QUICK_BYTES, NullKeys, Rules, check_header, check_records, is_quick, max_unpacked_bytes
 from .internal_topics import require_may_change
 from .seams import CLOSE_CONNECTION, NO_RESPONSE, Reply, RequestContext, as_reply
+from .slices import Steps
 from .turns import Turns
 
 ADDS_PARTITIONS_FROM_VERSION = 12
 """From this version on Produce itself adds partitions to the transaction (KIP-890)."""
 TOPIC_IDS_FROM_VERSION = 13
 ACKS_NONE = 0
+PARTITIONS_AT_A_TIME = 200
 QUICK_REQUEST_BYTES = 1024 * 1024
 """So much of one request is checked at once, unpacked; what is more is checked off the broker's thread."""
 
@@ -52,18 +54,44 @@ class ProduceHandler:
             return self._all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS)
         if request.transactional_id is not None and not _may_use_transaction(context, request):
             return self._all_failed(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if len(request.topic_data) > 1 or (request.topic_data and len(request.topic_data[0].partition_data) > 1):
+            partitions = sum(len(topic.partition_data) for topic in request.topic_data)
+            if len(request.topic_data) + partitions > PARTITIONS_AT_A_TIME:
+                return self._produce_in_slices(context, request)
         run = _Run(request.acks)
         for topic in request.topic_data:
-            answers = []
+            answers = run.answers_of(topic)
             for data in topic.partition_data:
-                answer = _PartitionResponse(index=data.index, error_message=None)
-                answers.append(answer)
-                try:
-                    self._write(run, answer, self._partition(topic, data.index, context), data.records, request, context)
-                except LogflumeError as error:
-                    run.fail(answer, error)
-            run.response.responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+                self._write_one(run, answers, topic, data, request, context)
         return run.outcome()
+
+    def _produce_in_slices(self, context: RequestContext, request: Any) -> Steps:
+        """Handle a request of very many partitions. Its records are copied at once: they are views."""
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                data.records = data.records and bytes(data.records)
+        run, done = _Run(request.acks), 0
+        for topic in request.topic_data:
+            answers = run.answers_of(topic)
+            for data in (None, *topic.partition_data):
+                if data is not None:
+                    self._write_one(run, answers, topic, data, request, context)
+                done += 1
+                if done % PARTITIONS_AT_A_TIME == 0:
+                    yield None
+        outcome = run.outcome()
+        if isinstance(outcome, Reply):
+            yield outcome
+            outcome = outcome.value
+        return outcome
+
+    def _write_one(self, run: _Run, answers: list[Any], topic: Any, data: Any, request: Any, context: RequestContext) -> None:
+        answer = _PartitionResponse(index=data.index, error_message=None)
+        answers.append(answer)
+        try:
+            self._write(run, answer, self._partition(topic, data.index, context), data.records, request, context)
+        except LogflumeError as error:
+            run.fail(answer, error)
 
     def _write(self, run: _Run, answer: Any, partition: Partition, records: Any, request: Any, context: RequestContext) -> None:
         """Append, at once or when the transaction coordinator and the check of the records let it. Raises LogflumeError."""
@@ -236,6 +264,12 @@ class _Run:
         self.left, self.has_failed, self.has_crashed = 1, False, False
         self.quick_left_bytes, self.held_bytes = QUICK_REQUEST_BYTES, 0
         self.reply: Reply | None = None
+
+    def answers_of(self, topic: Any) -> list[Any]:
+        """Return the list for the answers about a topic's partitions, which is in the response already."""
+        answers: list[Any] = []
+        self.response.responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+        return answers
 
     def may_check(self, header: BatchHeader, rules: Rules) -> bool:
         """Whether a batch may be checked at once; counts it if so."""

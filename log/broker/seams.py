@@ -90,7 +90,8 @@ class Reply:
 
     def __init__(self) -> None:
         self.is_done = self.is_long = False
-        """`is_long`: it is worked on in slices; the client's next requests wait for it, and it is encoded off this thread."""
+        """`is_long`: it is worked on in slices; the client's next requests wait for it, and it is encoded off this thread. Set
+        just before the value it means the latter only."""
         self.held_bytes = 0
         """Bytes of the request that are kept until then: the client's next requests wait while they are too many."""
         self.value: Any = None

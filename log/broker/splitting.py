@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from logflume.log.protocol import ErrorCode
+
 from .seams import Handler, Reply, RequestContext
 from .slices import Steps
 
@@ -34,14 +36,20 @@ SPLITS = {
     "OffsetForLeaderEpoch": Split(500, "topics", "topics", _PARTITIONS),
     "DeleteRecords": Split(20, "topics", "topics", _PARTITIONS),
     "DescribeProducers": Split(100, "topics", "topics", ("partition_indexes", "partitions")),
+    "OffsetDelete": Split(500, "topics", "topics", _PARTITIONS),
     "OffsetCommit": Split(500, "topics", "topics", _PARTITIONS),
     "TxnOffsetCommit": Split(500, "topics", "topics", _PARTITIONS),
+    "ElectLeaders": Split(500, "topic_partitions", "replica_election_results", ("partitions", "partition_result")),
+    "DescribeQuorum": Split(500, "topics", "topics", _PARTITIONS),
+    "LeaveGroup": Split(200, "members", "members"),
     "DescribeGroups": Split(20, "groups", "groups"),
     "ConsumerGroupDescribe": Split(20, "group_ids", "groups"),
     "ShareGroupDescribe": Split(20, "group_ids", "groups"),
     "StreamsGroupDescribe": Split(20, "group_ids", "groups"),
     "DeleteGroups": Split(20, "groups_names", "results"),
     "DescribeShareGroupOffsets": Split(20, "groups", "groups"),
+    "AlterShareGroupOffsets": Split(100, "topics", "responses", _PARTITIONS),
+    "DeleteShareGroupOffsets": Split(100, "topics", "responses"),
     "OffsetFetch": Split(20, "groups", "groups"),
     "FindCoordinator": Split(500, "coordinator_keys", "coordinators"),
     "DescribeTransactions": Split(100, "transactional_ids", "transaction_states"),
@@ -85,10 +93,12 @@ def _handle_parts(handler: Handler, split: Split, context: RequestContext, reque
             if not answer.is_done:
                 yield answer
             answer = answer.value
+        if not hasattr(answer, split.answered):  # CLOSE_CONNECTION
+            return answer
+        if getattr(answer, "error_code", ErrorCode.NONE):  # refused as a whole
+            return answer
         if response is None:
             response = answer
-        elif not hasattr(answer, split.answered):  # CLOSE_CONNECTION
-            return answer
         else:
             _join(getattr(response, split.answered), getattr(answer, split.answered), split, goes_on=goes_on)
         yield None

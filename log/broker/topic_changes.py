@@ -41,7 +41,7 @@ def create_all(core: Core, topics: Sequence[Topic]) -> Change:
         logs, errors = yield from _make_logs(core, [(topic, range(topic.partition_count)) for topic in topics])
         made = [topic for topic in topics if topic.name not in errors]
         try:
-            core.cluster.add_topics(made)
+            yield from core.cluster.later(core.cluster.add_topics(made))
         except StorageError as error:
             errors |= dict.fromkeys((topic.name for topic in made), error)
             yield from _unmake(core, [(topic, range(topic.partition_count)) for topic in made])
@@ -61,7 +61,8 @@ def extend_all(core: Core, totals: Mapping[str, int]) -> Change:
         logs, errors = yield from _make_logs(core, more)
         made = [topic for topic in topics if topic.name not in errors]
         try:
-            core.cluster.set_partition_counts({topic.name: totals[topic.name] for topic in made})
+            counts = {topic.name: totals[topic.name] for topic in made}
+            yield from core.cluster.later(core.cluster.set_partition_counts(counts))
         except StorageError as error:
             errors |= dict.fromkeys((topic.name for topic in made), error)
             yield from _unmake(core, [(topic, indexes) for topic, indexes in more if topic in made])
@@ -75,7 +76,7 @@ def delete_all(core: Core, topics: Sequence[Topic]) -> Change:
     if not topics:
         return {}
     with core.changing(topics, 0):
-        core.cluster.begin_delete(topics)
+        yield from core.cluster.later(core.cluster.begin_delete(topics))
         jobs: list[tuple[Topic, _Job]] = []
         for number, topic in enumerate(topics, start=1):
             jobs += [(topic, job) for job in core.take_out(topic)]
@@ -86,7 +87,8 @@ def delete_all(core: Core, topics: Sequence[Topic]) -> Change:
         for (topic, _), outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, StorageError):
                 errors[topic.name] = outcome
-        core.cluster.finish_delete([topic for topic in topics if topic.name not in errors])
+        gone = [topic for topic in topics if topic.name not in errors]
+        yield from core.cluster.later(core.cluster.finish_delete(gone))
         core.tell_deleted([topic.name for topic in topics])
         return errors
 
@@ -95,7 +97,12 @@ def _make_logs(
     core: Core, wanted: Sequence[tuple[Topic, range]]
 ) -> Generator[Reply | None, None, tuple[dict[str, list[PartitionLog]], Errors]]:
     """Make the logs of partitions; where one fails, none of its topic stays."""
-    jobs = [(topic, partial(core.opener(topic, is_new=True), index)) for topic, indexes in wanted for index in indexes]
+    jobs: list[tuple[Topic, _Job]] = []
+    for number, (topic, indexes) in enumerate(wanted, start=1):
+        open_one = core.opener(topic, is_new=True)
+        jobs += [(topic, partial(open_one, index)) for index in indexes]
+        if number % TOPICS_AT_A_TIME == 0:
+            yield None
     outcomes = yield from _elsewhere(core, [job for _, job in jobs])
     logs: dict[str, list[PartitionLog]] = {}
     errors: Errors = {}

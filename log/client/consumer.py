@@ -66,6 +66,7 @@ class Consumer:
         self._group_id = group_id
         self._ready = threading.Condition()
         self._is_woken = False
+        self._is_kicking = False
         self._closed = False
         self._interest = Interest()
         self._on_assigned: Callback | None = None
@@ -408,7 +409,13 @@ class Consumer:
         return await fetch_committed(self._cluster, self._cluster.channel, self._group_id, partitions)
 
     def _kick(self) -> None:
-        self._loop.call(self._fetcher.kick)
+        if not self._is_kicking:
+            self._is_kicking = True
+            self._loop.call(self._kicked)
+
+    def _kicked(self) -> None:
+        self._is_kicking = False
+        self._fetcher.kick()
 
     def _notify(self) -> None:
         with self._ready:

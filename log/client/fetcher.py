@@ -32,6 +32,10 @@ PARTITION_MIN_BYTES = 1024 * 1024
 CATCH_UP_WAIT_MS = 20
 """How long a fetch waits for data of idle partitions while the caller has yet to take the data of others."""
 
+GATHER_S, GATHER_BYTES = 0.005, 64 * 1024
+"""While the caller has yet to take less than this, the next fetch leaves later, so that it brings more: records that come a few
+at a time would else cost a request each."""
+
 TOLD_PAUSE_S = 1.0
 """Between two tellings of an error that only the caller can mend."""
 
@@ -116,6 +120,8 @@ class Fetcher:
         self._busy: dict[int, set[int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._answered_s = 0.0
+        self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     # caller's side (lock held)
@@ -184,14 +190,19 @@ class Fetcher:
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._gathering):
+            if timer is not None:
+                timer.cancel()
 
     def _fetchable(self, now: float) -> tuple[dict[int, list[PartitionState]], set[int]]:
         """Return the partitions to ask each idle broker for, and the brokers with partitions held back. Lock held."""
         buffered = sum(state.buffered_bytes for state in self.states.values())
         by_node: dict[int, list[PartitionState]] = {}
         held_back: set[int] = set()
+        if 0 < buffered < GATHER_BYTES and now < self._answered_s + GATHER_S:
+            if self._gathering is None:
+                self._gathering = asyncio.get_running_loop().call_at(self._answered_s + GATHER_S, self._gathered)
+            return by_node, held_back
         for state in self.states.values():
             if state.fetch_position is None or state.is_paused or state.is_in_flight or state.not_before_s > now:
                 continue
@@ -210,6 +221,10 @@ class Fetcher:
             for state in states:
                 state.is_in_flight = True
         return by_node, held_back
+
+    def _gathered(self) -> None:
+        self._gathering = None
+        self.kick()
 
     def _is_validated(self, state: PartitionState) -> bool:
         """Return whether the current leader may be asked from this position on: its log has it, or nothing can be compared."""
@@ -327,6 +342,7 @@ class Fetcher:
             for state in states:
                 self._failed(state, error)
         else:
+            self._answered_s = asyncio.get_running_loop().time()
             self._answered(asked, response)
         finally:
             self._busy[node].discard(index)

@@ -15,6 +15,7 @@ from logflume.log.children import end_with_parent
 from logflume.log.errors import LogflumeError
 
 from .addresses import Address, parse_address
+from .collector import ShortCollections
 from .config_files import configured_data_dir, gather_configs, refuse_contradictions
 from .logs import configure_logs
 from .shell import BrokerShell
@@ -36,6 +37,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     shell = await BrokerShell.start(data_dir, listen=listen, advertised=advertised, configs=configs)
+    ShortCollections().install()
     health = f"; metrics on http://{shell.http_address}/metrics" if shell.http_address else ""
     print(f"logflume broker ready: {data_dir} on {', '.join(map(str, shell.addresses))}{health}", flush=True)
     await stopping.wait()

@@ -372,10 +372,9 @@ class Connection:
 
     def _await(self, slot: _Slot, reply: Reply, header: frames.RequestHeader, began_s: float) -> None:
         """Answer when the reply comes; what is long in coming stays alone until then."""
-        is_long = reply.is_long
-        if is_long:
+        if reply.is_long:
             self._alone = slot
-        reply.then(lambda response: self._answer_later(slot, response, header, began_s, is_long=is_long))
+        reply.then(lambda response: self._answer_later(slot, response, header, began_s, is_long=reply.is_long))
 
     def _decode_elsewhere(self, header: frames.RequestHeader, body: bytes, began_s: float) -> None:
         """Decode a big request off this thread, then handle it; nothing else of this client is handled before it is answered."""
@@ -415,7 +414,12 @@ class Connection:
             return settle(outcome)
         settled = Reply()
         settled.held_bytes, settled.is_long = outcome.held_bytes, outcome.is_long
-        outcome.then(lambda response: settled.set(settle(response)))
+
+        def tell(response: Any) -> None:
+            settled.is_long = outcome.is_long
+            settled.set(settle(response))
+
+        outcome.then(tell)
         return settled
 
     def _mute(self, quiet_ms: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,9 @@ from logflume.log.histogram import Histogram
 from .partition import FlushTicket, PartitionLog
 
 FlushCallback = Callable[[Exception | None], None]
+
+LOGS_AT_A_TIME = 500
+"""Flushed together at most, for the loop begins and finishes all of them in one go each."""
 
 _Work = tuple[PartitionLog, FlushTicket, list[FlushCallback]]
 
@@ -71,6 +75,9 @@ class FlushScheduler:
         self._timer = None
         self._last_start_s = self._loop.time()
         waiting, self._waiting = self._waiting, {}
+        if len(waiting) > LOGS_AT_A_TIME:
+            self._waiting = dict(itertools.islice(waiting.items(), LOGS_AT_A_TIME, None))
+            waiting = dict(itertools.islice(waiting.items(), LOGS_AT_A_TIME))
         self._last_requests = sum(map(len, waiting.values()))
         work: list[_Work] = []
         for log, callbacks in waiting.items():

@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "schema": Command("schema", "Register, list, show, check, compare and delete schemas of a registry"),
     "registry": Command("registry", "Run a schema registry alone, beside any Kafka cluster"),
     "run": Command("run", "Run a Python file that defines a topology"),
+    "streams": Command("streams", "Watch applications, compare topologies, put dead letters back"),
     "backfill": Command("backfill", "Compute a query's history on Spark and hand it to the live query"),
     "doctor": Command("doctor", "Check this machine and a data directory or server"),
 }

@@ -1,17 +1,20 @@
-"""`logflume run app.py`: run a Python file that defines a topology and calls `app.run()`."""
+"""`logflume run app.py`: run a Python file that defines a topology and calls `app.run()`, in one process or in several."""
 
 from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, make_app, place
 from logflume.log import InvalidInput
+from logflume.log.children import end_with_parent
 
 app = make_app("")
 
@@ -19,6 +22,9 @@ app = make_app("")
 @app.command()
 def run(
     file: Annotated[Path, typer.Argument(help="A Python file that makes an lf.App and ends with app.run().")],
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", help="Processes that share the work, one per core.", min=1, max=64)
+    ] = 1,
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the state of the topology is kept.")
     ] = None,
@@ -27,13 +33,41 @@ def run(
 ) -> None:
     """Run a topology; an lf.App without a log of its own uses the one named here. Ctrl-C stops it cleanly.
 
-    Example: logflume run examples/delays.py --bootstrap 127.0.0.1:9092
+    Example: logflume run examples/delays.py --workers 2 --bootstrap 127.0.0.1:9092
     """
+    end_with_parent(signal.SIGTERM)
     if not file.is_file():
         raise InvalidInput(f"no file {file}; expected a Python file such as examples/delays.py")
     address = place(data, bootstrap)
     os.environ["LOGFLUME_BOOTSTRAP" if bootstrap else "LOGFLUME_DATA"] = address
     if state_dir is not None:
         os.environ["LOGFLUME_STATE_DIR"] = str(state_dir)
+    if workers > 1:
+        _supervise(file, workers, None if bootstrap else address)
+        return
     sys.path.insert(0, str(file.resolve().parent))
     runpy.run_path(str(file), run_name="__main__")
+
+
+def _supervise(file: Path, workers: int, data: str | None) -> None:
+    """Keep `workers` processes running; each is an instance with its own part of the partitions and its own state.
+
+    Raises:
+        LogflumeError: the topology is not one, before anything is started.
+    """
+    from logflume.cli.backfill import app_of
+    from logflume.cli.supervisor import Child, Supervisor
+    from logflume.log import connect
+
+    made = app_of(file)
+    made.plan()
+    supervisor = Supervisor(lambda name, line: print(f"{name}: {line}" if name else line, file=sys.stderr, flush=True))
+    for stop_signal in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop_signal, lambda *_: supervisor.stop())
+    # A log in a directory has one process that writes to it: this one, so that a worker's end is not that of the others.
+    holder: Any = connect(data) if data is not None and ":" not in data else nullcontext()
+    with holder:
+        for number in range(workers):
+            supervisor.add(Child(f"worker-{number}", [sys.executable, "-m", "logflume", "run", str(file)]))
+        print(f"{made.name}: {workers} workers; Ctrl-C stops", file=sys.stderr, flush=True)
+        supervisor.run()

@@ -23,8 +23,12 @@ from .windows import Duration, milliseconds
 if TYPE_CHECKING:
     from logflume.log import Log
 
+    from ..query import StoreQuery
     from ..runtime import EngineStatus
     from ..seams import Plan
+
+_ENDPOINT = "127.0.0.1:0"
+"""Where an application answers: to processes of this machine, on any free port."""
 
 
 class App:
@@ -199,7 +203,7 @@ class App:
         from ..runtime import EngineOptions, run_app
 
         plan = self.plan()
-        chosen = {"state_dir": Path(self.state_dir), **self.options, **options}
+        chosen = {"state_dir": Path(self.state_dir), "endpoint": _ENDPOINT, **self.options, **options}
         known = [field.name for field in fields(EngineOptions)]
         for name in chosen:
             if name not in known:
@@ -209,6 +213,27 @@ class App:
             return run_app(plan, self.log, settings)
         with connect(self.log) as log:
             return run_app(plan, log, settings)
+
+    def query(self, store: str, *, timeout_s: float = 10.0) -> StoreQuery:
+        """Return a store of this application to read while it runs, here or elsewhere: the instance that has a key answers.
+
+        Instances answer on this machine only, unless they run with `endpoint="0.0.0.0:PORT"`.
+
+        Raises:
+            UnknownName: no such store.
+        """
+        from logflume.log import connect
+
+        from ..query import StoreQuery
+
+        if not isinstance(self.log, str):
+            return StoreQuery(self.topology(), store, self.log, timeout_s=timeout_s)
+        log = connect(self.log)
+        try:
+            return StoreQuery(self.topology(), store, log, timeout_s=timeout_s, closes_log=True)
+        except BaseException:
+            log.close()
+            raise
 
     def _repr_svg_(self) -> str:
         return str(self.topology().describe().svg())

@@ -107,6 +107,7 @@ class BoundProgram:
         self._late: list[tuple[Batch, int]] = []
         self._has_started = False
         self.stream_time_ms, self.now_ms = -1, 0
+        self.rows_by_node: dict[str, int] = {}
         self._is_restoring = False
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
@@ -186,6 +187,7 @@ class BoundProgram:
             watcher(batch)
 
     def forward(self, node: str, batch: Batch) -> None:
+        self.rows_by_node[node] = self.rows_by_node.get(node, 0) + len(batch)
         children = self._children[node]
         if len(children) == 1:
             self._waiting.setdefault(children[0], []).append((node, batch))

@@ -2,8 +2,10 @@
 
 from .engine import Engine
 from .options import EngineOptions, Guarantee, OnGap, OnProblem
+from .peers import Peers, StorePlace, StoreUnavailable, instances, statuses
 from .problems import PoisonRecord, StreamsError
 from .queries import StoreView
+from .replay import replay
 from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, TaskStatus
 
@@ -17,10 +19,16 @@ __all__ = [
     "InputStatus",
     "OnGap",
     "OnProblem",
+    "Peers",
     "PoisonRecord",
+    "StorePlace",
+    "StoreUnavailable",
     "StoreView",
     "StreamsError",
     "TaskStatus",
     "describe_status",
+    "instances",
+    "replay",
     "run_app",
+    "statuses",
 ]

@@ -10,16 +10,21 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 
-from logflume.log import LogflumeError
+import msgspec
+
+from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams.seams import Plan
 from logflume.streams.state import StateDirectory, StoreReader
 
 from .closing import Closer
-from .opening import Surroundings
+from .endpoint import Endpoint
+from .metrics import CONTENT_TYPE, exposition
+from .opening import Surroundings, check_stores
 from .options import EngineOptions
 from .problems import StreamsError
 from .queries import StoreReaders, StoreView
+from .reads import Ask, answer
 from .session import Session, is_fatal, is_replaced
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
 from .task import Task
@@ -53,6 +58,7 @@ class Engine:
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
         self._session: Session | None = None
+        self._endpoint: Endpoint | None = None
         self._directory: StateDirectory | None = None
         self._state = EngineState.STARTING
         self._error: BaseException | None = None
@@ -71,13 +77,44 @@ class Engine:
         """
         assert self._thread is None, "an engine is started once"
         admin = self._log_handle.admin()
+        check_stores(self.plan, admin, self.options.drops)
         topics = prepare_topics(self.plan, admin)
         if self.options.dead_letter_topic is not None:
             ensure_topic(admin, self.options.dead_letter_topic, 1, DEAD_LETTER_CONFIGS)
         self._directory = StateDirectory(self.options.state_dir, self.plan.application, host=socket.gethostname())
-        around = Surroundings(self.plan, self.options, self._directory, topics, admin, self._wall_s)
+        if self.options.endpoint is not None:
+            self._endpoint = self._open_endpoint(self.options.endpoint, self._directory)
+        address = self._endpoint.address if self._endpoint else ""
+        around = Surroundings(self.plan, self.options, self._directory, topics, admin, self._wall_s, address)
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
         self._thread.start()
+
+    def _open_endpoint(self, where: str, directory: StateDirectory) -> Endpoint:
+        pages = {
+            ("GET", "/status"): lambda _: ("application/json", msgspec.json.encode(self.status())),
+            ("GET", "/metrics"): lambda _: (CONTENT_TYPE, exposition(self.status())),
+            ("POST", "/read"): lambda body: ("application/msgpack", self._answer(body)),
+        }
+        try:
+            return Endpoint(where, pages)
+        except LogflumeError:
+            directory.close()
+            raise
+
+    def _answer(self, body: bytes) -> bytes:
+        """Answer a read by another process. Raises InvalidInput for what is none."""
+        try:
+            ask = msgspec.msgpack.decode(body, type=Ask)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"expected a read of a store: {error}") from error
+        lags: dict[int, int | None] = {}
+        session = self._session
+        for task in list(session.tasks.values()) if session else ():
+            if task.state and ask.store in task.state.stores:
+                found = [session.lags.get(source) for source in task.inputs] if session else [None]
+                known = [lag for lag in found if lag is not None]
+                lags[task.partition] = sum(known) + task.buffered_records if len(known) == len(found) else None
+        return msgspec.msgpack.encode(answer(ask, self._readers.of(ask.store), lags))
 
     def stop(self, *, timeout_s: float = 60.0) -> None:
         """Process no more, commit, leave the group, close. Idempotent.
@@ -118,6 +155,8 @@ class Engine:
             self._state = EngineState.FAILED
             _log.error("application %s failed: %s", self.plan.application, error)
         finally:
+            if self._endpoint:
+                self._endpoint.close()
             self._readers.publish({})
             closer.finish()
             around.directory.close()
@@ -231,6 +270,7 @@ class Engine:
             None if None in lags or not lags else sum(lag for lag in lags if lag is not None),
             self._commit_times.status(),
             session.restorer.remaining_records if session else 0,
+            session.restorer.records_per_s if session else 0.0,
             str(self._error) if self._error else None,
         )
 
@@ -239,7 +279,8 @@ class Engine:
         for partition, each in task.inputs.items():
             unfetched = session.lags.get(partition)
             lag = None if unfetched is None else unfetched + each.buffered_records
-            inputs.append(InputStatus(partition.topic, partition.partition, each.position, lag, each.buffered_records))
+            lag_ms = 0 if lag == 0 else None if each.time_ms < 0 else max(int(self._wall_s() * 1000) - each.time_ms, 0)
+            inputs.append(InputStatus(partition.topic, partition.partition, each.position, lag, each.buffered_records, lag_ms))
         return TaskStatus(
             task.name,
             session.restorer.is_restoring(task),
@@ -249,4 +290,6 @@ class Engine:
             dict(task.problems.counts),
             tuple(inputs),
             sum(store.resident_count for store in task.state.stores.values()) if task.state else 0,
+            task.state.disk_bytes() if task.state else 0,
+            dict(task.function.rows_by_node),
         )

@@ -16,6 +16,9 @@ import numpy as np
 from logflume.log.records import I64, Chunk, TopicPartition
 
 _PROBE = 16
+_SMALL_RECORDS = 1024
+_SMALL_BYTES = 256 << 10
+"""Chunks below both are gathered: a batch costs as much as some hundred records."""
 
 
 @dataclass(slots=True)
@@ -99,6 +102,27 @@ class Input:
             self.chunks.popleft()
             self.head = 0
 
+    def gather(self) -> None:
+        """Make one of small chunks that follow each other: records that come a few at a time are fetched a few at a time."""
+        if len(self.chunks) < 2:
+            return
+        gathered: deque[Chunk] = deque()
+        small: list[Chunk] = []
+        records = size_bytes = 0
+        for place, chunk in enumerate(self.chunks):
+            is_begun = place == 0 and self.head > 0
+            if small and (is_begun or records + len(chunk) > _SMALL_RECORDS or size_bytes + len(chunk.buffer) > _SMALL_BYTES):
+                gathered.append(Chunk.joined(small))
+                small, records, size_bytes = [], 0, 0
+            if is_begun:
+                gathered.append(chunk)
+                continue
+            small.append(chunk)
+            records, size_bytes = records + len(chunk), size_bytes + len(chunk.buffer)
+        if small:
+            gathered.append(Chunk.joined(small))
+        self.chunks = gathered
+
     @property
     def is_empty(self) -> bool:
         return not self.chunks
@@ -118,6 +142,9 @@ class Merger:
 
     def plan(self, is_caught_up: Callable[[TopicPartition], bool]) -> None:
         """Add all runs whose place is certain. Afterwards `is_blocked` says whether more exists that has not been fetched."""
+        for each in self.inputs:
+            each.drop_read_chunks()
+            each.gather()
         while True:
             for each in self.inputs:
                 each.drop_read_chunks()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from logflume.log import InvalidInput, StorageError
@@ -27,7 +27,7 @@ _log = logging.getLogger("logflume.streams")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What opening a task needs beside its own name."""
+    """What opening a task needs beside its own name. `address`: where this instance answers questions, "" nowhere."""
 
     plan: Plan
     options: EngineOptions
@@ -35,6 +35,7 @@ class Surroundings:
     topics: TopicMap
     admin: Admin
     wall_s: Callable[[], float]
+    address: str = ""
 
 
 def start_positions(
@@ -134,6 +135,31 @@ def open_task(
         for store, (source, start, end) in (ranges or {}).items()
     ]
     return task, restorations
+
+
+def check_stores(plan: Plan, admin: Admin, drops: Collection[str]) -> None:
+    """Refuse to start without stores that the application has kept so far, unless the setting names them.
+
+    Raises:
+        InvalidInput: with the stores, and how near ones are named now.
+    """
+    before = read_times(admin.group_offsets(plan.application)).contents
+    now = {spec.name for sub in plan.subtopologies for spec in sub.program.stores}
+    lost = sorted(set(before) - now - set(drops))
+    fresh = sorted(now - set(before))
+    if lost:
+        raise InvalidInput(
+            f"application {plan.application!r} has kept {_list(lost)}, which the topology does not have any more"
+            + (f" (new in it: {_list(fresh)}, which would begin empty)" if fresh else "")
+            + f": give what was renamed its old name=..., or let the state go with drops={lost!r}"
+        )
+    if fresh and before:
+        _log.warning("%s: %s begin empty, where the application stands now: what came before is not in them",
+                     plan.application, _list(fresh))  # fmt: skip
+
+
+def _list(stores: Iterable[str]) -> str:
+    return ", ".join(f"store {name!r}" for name in stores)
 
 
 def _check_contents(around: Surroundings, subtopology: SubTopology, before: Mapping[str, str]) -> None:

@@ -41,7 +41,8 @@ class EngineOptions:
 
     Attributes:
         state_dir: where state lives; each running instance of an application takes a numbered directory of its own in it.
-        commit_interval_ms: time between task commits while there is something to commit; after a pause the first comes at once.
+        commit_interval_ms: time from one task commit to the next while there is something to commit, of which at least half is
+            left for processing; after a pause the first comes at once.
         commit_bytes: input that makes a task commit due earlier.
         memory_bytes: for entries in memory, all stores of the application together.
         buffered_records_max: per input partition; beyond it fetching that partition pauses.
@@ -51,6 +52,9 @@ class EngineOptions:
         purge_interval_ms: how often what was processed is deleted from repartition topics.
         instance_id: the name of this instance, which must be its own: a restart is then the same member of the group wherever it
             runs. None: one that follows from the host's name and the state directory's path.
+        drops: stores that the application kept and shall lose, because the topology has them no more; others stop the start.
+        endpoint: "host:port" on which the instance answers what it is doing, and reads of its stores, to other processes (port 0:
+            any free one; they find it through the group). None: nowhere.
         leaves_group: on a graceful stop, hand the partitions to other instances at once.
         failpoint: called with a name at each step of a task commit (before-flush, after-flush, after-produce, after-send-offsets
             or after-log-flush, after-log-commit, before-store-batch, after-store-batch); tests kill the process in it.
@@ -70,11 +74,14 @@ class EngineOptions:
     session_timeout_ms: int = 45_000
     transaction_timeout_ms: int = 10_000
     purge_interval_ms: int = 30_000
+    drops: tuple[str, ...] = ()
+    endpoint: str | None = None
     leaves_group: bool = True
     failpoint: Callable[[str], None] = no_failpoint
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state_dir", Path(self.state_dir))
+        object.__setattr__(self, "drops", (self.drops,) if isinstance(self.drops, str) else tuple(self.drops))
         for name, kind in (("guarantee", Guarantee), ("on_problem", OnProblem), ("on_gap", OnGap)):
             value = getattr(self, name)
             if value not in list(kind):

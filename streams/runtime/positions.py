@@ -1,8 +1,8 @@
 """What is kept beside a committed offset: the times that decide whether a record is late, and what the stores hold. (pure)
 
 The text is JSON: {"time": running maximum of time of the input, "stores": {store: stream time}, "contents": {store: what it
-holds}}, the latter two once per task. Kafka refuses texts beyond `offset.metadata.max.bytes` (4096 by default): contents that are
-too long are digests of themselves.
+holds}, "at": where the instance that runs the task answers questions}, all but the first once per task. Kafka refuses texts
+beyond `offset.metadata.max.bytes` (4096 by default): contents that are too long are digests of themselves.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class _Text(msgspec.Struct, omit_defaults=True):
     time: int = -1
     stores: dict[str, int] = msgspec.field(default_factory=dict)
     contents: dict[str, str] = msgspec.field(default_factory=dict)
+    at: str = ""
 
 
 @dataclass(slots=True)
@@ -33,26 +34,28 @@ class Times:
     inputs_ms: dict[TopicPartition, int] = field(default_factory=dict)
     stores_ms: dict[str, int] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
+    at: str = ""
 
 
-def to_offsets(checkpoint: Checkpoint, contents: Mapping[str, str]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offset commit of a task: its positions, with times and contents of its stores as metadata."""
+def to_offsets(checkpoint: Checkpoint, contents: Mapping[str, str], at: str = "") -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offset commit of a task: its positions, with times and contents of its stores and its address as metadata."""
     offsets = {}
     for place, partition in enumerate(sorted(checkpoint.inputs)):
         time_ms = checkpoint.input_times_ms.get(partition, -1)
-        text = _text(time_ms, checkpoint.store_times_ms, contents) if place == 0 else msgspec.json.encode(_Text(time_ms))
+        text = _text(time_ms, checkpoint.store_times_ms, contents, at) if place == 0 else msgspec.json.encode(_Text(time_ms))
         offsets[partition] = OffsetAndMetadata(checkpoint.inputs[partition], text.decode())
     return offsets
 
 
-def _text(time_ms: int, stores: dict[str, int], contents: Mapping[str, str]) -> bytes:
+def _text(time_ms: int, stores: dict[str, int], contents: Mapping[str, str], at: str) -> bytes:
     """Return as much as has room, the most telling form first."""
     digests = {store: digest(text) for store, text in contents.items()}
-    for form in (_Text(time_ms, stores, dict(contents)), _Text(time_ms, stores, digests), _Text(time_ms, stores)):
+    forms = (_Text(time_ms, stores, dict(contents), at), _Text(time_ms, stores, digests, at), _Text(time_ms, stores, at=at))
+    for form in forms:
         text = msgspec.json.encode(form)
         if len(text) <= _MAX_TEXT_BYTES:
             return text
-    return msgspec.json.encode(_Text(time_ms))
+    return msgspec.json.encode(_Text(time_ms, at=at))
 
 
 def digest(text: str) -> str:
@@ -73,7 +76,7 @@ def changed_contents(before: Mapping[str, str], now: Mapping[str, str]) -> list[
     ]
 
 
-def read_times(offsets: dict[TopicPartition, OffsetAndMetadata]) -> Times:
+def read_times(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Times:
     """Return the times kept beside committed offsets; text that is not ours (a reset by hand) counts as none."""
     times = Times()
     for partition, offset in offsets.items():
@@ -84,4 +87,10 @@ def read_times(offsets: dict[TopicPartition, OffsetAndMetadata]) -> Times:
         times.inputs_ms[partition] = text.time
         times.stores_ms.update(text.stores)
         times.contents.update(text.contents)
+        times.at = text.at or times.at
     return times
+
+
+def addresses(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, str]:
+    """Return where the instances answer that have committed these offsets, of the partitions beside which it is kept."""
+    return {partition: at for partition, offset in offsets.items() if (at := read_times({partition: offset}).at)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from .options import OnProblem
 
 _log = logging.getLogger("logflume.streams")
 _LOGGED_IN_FULL = 10
+_MESSAGE_MAX, _STACKTRACE_MAX = 1000, 4000
+HEADER_PREFIX = "__streams.errors."
+"""Of the headers that say where a dead letter came from and why it was kept (KIP-1034)."""
 BAD_RECORDS = frozenset({"decode", "expression", "callable", "encode", "refused"})
 """Reasons that mean something is wrong with a record; the others (late, null_key, ...) belong to an operator's meaning."""
 
@@ -89,8 +93,8 @@ class TaskProblems:
         if self.counts["refused"] <= _LOGGED_IN_FULL:
             _log.warning("task %s, node %s: the log does not take %s: %s", self._task, node, what, cause)
         if self._keeps_letters:
-            facts = {"topic": topic, "task": self._task, "node": node, "reason": "refused", "message": str(cause)[:1000]}
-            self.letters.append(_letter(record, facts))
+            facts = {"topic": topic, "task": self._task, "node": node, "reason": "refused"}
+            self.letters.append(_letter(record, facts | _cause(cause)))
 
     def _keep(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         chunk = self.chunk
@@ -107,9 +111,8 @@ class TaskProblems:
             "task": self._task,
             "node": node,
             "reason": reason,
-            "message": str(cause)[:1000],
         }
-        self.letters.append(_letter(record, facts))
+        self.letters.append(_letter(record, facts | _cause(cause)))
 
     def take_letters(self) -> list[DeadLetter]:
         """Return the kept records since the last call."""
@@ -117,12 +120,27 @@ class TaskProblems:
         return taken
 
 
+def _cause(cause: object) -> dict[str, str]:
+    """Return the facts of a cause, under KIP-1034's names."""
+    facts = {"message": str(cause)[:_MESSAGE_MAX]}
+    if isinstance(cause, BaseException):
+        facts["exception"] = f"{type(cause).__module__}.{type(cause).__qualname__}"
+        if cause.__traceback__ is not None:
+            facts["stacktrace"] = "".join(traceback.format_exception(cause))[-_STACKTRACE_MAX:]
+    return facts
+
+
 def _letter(record: Record, facts: Mapping[str, object]) -> DeadLetter:
-    headers = tuple((f"__streams.errors.{name}", str(value).encode()) for name, value in facts.items())
+    headers = tuple((f"{HEADER_PREFIX}{name}", str(value).encode()) for name, value in facts.items())
     return DeadLetter(record.key, record.value, max(record.timestamp_ms, 0), (*record.headers, *headers))
+
+
+def letter_facts(record: Record) -> dict[str, str]:
+    """Return what the headers of a dead letter say of it; nothing for a record that is none."""
+    found = ((name, value) for name, value in record.headers if name.startswith(HEADER_PREFIX) and value is not None)
+    return {name.removeprefix(HEADER_PREFIX): value.decode(errors="replace") for name, value in found}
 
 
 def log_lost_letter(record: Record, cause: object) -> None:
     """Say what not even the dead letter topic takes; where it came from is in its headers."""
-    facts = {name.rpartition(".")[2]: value.decode() for name, value in record.headers if name.startswith("__streams") and value}
-    _log.error("the dead letter topic does not take a record, which is lost: %s: %s", facts, cause)
+    _log.error("the dead letter topic does not take a record, which is lost: %s: %s", letter_facts(record), cause)

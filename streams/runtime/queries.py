@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from logflume.log import UnknownName
 from logflume.streams.seams import Entry, StoreSpec
@@ -27,6 +27,11 @@ class StoreView:
     def partitions(self) -> tuple[int, ...]:
         """Return the partitions that can be read here and now."""
         return tuple(sorted(self._readers()))
+
+    def only(self, partitions: Collection[int]) -> StoreView:
+        """Return a view of some partitions, as far as they are here."""
+        wanted = frozenset(partitions)
+        return StoreView(self.spec, lambda: {n: reader for n, reader in self._readers().items() if n in wanted})
 
     def get(self, key: bytes, *, window_start_ms: int | None = None) -> Entry | None:
         """Return the entry of an encoded record key (and of a window's start for a window store), None when there is none."""
@@ -70,8 +75,12 @@ class StoreReaders:
         """Make these readers (store -> partition -> reader) the current ones."""
         self._readers = readers
 
+    def of(self, store: str) -> Mapping[int, StoreReader]:
+        """Return the readers of a store by partition; none for one that there is not."""
+        return self._readers.get(store, {})
+
     def view(self, store: str) -> StoreView:
         """Return a view that follows rebalances. Raises UnknownName (with near matches)."""
         if store not in self._specs:
             raise UnknownName("store", store, self._specs)
-        return StoreView(self._specs[store], lambda: self._readers.get(store, {}))
+        return StoreView(self._specs[store], lambda: self.of(store))

@@ -58,8 +58,9 @@ class Restorer:
         return sum(max(each.end - each.position, 0) for group in self._pending.values() for each in group)
 
     @property
-    def restored_records(self) -> int:
-        return self._records
+    def records_per_s(self) -> float:
+        """Return the rate of what is being restored, 0 when nothing is."""
+        return self._records / max(self._monotonic_s() - self._started_s, 1e-9) if self._pending else 0.0
 
     def add(self, restorations: list[Restoration]) -> None:
         """Queue stores; those that are up to date already are left out."""
@@ -165,7 +166,7 @@ class Restorer:
         if now - self._reported_s < _REPORT_EVERY_S or not self._pending:
             return
         self._reported_s = now
-        rate = self._records / max(now - self._started_s, 1e-9)
+        rate = self.records_per_s
         left = self.remaining_records
         eta = left / rate if rate else float("inf")
         _log.info("restoring: %d of about %d records, %.0f records/s, %.0f s to go", self._records, self._total, rate, eta)

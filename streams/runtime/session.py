@@ -20,7 +20,7 @@ from .closing import Closer, within
 from .opening import Surroundings, across_gap, check_restored, open_task, start_positions
 from .options import Guarantee
 from .outputs import Columns, merge_by_time
-from .positions import to_offsets
+from .positions import read_times, to_offsets
 from .problems import PoisonRecord, StreamsError
 from .restore import Restorer
 from .status import CommitTimes
@@ -32,7 +32,6 @@ _IDLE_POLL_S = 0.2
 _RESTORE_STEP_S = 0.05
 _ADVANCE_EVERY_MS = 10
 _LAGS_EVERY_S = 0.1
-_LONG_AGO_S = 1e6
 _FAREWELL_S = 5.0
 _EVERYTHING = (1 << 62, 1 << 30)
 
@@ -71,7 +70,7 @@ class Session:
         self._running: set[Task] = set()
         self._paused: set[TopicPartition] = set()
         self._has_changes = False
-        self._commit_ended_s = monotonic_s() - _LONG_AGO_S
+        self._commit_due_s = monotonic_s()
         self._uncommitted_bytes = 0
         self._purged_s = monotonic_s()
         self._purgeable: dict[TopicPartition, int] = {}
@@ -157,8 +156,7 @@ class Session:
             return 0.0
         if not self._has_changes:
             return _IDLE_POLL_S
-        due_s = self._commit_ended_s + self._options.commit_interval_ms / 1000
-        return min(max(due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
+        return min(max(self._commit_due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
 
     def _process(self) -> None:
         """Process what is planned, up to a bound; `_progress` becomes the number of records."""
@@ -235,8 +233,7 @@ class Session:
         """Return whether to commit: what comes after a pause at once, what follows it once per interval."""
         if not self._has_changes:
             return False
-        waited_ms = (self._monotonic_s() - self._commit_ended_s) * 1000
-        return waited_ms >= self._options.commit_interval_ms or self._uncommitted_bytes >= self._options.commit_bytes
+        return self._monotonic_s() >= self._commit_due_s or self._uncommitted_bytes >= self._options.commit_bytes
 
     def commit(self) -> None:
         """Commit all tasks with changes: results due, one log transaction, then one write batch of each task's state."""
@@ -255,7 +252,7 @@ class Session:
         entries: list[dict[str, Dirty]] = []
         for task in changed:
             entries.append(self._send_changes(task))
-            offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents))
+            offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents, self._around.address))
         failpoint("after-produce")
         self._writer.commit(offsets, lambda: [letter for task in changed for letter in task.problems.take_letters()])
         failpoint("after-log-commit")
@@ -271,8 +268,9 @@ class Session:
         self._committed.update(offsets)
         repartitions = self._around.topics.repartition_topics
         self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})
-        self._commit_ended_s = self._monotonic_s()
-        self._commit_times.add(self._commit_ended_s - started_s)
+        ended_s, interval_s = self._monotonic_s(), self._options.commit_interval_ms / 1000
+        self._commit_due_s = max(started_s + interval_s, ended_s + interval_s / 2)
+        self._commit_times.add(ended_s - started_s)
 
     def _send_changes(self, task: Task) -> dict[str, Dirty]:
         """Send changed entries to the changelogs; return the entries for the write batch."""
@@ -369,11 +367,18 @@ class Session:
             if task.state:
                 task.state.preload()
             self._running.add(task)
+            self._announce(task)
             partitions = [partition for partition in task.inputs if partition in self._paused]
             self.consumer.resume(partitions)
             self._paused.difference_update(partitions)
         if fresh:
             self._on_tasks()
+
+    def _announce(self, task: Task) -> None:
+        """Have the next task commit say where this task answers now, if that has changed."""
+        known = {tp: offset for tp in task.inputs if (offset := self._committed.get(tp)) is not None}
+        if read_times(known).at != self._around.address:
+            task.has_changes = self._has_changes = True
 
     def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit before the partitions may go elsewhere; whether they do is known at the next assignment, until then all rest."""

@@ -23,18 +23,22 @@ class EngineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputStatus:
-    """One input partition. `position`: next offset to process; `lag_records` None: not known yet."""
+    """One input partition. `position`: next offset to process; `lag_records` None: not known yet.
+
+    `lag_ms`: how far the last record processed lies behind the clock, 0 when there is no other; None: not known.
+    """
 
     topic: str
     partition: int
     position: int
     lag_records: int | None
     buffered_records: int
+    lag_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """One task. `dropped`: reason -> records left out. `stream_time_ms` -1: nothing seen yet."""
+    """One task. `dropped`: reason -> records left out. `stream_time_ms` -1: nothing seen yet. `nodes`: rows that left each."""
 
     name: str
     is_restoring: bool
@@ -44,6 +48,8 @@ class TaskStatus:
     dropped: Mapping[str, int]
     inputs: tuple[InputStatus, ...]
     entries_in_memory: int
+    state_disk_bytes: int = 0
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class EngineStatus:
     lag_records: int | None = None
     commit: CommitStatus = CommitStatus()
     restore_remaining_records: int = 0
+    restore_records_per_s: float = 0.0
     error: str | None = None
 
 

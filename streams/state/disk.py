@@ -9,6 +9,7 @@ whose changelog positions are lost with them: the changelog (which is fsynced) i
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ _HEADER, _CHECKPOINT, _ENTRIES = b"\x00header", b"\x00checkpoint", b"\x01"
 _WRITE_BUFFER_BYTES = 32 << 20
 _MAX_STORES = 255
 _LAYOUT = ", in segments of "
+_ROCKSDB_FILE = re.compile(
+    r"LOCK|IDENTITY|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(sst|log|dbtmp|blob)|rocksdict-config\.json"
+)
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -184,8 +188,14 @@ def _open(path: Path, cache_bytes: int) -> Any:
     table.set_format_version(5)
     options.set_block_based_table_factory(table)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and any(path.iterdir()) and not (path / "CURRENT").exists():
-        raise InvalidInput(f"{path} is not a state directory of logflume (files in it, but no RocksDB); choose another state_dir")
+    if path.exists() and not (path / "CURRENT").exists():
+        found = sorted(entry.name for entry in path.iterdir())
+        if any(_ROCKSDB_FILE.fullmatch(name) is None for name in found):
+            raise InvalidInput(
+                f"{path} is not a state directory of logflume (files in it, but no RocksDB); choose another state_dir"
+            )
+        if found:
+            raise StorageError(f"the state in {path} was being made or deleted when its process was killed; it has no CURRENT")
     try:
         return rocksdict.Rdict(str(path), options)
     except Exception as error:  # rocksdict raises bare Exception

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from logflume.streams.seams import Entry, StoreSpec
 
+from .checkpoint import Checkpoint
 from .codec import EntryCodec
 from .disk import TaskDb
 from .store import scan_entries
@@ -20,7 +21,7 @@ class StoreReader:
     def __init__(self, db: TaskDb, spec: StoreSpec) -> None:
         self._db = db
         self.spec = spec
-        self._codec = EntryCodec(spec.columns, spec.classes)
+        self.codec = EntryCodec(spec.columns, spec.classes)
         self._layout = SegmentLayout(spec.window) if spec.window else None
         self._prefix = db.prefix(spec.name)
 
@@ -34,14 +35,19 @@ class StoreReader:
             else:
                 return None
             data = self._db.get_many([disk_key])[0]
-        return None if data is None else self._codec.decode(data)
+        return None if data is None else self.codec.decode(data)
+
+    def checkpoint(self) -> Checkpoint:
+        """Return how far the store has come."""
+        with self._db.reading():
+            return self._db.checkpoint() or Checkpoint()
 
     def page(self, start: bytes, stop: bytes | None, *, limit: int) -> list[tuple[bytes, Entry]]:
         """Return up to `limit` entries with start <= key < stop in key order; go on from the last key + b"\\0"."""
         rows: list[tuple[bytes, Entry]] = []
         with self._db.reading():
             alive = self._oldest_alive()
-            for key, entry in scan_entries(self._db, self._prefix, self._layout, self._codec, start, stop):
+            for key, entry in scan_entries(self._db, self._prefix, self._layout, self.codec, start, stop):
                 if self._layout is None or window_start(key) >= alive:
                     rows.append((key, entry))
                     if len(rows) == limit:

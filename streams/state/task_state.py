@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from logflume.log import StorageError
 from logflume.streams.seams import StoreSpec
 
 from .checkpoint import Checkpoint
@@ -94,6 +95,14 @@ class TaskState:
     def reader(self, store: str) -> StoreReader:
         """Return a thread-safe reader of a store's committed entries."""
         return StoreReader(self.db, self.stores[store].spec)
+
+    def disk_bytes(self) -> int:
+        """Return about how much all stores take on disk, 0 once closed. Thread-safe."""
+        try:
+            with self.db.reading():
+                return self.db.estimated_bytes()
+        except StorageError:
+            return 0
 
     def close(self) -> None:
         """Drop what is uncommitted and close. Idempotent; waits for readers."""

@@ -154,7 +154,7 @@ REFUSED = {
     "DROP STREAM T": "Incompatible data source type",
     "TERMINATE CTAS_NOPE_0": "Unknown queryId",
     "SET 'auto.ofset.reset' = 'latest'": "did you mean 'auto.offset.reset'",
-    "PAUSE ALL": "PAUSE is not supported yet",
+    "PAUSE CTAS_NOPE_0": "Unknown queryId",
     "CREATE STREAM X (A STRING) WITH (KAFKA_TOPIC='x', PARTITIONS=1, VALUE_FORMAT='AVR')": "did you mean AVRO",
 }
 

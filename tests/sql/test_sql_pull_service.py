@@ -1,13 +1,15 @@
-"""Pull queries between processes: who can ask, what is refused, and what workers that are gone leave behind."""
+"""State between processes: who can ask, what is refused, and what workers that are gone leave behind."""
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import psutil
 import pytest
 
@@ -16,14 +18,18 @@ from logflume.log.interfaces import Log
 from logflume.log.server import start_embedded
 from logflume.log.server.addresses import parse_address
 from logflume.sql import SqlEngine
-from logflume.sql.places import MAX_SOCKET_PATH_BYTES, socket_stem
-from logflume.sql.pull_service import BODY_BYTES_MAX, PullService, ask, ask_status, has_worker
+from logflume.sql.places import MAX_SOCKET_PATH_BYTES, Role, socket_stem
+from logflume.sql.pull_service import BODY_BYTES_MAX, PullService
+from logflume.sql.table_state import TablePage, TableRead
+from logflume.sql.workers import Workers, has_worker
 
 SERVICE = "logflume-sql"
 SETUP = """
-CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
+CREATE STREAM s (id INT KEY, v DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
 INSERT INTO s VALUES (1, 7);
+CREATE TABLE t AS SELECT id, MAX(v) AS m FROM s GROUP BY id;
 """
+KEY = (1).to_bytes(4, "big")
 
 
 @pytest.fixture
@@ -37,12 +43,13 @@ def service(log: Log, tmp_path: Path) -> Iterator[PullService]:
     with SqlEngine(log, tmp_path / "sql") as engine:
         list(engine.execute(SETUP))
         with PullService(engine, log) as opened:
+            assert next(iter(engine.execute("SELECT * FROM t WHERE id = 1;"))) is not None
             yield opened
 
 
 def post(service: PullService, body: bytes) -> httpx.Response:
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(service.path)), timeout=20) as client:
-        return client.post("http://worker/pull", content=body)
+        return client.post("http://worker/rows", content=body)
 
 
 def listening() -> set[tuple[str, int]]:
@@ -57,15 +64,15 @@ def before() -> set[tuple[str, int]]:
 
 
 def test_a_worker_answers_its_own_user_only(before: set[tuple[str, int]], service: PullService, log: Log) -> None:
-    found = ask(log, SERVICE, "SELECT * FROM s;", {})
-    assert found is not None
-    assert found.rows == ((1, 7),)
+    answer = post(service, msgspec.msgpack.encode(TableRead("CTAS_T_0", (0, 1), (KEY, b"no such key"))))
+    page = msgspec.msgpack.decode(answer.content, type=TablePage)
+    assert page.partitions == (0,)
+    assert [row[1:] for row in page.rows] == [[None, None, 1, 7.0]]
     assert stat.S_IMODE(service.path.stat().st_mode) == 0o600
     data = local_data(log)
     assert data is not None
     assert stat.S_IMODE(data.directory.stat().st_mode) == 0o700
     assert listening() <= before
-    assert log.admin().list_topics(include_internal=True) == ["_logflume-sql-commands", "s"]
 
 
 @pytest.mark.parametrize(
@@ -74,23 +81,23 @@ def test_a_worker_answers_its_own_user_only(before: set[tuple[str, int]], servic
         (b"", 400),
         (b"7", 400),
         (b"\xff", 400),
-        (b"[" * 900_000, 400),
-        (b'{"sql":' * 100_000, 400),
-        (b'{"sql": "SELECT * FROM s;", "x":' + b"[" * 900_000, 400),
-        (b'{"sql": "SELECT * FROM s;", "properties": {"a": 1}}', 400),
-        (b'{"sql": "DROP STREAM s;"}', 400),
-        (b'{"sql": "INSERT INTO s VALUES (2, 2);"}', 400),
-        (b'{"sql": "SELECT ' + b"(" * 20_000 + b"v" + b")" * 20_000 + b' FROM s;"}', 400),
+        (b"\x91" * 900_000, 400),
+        (msgspec.msgpack.encode({"query_id": 1, "partitions": [0]}), 400),
+        (msgspec.msgpack.encode({"query_id": "CTAS_T_0", "partitions": ["x"]}), 400),
         (b" " * (BODY_BYTES_MAX + 1), 413),
     ],
 )
-def test_what_is_no_pull_query_is_refused(
-    service: PullService, caplog: pytest.LogCaptureFixture, body: bytes, status: int
-) -> None:
+def test_what_is_no_read_is_refused(service: PullService, caplog: pytest.LogCaptureFixture, body: bytes, status: int) -> None:
     answer = post(service, body)
     assert answer.status_code == status
-    assert answer.json()["error"]
+    assert msgspec.msgpack.decode(answer.content)["error"]
     assert not caplog.records
+
+
+@pytest.mark.parametrize("read", [TableRead("CTAS_T_0", (7,)), TableRead("CTAS_X_0", (0,)), TableRead("CTAS_T_0", ())])
+def test_of_what_is_not_here_nothing_is_said(service: PullService, read: TableRead) -> None:
+    answer = post(service, msgspec.msgpack.encode(read))
+    assert msgspec.msgpack.decode(answer.content, type=TablePage) == TablePage()
 
 
 def test_a_worker_that_is_gone_is_not_asked_and_its_socket_goes(log: Log) -> None:
@@ -100,10 +107,12 @@ def test_a_worker_that_is_gone_is_not_asked_and_its_socket_goes(log: Log) -> Non
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
         gone.bind(str(left))
     Path(f"{stem}-2.sock").write_text("no socket")
-    assert not has_worker(log, SERVICE)
+    workers = Workers(log, SERVICE)
+    assert [read(TableRead("CTAS_T_0", (0,))) for read in workers.readers()] == [TablePage()]
     assert not left.exists()
-    assert ask(log, SERVICE, "SELECT * FROM s;", {}) is None
-    assert ask_status(log, SERVICE) == {}
+    assert not has_worker(log, SERVICE)
+    assert workers.readers() == []
+    assert workers.status() == {}
 
 
 def test_workers_of_another_service_are_not_asked(service: PullService, log: Log) -> None:
@@ -111,10 +120,20 @@ def test_workers_of_another_service_are_not_asked(service: PullService, log: Log
     assert not has_worker(log, "logflume-other")
 
 
+def test_who_runs_queries_for_want_of_a_worker_is_none(log: Log, tmp_path: Path) -> None:
+    with SqlEngine(log, tmp_path / "sql") as engine, PullService(engine, log, role=Role.GUEST):
+        assert not has_worker(log, SERVICE)
+        assert not engine.give_way()
+        with PullService(engine, log):
+            assert engine.give_way()
+            assert not engine.runs_queries
+
+
 def test_a_long_data_directory_has_its_socket_among_temporary_files(tmp_path: Path) -> None:
     with connect(tmp_path / ("x" * 100)) as log, SqlEngine(log, tmp_path / "sql") as engine, PullService(engine, log) as service:
         assert len(bytes(service.path)) <= MAX_SOCKET_PATH_BYTES
         assert has_worker(log, SERVICE)
+        assert service.path.name.endswith(f"-{os.getpid()}.sock")
     assert not service.path.exists()
 
 

@@ -15,10 +15,12 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
-from logflume.log import connect
+from logflume.log import TransportError, connect
 from logflume.log.schemas import BIGINT, STRING, Column
+from logflume.log.server import start_embedded
+from logflume.log.server.addresses import parse_address
 from logflume.sql import SqlEngine
-from logflume.sql.batch import Runner, run_batch
+from logflume.sql.batch import Runner, open_engine, run_batch
 from logflume.sql.completion import SqlCompleter
 from logflume.sql.render import RowLines, fit_widths
 from logflume.sql.results import PushRow
@@ -147,3 +149,16 @@ def test_pipes_get_whole_cells_between_tabs(tmp_path: Path, capfd: pytest.Captur
     assert run_batch(str(tmp_path / "data"), text=text) == 0
     line = "1\t" + "x" * 300 + "\\ty"
     assert capfd.readouterr().out.splitlines()[2:] == ["ID\tV", line, "ID\tV", line]
+
+
+def test_a_server_that_is_gone_is_said_at_once_and_the_shell_ends(tmp_path: Path) -> None:
+    with start_embedded(str(tmp_path / "log"), listen=[parse_address("127.0.0.1:0")]) as broker:
+        address = str(broker.addresses[0])
+        out = io.StringIO()
+        with open_engine(address, state_dir=tmp_path / "sql") as engine:
+            runner = Runner(engine, Console(file=out, width=100))
+            runner.run_text(CREATE)
+            broker.close()
+            with pytest.raises(TransportError, match="does not answer"):
+                runner.run_text("SHOW STREAMS;")
+    assert "S created" in out.getvalue()

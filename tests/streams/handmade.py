@@ -32,6 +32,7 @@ class Program:
 class Base:
     def __init__(self, stores: Mapping[str, StateStore], outputs: Any, problems: Any) -> None:
         self.stores, self.outputs, self.problems = stores, outputs, problems
+        self.rows_by_node: dict[str, int] = {}
 
     def follow(self, stream_time_ms: int) -> None:
         pass

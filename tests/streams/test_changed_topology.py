@@ -15,6 +15,7 @@ from logflume.log import InvalidInput
 from logflume.log.interfaces import Log
 from logflume.log.records import TopicPartition
 from logflume.streams import col
+from logflume.streams.changes import Fate, compare, layout_of
 from logflume.streams.runtime.positions import changed_contents, read_times, to_offsets
 from logflume.streams.state import Checkpoint
 from tests.streams.running import embedded, read, running, send_json, until
@@ -122,3 +123,49 @@ def test_contents_that_are_too_long_for_the_metadata_are_compared_all_the_same()
     changed = contents | {"store-7": "n7 = sum(x)"}
     assert [store for store, _, _ in changed_contents(before, changed)] == ["store-7"]
     assert changed_contents({}, contents) == []
+
+
+def test_a_store_that_would_be_lost_stops_the_start(log: Log, tmp_path: Path) -> None:
+    kept = aggregating(lambda grouped: grouped.aggregate(n=lf.count(), name="kept"))
+    run_once(kept, log, tmp_path / "state", 1)
+    renamed = aggregating(lambda grouped: grouped.aggregate(n=lf.count(), name="renamed"))
+    with pytest.raises(InvalidInput, match=r"has kept store 'kept'.*new in it: store 'renamed'.*drops=\['kept'\]"):
+        run_once(renamed, log, tmp_path / "state", 1)
+    with running(renamed, log, tmp_path / "state", drops="kept") as engine:
+        send_json(log, "orders", [("a", {"price": 1, "cost": 1}, 10)])
+        until(lambda: engine.status().lag_records == 0, engine)
+    assert msgspec.json.decode(read(log, "out")[-1].value or b"") == {"n": 1}
+
+
+def test_what_waits_in_a_join_is_not_lost_in_silence(log: Log, tmp_path: Path) -> None:
+    def joining(name: str) -> lf.App:
+        app = lf.App("shop")
+        left, right = app.stream("orders", Order, key=str), app.stream("items", Item, key=str)
+        left.join(right, within=lf.minutes(5), name=name).to("out")
+        return app
+
+    send_json(log, "orders", [("a", {"price": 1, "cost": 1}, 10)])
+    with running(joining("first"), log, tmp_path / "state") as engine:
+        until(lambda: engine.status().lag_records == 0 and engine.status().commit.commits, engine)
+    with pytest.raises(InvalidInput, match="has kept store 'first"), running(joining("second"), log, tmp_path / "state"):
+        pass
+
+
+def test_two_topologies_are_compared_before_they_run() -> None:
+    def app(name: str, column: Any, table: Any) -> lf.App:
+        made = lf.App("shop")
+        orders = made.stream("orders", Order, key=str)
+        orders.group_by_key().aggregate(n=lf.sum(column), name=name).to("sums")
+        orders.group_by_key().aggregate(n=lf.count(), name="same").to("counts")
+        orders.group_by(col.cost).count(name="by-cost").to("by-cost")
+        orders.join(made.table("items", table)).to("joined")
+        return made
+
+    old = layout_of(app("sums", col.price, Item).topology())
+    assert {change.fate for change in compare(old, old)} == {Fate.KEPT}
+    found = {change.name: change for change in compare(old, layout_of(app("sums", col.cost, NewItem).topology()))}
+    assert (found["sums"].fate, found["same"].fate, found["items"].fate) == (Fate.LOST, Fate.KEPT, Fate.REBUILT)
+    assert "sum(price)" in found["sums"].why
+    assert "sum(cost)" in found["sums"].why
+    renamed = {change.name: change.fate for change in compare(old, layout_of(app("totals", col.price, Item).topology()))}
+    assert (renamed["sums"], renamed["totals"]) == (Fate.LOST, Fate.NEW)

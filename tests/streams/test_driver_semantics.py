@@ -14,6 +14,7 @@ import logflume as lf
 from logflume import col
 from logflume.log import InvalidInput, UnknownName
 from logflume.log.records import Chunk
+from logflume.streams.rows import StoredRow
 from logflume.streams.testing import TestRecord, TopologyTestDriver, WindowedKey
 
 
@@ -423,7 +424,7 @@ def test_a_stream_read_as_a_table_is_joined_and_its_rows_can_be_read() -> None:
     driver.input("asks").send({"left": 1, "right": 2}, key="u", timestamp_ms=2)
     driver.input("asks").send({"left": 3, "right": 4}, key="v", timestamp_ms=3)
     assert values(driver) == [{"left": 1, "right": 2, "price": 1.5}]
-    assert driver.store("prices").rows() == [TestRecord("u", {"price": 1.5}, 1)]
+    assert driver.store("prices").rows() == [StoredRow("u", {"price": 1.5}, 1)]
 
 
 def test_a_stored_view_holds_the_rows_that_pass() -> None:

@@ -41,6 +41,39 @@ def reference_merge(inputs: list[tuple[TopicPartition, list[int]]]) -> list[tupl
     return taken
 
 
+def test_records_that_come_a_few_at_a_time_are_taken_together() -> None:
+    source = Input(("a",), TopicPartition("a", 0), position=0)
+    merger = Merger([source])
+    times = [5, 3, 9, 9, 1, 7, 8]
+    for start, stop in ((0, 2), (2, 3), (3, 7)):
+        source.add(chunk_of("a", 0, times, start, stop))
+    merger.plan(lambda tp: True)
+    (run,) = merger.runs
+    assert [value.decode() for value in run.chunk.values() if value] == [f"a-0-{i}" for i in range(7)]
+    assert run.chunk.keys() == run.chunk.values()
+    assert run.chunk.offsets.tolist() == [0, 2, 4, 6, 8, 10, 12]
+    assert run.chunk.next_offset == 14
+    assert run.times_ms.tolist() == [5, 5, 9, 9, 9, 9, 9]
+    source.processed(run)
+    assert (source.position, source.buffered_records, source.buffered_bytes) == (14, 0, 0)
+
+
+def test_large_chunks_and_one_that_is_begun_are_left_as_they_are() -> None:
+    source, other = (Input((topic,), TopicPartition(topic, 0), position=0) for topic in ("a", "b"))
+    merger = Merger([source, other])
+    large = [1, 20, *[30] * 2000]
+    source.add(chunk_of("a", 0, large, 0, len(large)))
+    other.add(chunk_of("b", 0, [10], 0, 1))
+    merger.plan(lambda tp: False)
+    assert [(run.chunk.topic, len(run)) for run in merger.runs] == [("a", 1), ("b", 1)]
+    begun = source.chunks[0]
+    for start, stop in ((2002, 2003), (2003, 2004)):
+        source.add(chunk_of("a", 0, [*large, 40, 50], start, stop))
+    merger.plan(lambda tp: True)
+    assert [(run.chunk.topic, len(run)) for run in merger.runs] == [("a", 1), ("b", 1), ("a", 2001), ("a", 2)]
+    assert merger.runs[2].chunk is begun
+
+
 @settings(deadline=None)
 @given(st.tuples(TIMES, TIMES, TIMES), st.randoms(use_true_random=False))
 def test_inputs_are_merged_by_time_however_they_are_fetched(times: tuple[list[int], ...], random: Any) -> None:

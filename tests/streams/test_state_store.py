@@ -296,6 +296,17 @@ def test_a_state_directory_keeps_its_identity_and_its_lock(tmp_path: Path) -> No
         StateDirectory(tmp_path, "../app", host="h")
 
 
+@pytest.mark.parametrize(
+    "left", [("LOCK", "LOG", "IDENTITY", "000001.dbtmp"), ("000012.sst", "OPTIONS-000007", "MANIFEST-000005")]
+)
+def test_a_database_that_a_kill_left_half_made_or_half_deleted_is_rebuilt(tmp_path: Path, left: tuple[str, ...]) -> None:
+    (tmp_path / "t.0").mkdir()
+    for name in left:
+        (tmp_path / "t.0" / name).write_bytes(b"x")
+    with pytest.raises(StorageError, match="has no CURRENT"):
+        open_state(tmp_path, PLAIN)
+
+
 def test_a_store_without_disk_is_a_dict(tmp_path: Path) -> None:
     store = Store(PLAIN)
     store.load([b"a"])

@@ -1,0 +1,117 @@
+"""The rows of a stream or table as its topic has them: from the start to the end as it is when the read begins, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from logflume.log import DecodeError, TopicPartition
+from logflume.log.interfaces import Log
+from logflume.log.schemas import FormatSpec, serde
+from logflume.streams import expr as x
+
+from .binding.sources import timestamp_expression
+from .catalog import SourceInfo, WindowInfo
+from .errors import SqlError
+from .table_state import ValueRow, value_of
+
+# No tool reads a topic without a limit.
+SCAN_MAX_RECORDS = 2_000_000
+_SCAN_IDLE_S = 30
+
+
+class Skipped:
+    """Counts records that could not be decoded, and keeps the first cause."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+
+    def add(self, topic: str, partition: int, offset: int, cause: object) -> None:
+        self.count += 1
+        self.first = self.first or f"{topic}[{partition}] offset {offset}: {cause}"
+
+    def note(self) -> str:
+        return f"; {self.count} record(s) left out, the first {self.first}" if self.count else ""
+
+
+def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[ValueRow]:
+    """Read a topic once: all records of a stream, the latest of each key of a table."""
+    key_format = source.key_format if source.key else FormatSpec("NONE")
+    decode_key, decode_value = serde(key_format, source.key).decode, serde(source.value_format, source.value).decode
+    time = timestamp_expression(source)
+    window = source.window
+    latest: dict[bytes, ValueRow | None] = {}
+    for record in _records(source.topic, log):
+        data, start, end = _key_and_window(record.key, window)
+        try:
+            key, value = decode_key(data), decode_value(record.value)
+        except DecodeError as e:
+            skipped.add(record.topic, record.partition, record.offset, e)
+            continue
+        if value is None:
+            if source.is_table and record.key is not None:
+                latest[record.key] = None
+            continue
+        row: ValueRow = {(x.Side.META, "ROWTIME"): record.timestamp_ms}
+        row[x.Side.META, "ROWPARTITION"], row[x.Side.META, "ROWOFFSET"] = record.partition, record.offset
+        row[x.Side.META, "HEADERS"] = [{"KEY": k, "VALUE": v} for k, v in record.headers]
+        row |= {(x.Side.KEY, c.name): v for c, v in zip(source.key, key or (None,) * len(source.key), strict=True)}
+        row |= {(x.Side.VALUE, c.name): v for c, v in zip(source.value, value, strict=True)}
+        if window is not None and start is not None:
+            row[x.Side.META, "WINDOWSTART"], row[x.Side.META, "WINDOWEND"] = start, end
+        if time is not None:
+            row[x.Side.META, "ROWTIME"] = value_of(time, row)
+        if source.is_table:
+            if record.key is not None:
+                latest[record.key] = row
+        else:
+            yield row
+    yield from (row for row in latest.values() if row is not None)
+
+
+def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[bytes | None, int | None, int | None]:
+    """Return the record key and its window's start and end. The key of a session ends in end and start."""
+    if window is None or data is None:
+        return data, None, None
+    start = int.from_bytes(data[-8:], "big")
+    if window.size_ms is None:
+        return data[:-16], start, int.from_bytes(data[-16:-8], "big")
+    return data[:-8], start, start + window.size_ms
+
+
+def _records(topic: str, log: Log) -> Iterator[Any]:
+    admin = log.admin()
+    count = admin.describe_topics([topic])[topic].partitions
+    partitions = [TopicPartition(topic, n) for n in range(count)]
+    starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions, read_committed=True)
+    total = sum(ends[tp] - starts[tp] for tp in partitions)
+    if total > SCAN_MAX_RECORDS:
+        raise SqlError(
+            f"topic {topic} has about {total:,} records, a pull query reads at most {SCAN_MAX_RECORDS:,}; "
+            "make a table with GROUP BY, or follow it with EMIT CHANGES"
+        )
+    left = {tp: ends[tp] for tp in partitions if ends[tp] > starts[tp]}
+    consumer = log.consumer()
+    try:
+        consumer.assign(left)
+        for tp in left:
+            consumer.seek(tp, starts[tp])
+        idle = 0
+        while left:
+            chunks = consumer.poll(timeout_s=1.0)
+            idle = 0 if chunks else idle + 1
+            if idle > _SCAN_IDLE_S:
+                raise SqlError(f"topic {topic} gave no records for {_SCAN_IDLE_S} s before its end")
+            for chunk in chunks:
+                tp = TopicPartition(chunk.topic, chunk.partition)
+                end = left.get(tp)
+                if end is None:
+                    continue
+                for record in chunk.records():
+                    if record.offset < end:
+                        yield record
+                if chunk.next_offset >= end:
+                    del left[tp]
+    finally:
+        consumer.close()

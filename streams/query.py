@@ -1,0 +1,146 @@
+"""Reads of a running application's store from any process: whichever instance has a key answers.
+
+What is read is committed: a result can be in its topic a moment before the store shows it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from logflume.log import InvalidInput, UnknownName
+from logflume.log.records import TopicPartition
+
+from .planner import plan, rewrite
+from .rows import StoredRow, StoreRows, key_format_of, stored_nodes
+from .runtime import Peers, StorePlace
+from .seams import changelog_topic
+from .state import EntryCodec
+
+if TYPE_CHECKING:
+    from logflume.log import Log
+
+    from . import graph as g
+
+
+class StoreQuery:
+    """A store of an application over all of its instances. Made by `App.query`; `close` it, or use it in `with`. One thread.
+
+    Reads raise StoreUnavailable (retriable) when nobody answers for a partition in time.
+    """
+
+    def __init__(
+        self,
+        topology: g.Topology,
+        store: str,
+        log: Log,
+        *,
+        timeout_s: float = 10.0,
+        closes_log: bool = False,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Raises UnknownName: no such store."""
+        nodes = rewrite(topology).nodes
+        kept = stored_nodes(nodes)
+        if store not in kept:
+            raise UnknownName("store", store, kept)
+        planned = plan(topology)
+        sub = next(sub for sub in planned.subtopologies if any(spec.name == store for spec in sub.program.stores))
+        spec = next(spec for spec in sub.program.stores if spec.name == store)
+        admin = log.admin()
+        topics = tuple(sorted(set(sub.program.sources.values())))
+        count = max(found.partitions for found in admin.describe_topics(topics).values())
+        self._codec = EntryCodec(spec.columns, spec.classes)
+        place = StorePlace(planned.application, store, topics, count, self._codec)
+        self._peers = Peers(place, admin, timeout_s=timeout_s, monotonic_s=monotonic_s, sleep=sleep)
+        self._rows = StoreRows(kept[store], self._peers, key_format_of(nodes, kept[store]))
+        self._log, self._closes_log = log, closes_log
+        self._changelog = None if store in sub.table_sources else changelog_topic(planned.application, store)
+        self._partitions = count
+
+    def get(self, key: Any, *, as_of: int | None = None) -> Any:
+        """Return the row of a key (a `WindowedKey` for windows), None when there is none; of a versioned table also as of a
+        time."""
+        return self._rows.get(key, as_of=as_of)
+
+    def windows(self, key: Any) -> list[StoredRow]:
+        """Return the rows of all windows of a key that are kept, oldest first."""
+        return self._rows.windows(key)
+
+    def rows(self) -> list[StoredRow]:
+        """Return all rows, in order of their encoded keys."""
+        return self._rows.rows()
+
+    @property
+    def lag_records(self) -> int | None:
+        """How many records of their inputs the partitions that answered had before them; None: not known."""
+        lags = [held.lag_records for held in self._peers.held.values()]
+        return None if not lags or None in lags else sum(lag for lag in lags if lag is not None)
+
+    def follow(self) -> Iterator[StoredRow]:
+        """Yield all rows, then every change as it is committed (`value` None: the row is gone), for ever.
+
+        Between the two nothing is left out and nothing goes back: changes that were made while the rows were read come once,
+        as they stood at the end of it.
+
+        Raises:
+            InvalidInput: the store is that of a topic, which tells its changes itself.
+        """
+        if self._changelog is None:
+            raise InvalidInput("the rows of this store are those of a topic: follow that")
+        partitions = [TopicPartition(self._changelog, number) for number in range(self._partitions)]
+        admin = self._log.admin()
+        self._peers.get(b"")
+        starts = {each: self._peers.held[each.partition].changelog_offset for each in partitions}
+        seen: dict[bytes, bytes] = {}
+        for key, entry in self._peers.range(b"", None):
+            seen[key] = self._codec.encode(entry) or b""
+            row = self._rows.of_entry(key, entry)
+            if row is not None:
+                yield row
+        ends = admin.end_offsets(partitions, read_committed=True)
+        yield from self._changes(starts, ends, seen)
+
+    def _changes(
+        self, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], seen: dict[bytes, bytes]
+    ) -> Iterator[StoredRow]:
+        consumer = self._log.consumer(read_committed=True)
+        latest: dict[bytes, bytes | None] = {}
+        try:
+            consumer.assign(list(starts))
+            for partition, offset in starts.items():
+                consumer.seek(partition, offset)
+            while any(consumer.position(partition) < ends[partition] for partition in ends):
+                for chunk in consumer.poll(timeout_s=0.2):
+                    latest.update(
+                        (key, value) for key, value in zip(chunk.keys(), chunk.values(), strict=True) if key is not None
+                    )
+            for key, newest in latest.items():
+                if newest != seen.get(key):
+                    yield self._change(key, newest)
+            seen.clear()
+            while True:
+                for chunk in consumer.poll(timeout_s=1.0):
+                    for changed, value in zip(chunk.keys(), chunk.values(), strict=True):
+                        if changed is not None:
+                            yield self._change(changed, value)
+        finally:
+            consumer.close()
+
+    def _change(self, key: bytes, value: bytes | None) -> StoredRow:
+        row = None if value is None else self._rows.of_entry(key, self._codec.decode(value))
+        return row if row is not None else StoredRow(self._rows.key_of(key), None, -1)
+
+    def close(self) -> None:
+        """Let go of the log. Idempotent."""
+        if self._closes_log:
+            self._closes_log = False
+            self._log.close()
+
+    def __enter__(self) -> StoreQuery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,201 @@
+"""Keys, values and stored entries as the objects that a user writes and reads: the same in the test driver and in queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from logflume.log import InvalidInput, UnknownName
+from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
+
+from . import graph as g
+from .dsl.schemas import is_single
+from .functions import results_of
+from .operators.aggregate import seen_entries
+from .operators.versions import version_at
+from .seams import Entry
+from .windows import SESSION_BOUNDS, bounds_of_key, key_of_bounds, key_suffix_bytes
+
+WINDOW_START_BYTES = g.WINDOW_START.size
+
+
+class WindowedKey(NamedTuple):
+    """The key of a windowed result: the grouping key and the window's bounds in ms.
+
+    The end is exclusive; of sliding windows and sessions it is inclusive.
+    """
+
+    key: Any
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row of a store: key and value as objects."""
+
+    key: Any
+    value: Any
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How one side of a topic becomes objects and back: columns, format, class."""
+
+    columns: tuple[Column, ...]
+    format: FormatSpec
+    is_single: bool
+    value_class: type[Any] | None = None
+    window: g.Window | None = None
+
+    def encode(self, value: Any) -> bytes | None:
+        """Return the bytes of an object; bytes go as they are."""
+        if value is None or isinstance(value, bytes | bytearray):
+            return None if value is None else bytes(value)
+        if isinstance(value, WindowedKey):
+            if self.window is None:
+                raise InvalidInput(f"the keys have no windows, found {value!r}")
+            return key_of_bounds(self.window, self.encode_plain(value.key) or b"", value.start_ms, value.end_ms)
+        return self.encode_plain(value)
+
+    def encode_plain(self, value: Any) -> bytes | None:
+        """Return the bytes of an object without a window."""
+        return serde(self.format, self.columns).encode(self._row(value))
+
+    def _row(self, value: Any) -> Row | None:
+        if self.is_single:
+            return (value,)
+        if isinstance(value, Mapping):
+            unknown = [name for name in value if name not in {c.name for c in self.columns}]
+            if unknown:
+                raise UnknownName("column", unknown[0], [c.name for c in self.columns])
+            return tuple(value.get(column.name) for column in self.columns)
+        if isinstance(value, tuple):
+            return value
+        if is_object_class(type(value)):
+            return object_codec(type(value)).to_row(value)
+        raise InvalidInput(f"expected an object or dict with {[c.name for c in self.columns]}, found {value!r}")
+
+    def decode(self, data: bytes | None) -> Any:
+        """Return the object of some bytes."""
+        if data is None:
+            return None
+        if self.window is not None:
+            return WindowedKey(self._object(data[: -key_suffix_bytes(self.window)]), *bounds_of_key(self.window, data))
+        return self._object(data)
+
+    def _object(self, data: bytes) -> Any:
+        return self.of_row(serde(self.format, self.columns).decode(data))
+
+    def of_row(self, row: Row | None) -> Any:
+        """Return the object of a row."""
+        if row is None:
+            return None
+        if self.is_single:
+            return row[0]
+        if self.value_class is not None and is_object_class(self.value_class):
+            return object_codec(self.value_class).from_row(row)
+        return {column.name: value for column, value in zip(self.columns, row, strict=True)}
+
+
+def key_side(schema: g.Schema, format: FormatSpec) -> Side:
+    """Return how keys of an edge become objects."""
+    return Side(schema.key, format, len(schema.key) == 1, window=schema.window)
+
+
+def value_side(schema: g.Schema, format: FormatSpec) -> Side:
+    """Return how values of an edge become objects."""
+    return Side(schema.value, format, is_single(schema), schema.value_class)
+
+
+class Entries(Protocol):
+    """Where entries are read: a store, or what instances answer."""
+
+    @property
+    def stream_time_ms(self) -> int: ...
+
+    def get(self, key: bytes) -> Entry | None: ...
+
+    def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]: ...
+
+
+class StoreRows:
+    """The rows of a store, by node."""
+
+    def __init__(self, node: g.Node, store: Entries, key_format: FormatSpec) -> None:
+        self._node, self._store = node, store
+        self._key = key_side(node.schema, key_format)
+        self._value = value_side(node.schema, FormatSpec("JSON"))
+        has_states = isinstance(node, g.Aggregate | g.TableAggregate)
+        self._result = results_of(node.aggregations) if has_states else tuple  # type: ignore[attr-defined]
+        self._is_session = isinstance(node, g.Aggregate) and isinstance(node.window, g.SessionWindow)
+        self._history_ms = getattr(node, "history_ms", None)
+
+    def get(self, key: Any, *, as_of: int | None = None) -> Any:
+        """Return the row of a key (a `WindowedKey` for windows), None when there is none; of a versioned table also as of a
+        time."""
+        found = self.record(key, as_of=as_of)
+        return None if found is None else found.value
+
+    def record(self, key: Any, *, as_of: int | None = None) -> StoredRow | None:
+        """Return the row of a key with its time."""
+        encoded = self._key.encode(key) or b""
+        if self._is_session:
+            encoded = encoded[: -SESSION_BOUNDS.size] + g.WINDOW_START.pack(key.end_ms)
+        entry = self._store.get(encoded)
+        if entry is None or entry.state is None or (self._is_session and entry.state[0] != key.start_ms):
+            return None
+        return self._record(encoded, entry, as_of)
+
+    def rows(self) -> list[StoredRow]:
+        """Return all rows, in order of their encoded keys; of a versioned table the latest."""
+        entries = list(self._store.range(b"", None))
+        if isinstance(self._node, g.Aggregate):
+            entries = seen_entries(self._node, entries)
+        found = [self._record(key, entry, None) for key, entry in entries]
+        return [record for record in found if record is not None]
+
+    def windows(self, key: Any) -> list[StoredRow]:
+        """Return the rows of all windows of a key that are kept, oldest first; sessions by their end."""
+        if self._key.window is None:
+            raise InvalidInput("the store has no windows: get(key) gives its row")
+        plain = self._key.encode_plain(key) or b""
+        entries = self._store.range(plain, plain + b"\xff" * (WINDOW_START_BYTES + 1))
+        rows = (self._record(full, entry, None) for full, entry in entries if len(full) == len(plain) + WINDOW_START_BYTES)
+        return [row for row in rows if row is not None]
+
+    def key_of(self, key: bytes) -> Any:
+        """Return the object of a key as it lies in the store; of a session's only what precedes its end is known."""
+        return self._key.decode(key + bytes(SESSION_BOUNDS.size - WINDOW_START_BYTES) if self._is_session else key)
+
+    def of_entry(self, key: bytes, entry: Entry) -> StoredRow | None:
+        """Return the row of an entry as it lies in the store."""
+        return None if entry.state is None else self._record(key, entry, None)
+
+    def _record(self, key: bytes, entry: Entry, as_of: int | None) -> StoredRow | None:
+        state, time = entry.state, entry.timestamp_ms
+        assert state is not None
+        if self._history_ms is not None:
+            found = version_at(state, as_of, self._store.stream_time_ms - self._history_ms)
+            if found is None:
+                return None
+            time, state = found
+        elif self._is_session:
+            assert self._node.schema.window is not None
+            end = g.WINDOW_START.unpack_from(key, len(key) - 8)[0]
+            key, state = key_of_bounds(self._node.schema.window, key[:-8], state[0], end), state[1:]
+        return StoredRow(self._key.decode(key), self._value.of_row(tuple(self._result(state))), time)
+
+
+def stored_nodes(nodes: Mapping[str, g.Node]) -> dict[str, g.Node]:
+    """Return the nodes whose rows are kept, by the name of their store."""
+    return {store: node for node in nodes.values() if (store := g.store_of(node)) is not None}
+
+
+def key_format_of(nodes: Mapping[str, g.Node], node: g.Node) -> FormatSpec:
+    """Return the format of a store's keys: that of the source or internal topic before it."""
+    while not isinstance(node, g.Source | g.Repartition | g.Answer):
+        node = nodes[node.inputs[0]]
+    return node.key_format

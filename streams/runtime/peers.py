@@ -1,0 +1,163 @@
+"""Finds the instances of an application through its group, and asks them."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from logflume.log import LogflumeError
+from logflume.log.interfaces import Admin
+from logflume.streams.seams import Entry
+from logflume.streams.state import EntryCodec
+
+from .positions import addresses
+from .reads import PAGE_ROWS, Answer, Ask, Held
+
+_TIMEOUT_S = 5.0
+_PAUSE_S = 0.05
+
+
+class StoreUnavailable(LogflumeError):
+    """Nobody answers for partitions of a store: no instance runs, or they are being restored."""
+
+    code = "STORE_UNAVAILABLE"
+    is_retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where a store lies: the topics whose partitions its tasks read, how many tasks there are, how entries are written."""
+
+    application: str
+    store: str
+    topics: tuple[str, ...]
+    partitions: int
+    codec: EntryCodec
+
+
+class Peers:
+    """Reads one store over all instances. `held` tells of each partition what its last answer said. One thread."""
+
+    def __init__(
+        self,
+        place: StorePlace,
+        admin: Admin,
+        *,
+        timeout_s: float,
+        monotonic_s: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._place = place
+        self._admin = admin
+        self._timeout_s = timeout_s
+        self._monotonic_s = monotonic_s
+        self._sleep = sleep
+        self._at: dict[int, str] = {}
+        self.held: dict[int, Held] = {}
+
+    @property
+    def stream_time_ms(self) -> int:
+        """The largest stream time among the partitions that have answered."""
+        return max((each.stream_time_ms for each in self.held.values()), default=-1)
+
+    def get(self, key: bytes) -> Entry | None:
+        """Return the entry at a key, whichever partition has it."""
+        found = [row for rows in self._ask_all(range(self._place.partitions), Ask(self._place.store, [], key)) for row in rows]
+        return self._place.codec.decode(found[0][1]) if found else None
+
+    def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
+        """Yield the entries with start <= key < stop, in order of keys; each page of a partition is one moment."""
+        import heapq
+
+        parts = [self._partition(partition, start, stop) for partition in range(self._place.partitions)]
+        decode = self._place.codec.decode
+        for key, data in heapq.merge(*parts, key=lambda row: row[0]):
+            yield key, decode(data)
+
+    def _partition(self, partition: int, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        while True:
+            (page,) = self._ask_all([partition], Ask(self._place.store, [], start, is_range=True, stop=stop))
+            yield from page
+            if len(page) < PAGE_ROWS:
+                return
+            start = page[-1][0] + b"\0"
+
+    def _ask_all(self, partitions: Iterable[int], ask: Ask) -> list[list[tuple[bytes, bytes]]]:
+        """Ask whoever holds these partitions, and again those that did not answer, until the timeout.
+
+        Raises:
+            StoreUnavailable: which partitions nobody has answered for.
+        """
+        left, found = set(partitions), []
+        end_s = self._monotonic_s() + self._timeout_s
+        while left:
+            by_address: dict[str, list[int]] = {}
+            for partition in sorted(left):
+                if partition in self._at:
+                    by_address.setdefault(self._at[partition], []).append(partition)
+            for address, wanted in by_address.items():
+                answer = _ask(address, msgspec.structs.replace(ask, partitions=wanted))
+                if answer is None:
+                    continue
+                found.append(answer.rows)
+                self.held.update({each.partition: each for each in answer.held})
+                left.difference_update(each.partition for each in answer.held)
+            if left and self._monotonic_s() > end_s:
+                raise StoreUnavailable(
+                    f"nobody answers for partitions {sorted(left)} of store {self._place.store!r} within {self._timeout_s:g} s: "
+                    f"is an instance of {self._place.application!r} running, with an endpoint? While it restores, ask again"
+                )
+            if left:
+                self._find(pause=bool(by_address))
+        return found
+
+    def _find(self, *, pause: bool) -> None:
+        """Look up in the group who runs which task."""
+        if pause:
+            self._sleep(_PAUSE_S)
+        found = addresses(self._admin.group_offsets(self._place.application))
+        self._at = {partition.partition: at for partition, at in found.items() if partition.topic in self._place.topics}
+        if not self._at and not pause:
+            self._sleep(_PAUSE_S)
+
+
+def _ask(address: str, ask: Ask) -> Answer | None:
+    """Return what an instance answers, None when it does not."""
+    try:
+        body = request(address, "POST", "/read", msgspec.msgpack.encode(ask))
+        return msgspec.msgpack.decode(body, type=Answer)
+    except (OSError, http.client.HTTPException, msgspec.MsgspecError):
+        return None
+
+
+def request(address: str, method: str, path: str, body: bytes = b"") -> bytes:
+    """Return the body of an instance's answer. Raises OSError or HTTPException: there is none."""
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=_TIMEOUT_S)
+    try:
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        content = response.read()
+        if response.status != http.client.OK:
+            raise http.client.HTTPException(f"{address}{path} answers {response.status} {response.reason}")
+        return content
+    finally:
+        connection.close()
+
+
+def instances(admin: Admin, application: str) -> tuple[str, ...]:
+    """Return the addresses at which the instances of an application answered when they last committed."""
+    return tuple(sorted(set(addresses(admin.group_offsets(application)).values())))
+
+
+def statuses(where: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (address, status as JSON gives it) of the instances that answer."""
+    for address in where:
+        try:
+            yield address, msgspec.json.decode(request(address, "GET", "/status"))
+        except (OSError, http.client.HTTPException, msgspec.MsgspecError):
+            continue

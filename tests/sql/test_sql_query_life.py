@@ -1,0 +1,220 @@
+"""The life of persistent queries: what they leave, what they are planned as, pausing, replacing, failing and coming back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from logflume.log import connect
+from logflume.log.interfaces import Log
+from logflume.sql import PushQuery, Rows, SqlEngine, StatementError
+from logflume.sql.command_log import Command, CommandLog, command_topic
+
+SETUP = """
+CREATE STREAM s (id INT KEY, n STRING, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
+INSERT INTO s (ROWTIME, id, n, v) VALUES (10, 1, 'a', 1); INSERT INTO s (ROWTIME, id, n, v) VALUES (20, 2, 'b', 2);
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with connect(tmp_path / "log") as opened:
+        yield opened
+
+
+@pytest.fixture
+def engine(log: Log, tmp_path: Path) -> Iterator[SqlEngine]:
+    with SqlEngine(log, tmp_path / "sql") as opened:
+        list(opened.execute(SETUP))
+        yield opened
+
+
+def rows(engine: SqlEngine, text: str) -> list[tuple[Any, ...]]:
+    (result,) = engine.execute(text)
+    assert isinstance(result, Rows)
+    return sorted(result.rows, key=repr)
+
+
+def eventually(engine: SqlEngine, text: str, expected: list[tuple[Any, ...]]) -> None:
+    deadline = time.monotonic() + 30
+    while (found := rows(engine, text)) != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found == expected
+
+
+def internal(log: Log) -> set[str]:
+    return {t for t in log.admin().list_topics(include_internal=True) if t.endswith(("-changelog", "-repartition"))}
+
+
+def test_a_query_that_ends_takes_only_its_own_topics_along(engine: SqlEngine, log: Log) -> None:
+    list(engine.execute("CREATE TABLE jo AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    eventually(engine, "SELECT * FROM jo;", [("a", 1), ("b", 1)])
+    mine = internal(log)
+    assert {t.rpartition("-")[2] for t in mine} == {"changelog", "repartition"}
+    others = {"logflume-sql-CTAS_JO_0-2-AGGREGATE-changelog", "logflume-sql-CTAS_JO_0-x-repartition"}
+    for topic in others:
+        log.admin().create_topic(topic)
+    list(engine.execute("TERMINATE CTAS_JO_0;"))
+    assert internal(log) == others
+
+
+@pytest.mark.parametrize("query_id", ["jo-2", "a b", "x.y", "", "é"])
+def test_an_id_that_could_be_taken_for_another_s_is_refused(engine: SqlEngine, query_id: str) -> None:
+    list(
+        engine.execute("CREATE STREAM o (id INT KEY, n STRING, v INT) WITH (KAFKA_TOPIC='o', PARTITIONS=2, VALUE_FORMAT='JSON');")
+    )
+    with pytest.raises(StatementError, match="alphanumeric characters and '_'"):
+        list(engine.execute(f"INSERT INTO o WITH (QUERY_ID='{query_id}') SELECT * FROM s;"))
+
+
+def test_emit_final_is_pulled_as_what_has_left(engine: SqlEngine) -> None:
+    list(
+        engine.execute(
+            "CREATE TABLE f AS SELECT n, COUNT(*) AS c FROM s WINDOW TUMBLING (SIZE 1 SECOND, GRACE PERIOD 0 SECONDS) "
+            "GROUP BY n EMIT FINAL;"
+            "INSERT INTO s (ROWTIME, id, n, v) VALUES (5000, 1, 'a', 1);"
+            "INSERT INTO s (ROWTIME, id, n, v) VALUES (5000, 1, 'b', 1);"
+        )
+    )
+    eventually(engine, "SELECT n, WINDOWSTART, c FROM f;", [("a", 0, 1), ("b", 0, 1)])
+    assert rows(engine, "SELECT n, WINDOWSTART, c FROM f WHERE n = 'a';") == [("a", 0, 1)]
+
+
+def test_queries_pause_and_resume_also_over_a_restart(engine: SqlEngine, log: Log, tmp_path: Path) -> None:
+    list(engine.execute("CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    eventually(engine, "SELECT * FROM t;", [("a", 1), ("b", 1)])
+    list(engine.execute("PAUSE CTAS_T_0; INSERT INTO s VALUES (3, 'a', 1);"))
+    assert rows(engine, "SHOW QUERIES;")[0][1] == "PAUSED"
+    engine.close()
+    with SqlEngine(log, tmp_path / "sql") as again:
+        assert again.local_status() == {}
+        assert rows(again, "SELECT * FROM t;") == [("a", 1), ("b", 1)]
+        list(again.execute("RESUME ALL;"))
+        eventually(again, "SELECT * FROM t;", [("a", 2), ("b", 1)])
+        list(again.execute("TERMINATE ALL;"))
+        assert rows(again, "SHOW QUERIES;") == []
+
+
+def test_a_query_that_fails_says_why_and_comes_back(engine: SqlEngine, log: Log, tmp_path: Path) -> None:
+    list(engine.execute("CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    eventually(engine, "SELECT * FROM t;", [("a", 1), ("b", 1)])
+    engine.close()
+    state = next((tmp_path / "sql" / "state").glob("*CTAS_T_0/*/*.0"))
+    for file in state.iterdir():
+        file.unlink()
+    (state / "photo.jpg").write_bytes(b"x")
+    with SqlEngine(log, tmp_path / "sql") as again:
+        with pytest.raises(Exception, match="is not a state directory"):
+            rows(again, "SELECT * FROM t;")
+        (query,) = rows(again, "SHOW QUERIES;")
+        assert query[1] == "FAILED"
+        assert "is not a state directory of logflume" in query[-1]
+        (state / "photo.jpg").unlink()
+        (state / "LOCK").write_bytes(b"")
+        (state / "000004.log").write_bytes(b"")
+        again._running._failures.clear()
+        eventually(again, "SHOW STREAMS;", rows(again, "SHOW STREAMS;"))
+        eventually(again, "SELECT * FROM t;", [("a", 1), ("b", 1)])
+
+
+def test_a_topic_that_others_use_is_not_deleted(engine: SqlEngine, log: Log) -> None:
+    list(engine.execute("CREATE STREAM s2 (id INT KEY, n STRING) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');"))
+    list(engine.execute("CREATE STREAM o AS SELECT id, n FROM s2;"))
+    with pytest.raises(StatementError, match="Could not delete the corresponding kafka topic: s: CSAS_O_0, S2 use it too"):
+        list(engine.execute("DROP STREAM s DELETE TOPIC;"))
+    assert "S" in engine.catalog.sources
+    list(engine.execute("DROP STREAM s;"))
+    assert "s" in log.admin().list_topics()
+
+
+def test_a_query_may_be_replaced_where_its_state_can_be_kept(engine: SqlEngine) -> None:
+    list(engine.execute("CREATE STREAM o AS SELECT id, n FROM s WHERE v > 1;"))
+    eventually(engine, "SELECT id, n FROM o;", [(2, "b")])
+    (done,) = engine.execute("CREATE OR REPLACE STREAM o AS SELECT id, n, v FROM s WHERE v > 5;")
+    assert getattr(done, "query_id", None) == "CSAS_O_0"
+    list(engine.execute("INSERT INTO s VALUES (7, 'c', 7); INSERT INTO s VALUES (3, 'd', 3);"))
+    eventually(engine, "SELECT id, n, v FROM o;", [(2, "b", None), (7, "c", 7)])
+    refused = {
+        "CREATE OR REPLACE STREAM o AS SELECT id, v FROM s;": "changed, missing or reordered",
+        "CREATE OR REPLACE TABLE o AS SELECT id, COUNT(*) AS n FROM s GROUP BY id;": "is a STREAM, the new one a TABLE",
+        "CREATE OR REPLACE STREAM o AS SELECT n, id, v FROM s PARTITION BY n;": "Key columns must be identical",
+    }
+    list(engine.execute("CREATE TABLE c AS SELECT id, COUNT(*) AS k FROM s GROUP BY id;"))
+    refused["CREATE OR REPLACE TABLE c AS SELECT id, SUM(v) AS k FROM s GROUP BY id;"] = "Cannot upgrade"
+    for text, message in refused.items():
+        with pytest.raises(StatementError, match=message):
+            list(engine.execute(text))
+    (kept,) = engine.execute("CREATE OR REPLACE TABLE c AS SELECT id, COUNT(*) AS k FROM s WHERE v < 100 GROUP BY id;")
+    assert getattr(kept, "query_id", None) == "CTAS_C_2"
+    list(engine.execute("INSERT INTO s VALUES (7, 'c', 700); INSERT INTO s VALUES (7, 'c', 7);"))
+    eventually(engine, "SELECT k FROM c WHERE id = 7;", [(2,)])
+
+
+def test_who_loses_a_race_is_told_once_and_nobody_at_later_starts(
+    engine: SqlEngine, log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
+        statement = "CREATE STREAM x (id INT KEY) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');"
+        lost = Command(statement, expected=engine._commands.next_offset)
+        list(engine.execute(statement))
+        other._commands.append(lost)
+        query = "CREATE STREAM q AS SELECT id, n FROM s;"
+        list(engine.execute(query))
+        prepared = Command(query.replace(" q ", " q2 "), "CSAS_Q_0", expected=engine._commands.next_offset - 1)
+        other._commands.append(prepared)
+    with SqlEngine(log, tmp_path / "third", runs_queries=False) as third, caplog.at_level(logging.WARNING, "logflume.sql"):
+        assert third.problems == []
+        assert "Q2" not in third.catalog.sources
+        assert third.catalog.queries["CSAS_Q_0"].sink == "Q"
+    assert not caplog.records
+
+
+def test_a_query_that_would_be_planned_otherwise_does_not_run(engine: SqlEngine, log: Log, tmp_path: Path) -> None:
+    list(engine.execute("CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    commands = [command for _, command in CommandLog(log, command_topic(engine.service)).read_new()]
+    plan = commands[-1].plan
+    assert plan is not None
+    assert plan.key == ("N STRING",)
+    assert plan.value == ("C BIGINT",)
+    assert list(plan.stores) == ["AGGREGATE"]
+    engine.close()
+    changed = msgspec.structs.replace(
+        plan, stores={"AGGREGATE": "something else"}, query_id="CTAS_U_1", sink="U", writes=("GROUP-BY-KEY-repartition", "U")
+    )
+    text = commands[-1].statement.replace("TABLE T ", "TABLE U ").replace("TABLE `T` ", "TABLE U ")
+    writer = log.producer()
+    writer.send(command_topic(engine.service), Command(text, "CTAS_U_1", commands[-1].properties, changed).encode(), partition=0)
+    writer.close()
+    with SqlEngine(log, tmp_path / "sql") as again:
+        shown = {row[0]: row for row in rows(again, "SHOW QUERIES;")}
+        assert shown["CTAS_U_1"][1] == "FAILED"
+        assert "was made with stores {'AGGREGATE': 'something else'}" in shown["CTAS_U_1"][-1]
+        assert shown["CTAS_T_0"][1] != "FAILED"
+
+
+def test_commands_are_written_with_their_plan(engine: SqlEngine) -> None:
+    list(engine.execute("CREATE STREAM o AS SELECT id, n FROM s;"))
+    command = Command("X", "CSAS_X_1", {"a": "b"}, engine._applied.queries["CSAS_O_0"].recorded, 7)
+    assert Command.decode(command.encode(), "here") == command
+    assert json.loads(command.encode())["plan"]["v"] == 1
+
+
+def test_queries_that_run_side_by_side_share_no_topic_of_their_own(engine: SqlEngine, log: Log) -> None:
+    list(engine.execute("CREATE STREAM r (id INT KEY, n STRING) WITH (KAFKA_TOPIC='r', PARTITIONS=2, VALUE_FORMAT='JSON');"))
+    join = "SELECT s.id, s.n, r.n FROM s JOIN r WITHIN 1 HOUR ON s.n = r.n EMIT CHANGES;"
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            (push,) = engine.execute(join)
+            assert isinstance(push, PushQuery)
+            stack.enter_context(push)
+        assert len(internal(log)) == 2 * len({t.split("-", 4)[4] for t in internal(log)})
+        assert all(t.startswith("logflume-sql-push-") for t in internal(log))
+    assert internal(log) == set()

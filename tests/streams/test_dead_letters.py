@@ -1,0 +1,82 @@
+"""Records that could not be processed: kept with what they were and why, and put back, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import logflume.streams as lf
+from logflume.log import InvalidInput
+from logflume.log.interfaces import Log
+from logflume.log.records import Record
+from logflume.streams.runtime import replay
+from tests.streams.running import embedded, read, running, until, write
+
+GOOD, BAD = b'{"n":"7"}', b"no JSON"
+
+
+class Row(msgspec.Struct):
+    n: str
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with embedded(tmp_path / "data") as opened:
+        opened.admin().ensure_topic("in", partitions=3)
+        yield opened
+
+
+def app() -> lf.App:
+    made = lf.App("strict")
+    made.stream("in", Row, key=str).map_values(lambda row: int(row.n)).to("out")
+    return made
+
+
+def facts(record: Record) -> dict[str, str]:
+    return {name.removeprefix("__streams.errors."): (value or b"").decode() for name, value in record.headers}
+
+
+def run_until_dead(log: Log, state: Path, wanted: int) -> list[Record]:
+    with running(app(), log, state, dead_letter_topic="dead") as engine:
+        return list(until(lambda: found if len(found := read(log, "dead")) >= wanted else None, engine))
+
+
+def test_a_dead_letter_says_what_it_was_and_why(log: Log, tmp_path: Path) -> None:
+    write(log, "in", [(b"a", BAD, 5), (b"b", b'{"n":"seven"}', 6), (b"c", GOOD, 7)])
+    letters = {record.key: record for record in run_until_dead(log, tmp_path / "state", 2)}
+    assert (letters[b"a"].value, letters[b"a"].timestamp_ms) == (BAD, 5)
+    decode, call = facts(letters[b"a"]), facts(letters[b"b"])
+    assert (decode["topic"], decode["reason"], decode["offset"]) == ("in", "decode", "0")
+    assert (call["reason"], call["exception"]) == ("callable", "builtins.ValueError")
+    assert "invalid literal" in call["message"]
+    assert "int(row.n)" in call["stacktrace"]
+
+
+def test_dead_letters_go_back_where_they_came_from_once(log: Log, tmp_path: Path) -> None:
+    write(log, "in", [(b"a", BAD, 5), (b"b", GOOD, 6), (b"c", BAD, 7)])
+    run_until_dead(log, tmp_path / "state", 2)
+    places = {record.key: record.partition for record in read(log, "in")}
+    assert replay(log, "dead") == {"in": 2}
+    back = read(log, "in")[:]
+    assert sorted((r.key, r.value, r.timestamp_ms, r.headers) for r in back if r.value == BAD) == sorted(
+        [(b"a", BAD, 5, ()), (b"c", BAD, 7, ())] * 2
+    )
+    assert all(places[record.key] == record.partition for record in back)
+    assert replay(log, "dead") == {}
+
+
+def test_a_replay_has_a_limit_and_goes_on_behind_it(log: Log, tmp_path: Path) -> None:
+    write(log, "in", [(b"%d" % i, BAD, i) for i in range(5)])
+    run_until_dead(log, tmp_path / "state", 5)
+    assert replay(log, "dead", limit=2) == {"in": 2}
+    assert replay(log, "dead") == {"in": 3}
+
+
+def test_what_is_no_dead_letter_is_not_sent_anywhere(log: Log) -> None:
+    write(log, "in", [(b"a", GOOD, 5)])
+    with pytest.raises(InvalidInput, match="offset 0 is no dead letter"):
+        replay(log, "in")
+    assert len(read(log, "in")) == 1

@@ -1,0 +1,146 @@
+"""Stores read from outside while their application runs: by key, window and scan, whichever instance has them; and changes."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import logflume.streams as lf
+from logflume.log import InvalidInput, UnknownName, connect
+from logflume.streams import col, count, sum
+from logflume.streams.query import StoreQuery
+from logflume.streams.rows import WindowedKey
+from logflume.streams.runtime import StoreUnavailable, instances, statuses
+from tests.streams.running import embedded, running, send_json, until
+
+HERE = "127.0.0.1:0"
+USERS = [f"user{i}" for i in range(40)]
+
+
+class Order(msgspec.Struct):
+    ms: int
+    amount: int
+
+
+def orders(name: str = "orders-app", log: object = None) -> lf.App:
+    app = lf.App(name, log=log)  # type: ignore[arg-type]
+    stream = app.stream("orders", Order, key=str)
+    stream.group_by_key().aggregate(n=count(), spent=sum(col.amount), name="totals").to("totals-out")
+    stream.group_by_key().window(lf.tumbling(lf.seconds(10), retention=lf.hours(1))).aggregate(n=count(), name="per-window").to(
+        "windows-out"
+    )
+    return app
+
+
+def test_any_instance_answers_for_all_keys_typed(tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders", partitions=3)
+        send_json(log, "orders", [(user, {"ms": i, "amount": i}, i * 1000) for i, user in enumerate(USERS * 2)])
+        app = orders(log=log)
+        one, two = (running(app, log, tmp_path / f"state{i}", endpoint=HERE, instance_id=f"i{i}") for i in range(2))
+        with one as first, two as second, app.query("totals") as totals, app.query("per-window") as windows:
+            until(lambda: first.status().tasks and second.status().tasks, first, second)
+            until(lambda: first.status().lag_records == 0 and second.status().lag_records == 0, first, second)
+            until(lambda: len(totals.rows()) == len(USERS), first, second)
+            assert {row.key: row.value for row in totals.rows()} == {
+                user: {"n": 2, "spent": 2 * i + 40} for i, user in enumerate(USERS)
+            }
+            assert totals.get("user7") == {"n": 2, "spent": 54}
+            assert totals.get("nobody") is None
+            assert totals.lag_records == 0
+            assert [(row.key, row.value) for row in windows.windows("user7")] == [
+                (WindowedKey("user7", 0, 10_000), {"n": 1}),
+                (WindowedKey("user7", 40_000, 50_000), {"n": 1}),
+            ]
+            assert windows.get(WindowedKey("user7", 40_000, 50_000)) == {"n": 1}
+            at = instances(log.admin(), app.name)
+            assert len(at) == 2
+            assert sorted(status["instance_id"] for _, status in statuses(at)) == ["i0", "i1"]
+
+
+def test_a_partition_that_moves_is_found_again(tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders", partitions=2)
+        send_json(log, "orders", [(user, {"ms": i, "amount": 1}, i) for i, user in enumerate(USERS)])
+        app = orders(log=log)
+        with app.query("totals") as totals:
+            with running(app, log, tmp_path / "one", endpoint=HERE) as engine:
+                until(lambda: engine.status().lag_records == 0, engine)
+                until(lambda: len(totals.rows()) == len(USERS), engine)
+            with running(app, log, tmp_path / "two", endpoint=HERE):
+                assert {row.key for row in totals.rows()} == set(USERS)
+        with (
+            StoreQuery(app.topology(), "totals", log, timeout_s=0.2) as alone,
+            pytest.raises(StoreUnavailable, match="partitions"),
+        ):
+            alone.get("user1")
+
+
+def test_a_snapshot_goes_over_into_changes(tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders", partitions=2)
+        send_json(log, "orders", [(user, {"ms": i, "amount": 1}, i) for i, user in enumerate(USERS)])
+        app = orders(log=log)
+        with running(app, log, tmp_path / "state", endpoint=HERE) as engine, app.query("totals") as totals:
+            until(lambda: engine.status().lag_records == 0, engine)
+            until(lambda: len(totals.rows()) == len(USERS), engine)
+            changes = totals.follow()
+            snapshot = {row.key: row.value["n"] for row in islice(changes, len(USERS))}
+            assert snapshot == dict.fromkeys(USERS, 1)
+            for n in (2, 3):
+                send_json(log, "orders", [("user3", {"ms": 1, "amount": 1}, 100 + n)])
+                seen = next(row for row in changes if row.value["n"] == n)
+                assert seen.key == "user3"
+
+
+def test_changes_made_while_the_rows_are_read_are_not_lost(tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders", partitions=2)
+        send_json(log, "orders", [(user, {"ms": i, "amount": 1}, i) for i, user in enumerate(USERS)])
+        app = orders(log=log)
+        with running(app, log, tmp_path / "state", endpoint=HERE) as engine, app.query("totals") as totals:
+            until(lambda: len(totals.rows()) == len(USERS), engine)
+            changes = totals.follow()
+            rows = {row.key: row.value["n"] for row in islice(changes, 1)}
+            send_json(log, "orders", [(user, {"ms": i, "amount": 1}, 100 + i) for i, user in enumerate(USERS)])
+            until(lambda: all(row.value["n"] == 2 for row in totals.rows()), engine)
+            for row in changes:
+                rows[row.key] = row.value["n"]
+                if rows == dict.fromkeys(USERS, 2):
+                    break
+
+
+def test_what_an_instance_does_is_told_as_json_and_metrics(tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders", partitions=1)
+        send_json(log, "orders", [("a", {"ms": 1, "amount": 2}, 1), ("b", {"ms": 1, "amount": 2}, 2)])
+        app = orders(log=log)
+        with running(app, log, tmp_path / "state", endpoint=HERE) as engine:
+            until(lambda: engine.status().lag_records == 0 and engine.status().records_out == 4, engine)
+            (at,) = until(lambda: instances(log.admin(), app.name), engine)
+            with urllib.request.urlopen(f"http://{at}/metrics") as page:
+                text = page.read().decode()
+            labels = f'{{application="orders-app",instance_id="{engine.status().instance_id}"}}'
+            assert f"logflume_streams_records_in_total{labels} 2.0" in text
+            assert f"logflume_streams_records_out_total{labels} 4.0" in text
+            assert 'topic="orders",partition="0"} 0.0' in text or 'partition="0"' in text
+            with urllib.request.urlopen(f"http://{at}/status") as page:
+                status = json.loads(page.read())
+            assert status["state"] == "running"
+            assert status["tasks"][0]["nodes"]["orders"] == 2
+            assert status["tasks"][0]["inputs"][0]["lag_ms"] == 0
+
+
+def test_what_cannot_be_asked_is_refused(tmp_path: Path) -> None:
+    with connect(str(tmp_path / "data")) as log:
+        log.admin().ensure_topic("orders", partitions=1)
+        app = orders(log=log)
+        with pytest.raises(UnknownName, match="totals"):
+            app.query("total")
+        with pytest.raises(InvalidInput, match="host:port"), running(app, log, tmp_path / "state", endpoint="nonsense"):
+            raise AssertionError("it runs")
