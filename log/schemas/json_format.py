@@ -101,7 +101,7 @@ def any_object(value: Any) -> Any:
         return list(value)
     if hasattr(value, "model_dump"):
         return value.model_dump()
-    raise NotImplementedError(f"objects of type {type(value).__qualname__} cannot be written as JSON")
+    raise TypeError(f"objects of type {type(value).__qualname__} cannot be written as JSON")
 
 
 ANY_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=any_object)
