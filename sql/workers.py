@@ -147,6 +147,7 @@ def merged_status(parts: Iterable[EngineStatus]) -> EngineStatus:
         None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
         worst.commit,
         sum(each.restore_remaining_records for each in statuses),
+        sum(each.restore_records_per_s for each in statuses),
         next((each.error for each in statuses if each.error), None),
     )
 

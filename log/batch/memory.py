@@ -120,3 +120,14 @@ def trailing_zeros(_context, value):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), codegen
+
+
+@intrinsic
+def load_single(_context, address, at):
+    """Return the single-precision number at address + at, as a double."""
+
+    def codegen(_target, builder, _signature, args):
+        pointer = builder.inttoptr(builder.add(*args), ir.FloatType().as_pointer())
+        return builder.fpext(builder.load(pointer, align=1), ir.DoubleType())
+
+    return types.float64(types.int64, types.int64), codegen

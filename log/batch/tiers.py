@@ -32,6 +32,10 @@ class KernelTier:
                 threading.Thread(target=self.load, name="logflume-kernels", daemon=True).start()
         return self._module
 
+    def stay_out(self) -> None:
+        """Load no kernels by itself: for a process that reads much once, when it starts."""
+        self._is_started = True
+
     def load(self) -> bool:
         """Load the kernels now, blocking; False without numba."""
         with self._lock:

@@ -8,14 +8,18 @@ from .formats import (
     Format,
     check_columns,
     format_of,
+    has_layouts,
     of_topic,
     opaque,
+    read_layout,
     register_schema,
     schema_type,
     serde,
+    write_layout,
 )
 from .frames import read_frame as frame_schema_id
 from .json_format import ANY_JSON, check_nesting
+from .layouts import Layout, Wire
 from .objects import ObjectCodec, columns_of, is_object_class, object_codec
 from .registries import (
     DEFAULT_REGISTRY,
@@ -53,6 +57,11 @@ from .types import (
 __all__ = [
     "ANY_JSON",
     "check_nesting",
+    "Layout",
+    "Wire",
+    "has_layouts",
+    "read_layout",
+    "write_layout",
     "SchemaReader",
     "DEFAULT_REGISTRY",
     "default_registry",

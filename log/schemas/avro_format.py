@@ -16,9 +16,11 @@ from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
 
+from . import avro_layout
 from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, avro_schema, branch_name, column_type, parse_avro
 from .coerce import fit_decimal, json_to_text
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
+from .layouts import Layout
 from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
@@ -69,12 +71,30 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[byte
     return decode
 
 
+def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
+    """Return how records of this one's schema are read into columns. Raises Unheld, DecodeError."""
+    registered = registry_at(spec.registry).by_id(read_frame(record))
+    _check_readable(registered)
+    return avro_layout.read_layout(registered, wanted)
+
+
+def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
+    """Return how rows of columns are written. Raises Unheld."""
+    derived = avro_schema(columns, is_wrapped=spec.is_wrapped, full_name=spec.full_name)
+    return avro_layout.write_layout(*_to_write_with(spec, derived), columns)
+
+
+def _check_readable(registered: RegisteredSchema) -> None:
+    """Raise DecodeError unless a schema is a type of finite depth: so a payload cannot make the reader nest or loop at will."""
+    if registered.kind != "AVRO":
+        raise DecodeError(f"schema {registered.id} is {registered.kind}, expected AVRO")
+    read_schema(registered, "")
+
+
 def _reader(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes], Row | None]:
     import fastavro
 
-    if registered.kind != "AVRO":
-        raise DecodeError(f"schema {registered.id} is {registered.kind}, expected AVRO")
-    read_schema(registered, "")  # all of it is a type of finite depth: the payload cannot make the reader nest or loop at will
+    _check_readable(registered)
     schema = parse_avro(registered.text, registered.texts)
     plain = _plain(schema)
     named: dict[str, Any] = {}
@@ -257,16 +277,19 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
     return encode
 
 
+def _to_write_with(spec: FormatSpec, derived: Any) -> tuple[int, Any]:
+    """Return the id and the schema that rows are written with, registered if needed."""
+    registry = registry_at(spec.registry)
+    if not spec.schema_id:
+        return registry.register(spec.subject, "AVRO", json.dumps(derived, separators=(",", ":"))), derived
+    registered = registry.by_id(spec.schema_id)
+    return spec.schema_id, parse_avro(registered.text, registered.texts)
+
+
 def _writer(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> Callable[[Row], bytes]:
     import fastavro
 
-    registry = registry_at(spec.registry)
-    schema_id, schema = spec.schema_id, derived
-    if schema_id:
-        registered = registry.by_id(schema_id)
-        schema = parse_avro(registered.text, registered.texts)
-    else:
-        schema_id = registry.register(spec.subject, "AVRO", json.dumps(derived, separators=(",", ":")))
+    schema_id, schema = _to_write_with(spec, derived)
     parsed = fastavro.parse_schema(_plain(schema))
     is_bare = not spec.is_wrapped and len(columns) == 1
     to_avro = _to_avro(columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), schema, Named(), "")

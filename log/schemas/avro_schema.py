@@ -14,6 +14,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
 
+from .extent import Extent
 from .types import (
     BIGINT,
     BOOLEAN,
@@ -39,7 +40,6 @@ CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 ENTRY_MARK = "connect.internal.type"
 MAP_ENTRY = "MapEntry"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_MAX_DEPTH = 64
 _PRIMITIVES: Mapping[str, DataType] = {
     "boolean": BOOLEAN,
     "int": INTEGER,
@@ -124,6 +124,7 @@ class Named:
 
     def __init__(self) -> None:
         self._found: dict[str, Any] = {}
+        self.extent = Extent()
 
     def add(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
         """Take in a definition; return its full name and the namespace inside of it."""
@@ -150,10 +151,7 @@ def column_type(schema: Any, *, named: Named | None = None, namespace: str = "",
         DecodeError: a type that no column can hold, such as one that contains itself.
     """
     named = Named() if named is None else named
-    if depth > _MAX_DEPTH:
-        raise DecodeError(
-            f"the Avro schema contains itself or is nested deeper than {_MAX_DEPTH} levels; columns cannot hold that"
-        )
+    named.extent.enter(depth, "the Avro schema")
 
     def inner(each: Any, inside: str = namespace) -> DataType:
         return column_type(each, named=named, namespace=inside, depth=depth + 1)
@@ -179,6 +177,8 @@ def column_type(schema: Any, *, named: Named | None = None, namespace: str = "",
         return struct(*(Column(field["name"], inner(field["type"], inside)) for field in schema["fields"]))
     if kind in ("enum", "fixed"):
         named.add(schema, namespace)
+        if kind == "fixed" and schema["size"] < 1:
+            raise DecodeError(f"the Avro type {schema['name']} has no bytes; columns cannot hold that")
     if kind == "array":
         entry = schema["items"]
         if isinstance(entry, dict) and entry.get(ENTRY_MARK, schema.get(ENTRY_MARK)) == MAP_ENTRY:

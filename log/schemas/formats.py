@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from logflume.log.errors import InvalidInput, UnknownName
+from logflume.log.errors import DecodeError, InvalidInput, UnknownName
 
 from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format, text_format
+from .layouts import PLAIN_KINDS, Layout, Unheld
 from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
@@ -36,6 +37,19 @@ class Schemas:
 
 
 @dataclass(frozen=True, slots=True)
+class Layouts:
+    """The layouts of a format; both functions raise Unheld.
+
+    Attributes:
+        read: (format, declared columns, those that are wanted, a record) -> how records that begin as this one are read.
+        write: (format, columns) -> how rows are written; registers their schema.
+    """
+
+    read: Callable[[FormatSpec, tuple[Column, ...], tuple[Column, ...], bytes], Layout]
+    write: Callable[[FormatSpec, tuple[Column, ...]], Layout]
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """What a format can hold.
 
@@ -45,6 +59,8 @@ class Format:
         max_columns: None for any number.
         schemas: its schemas in a registry; None: it has none.
         settings: which of `full_name` and `nullables` it knows.
+        layouts: how kernels read and write its records; None: they do not.
+        is_by_name: whether a serde of fewer columns reads what was written with more.
     """
 
     name: str
@@ -56,6 +72,8 @@ class Format:
     make_encode: Callable[[FormatSpec, tuple[Column, ...]], Encode]
     schemas: Schemas | None = None
     settings: frozenset[str] = frozenset()
+    layouts: Layouts | None = None
+    is_by_name: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,19 +97,32 @@ _NUMBERS_AND_TEXT = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRI
 _AVRO = Schemas("AVRO", avro_format.write_schema, avro_format.read_schema)
 _JSON = Schemas("JSON", json_schema_format.write_schema, json_schema_format.read_schema)
 _PROTO = Schemas("PROTOBUF", proto_format.write_schema, proto_format.read_schema)
+_AVRO_LAYOUTS = Layouts(avro_format.read_layout, avro_format.write_layout)
+_JSON_LAYOUTS = Layouts(json_schema_format.read_layout, json_schema_format.write_layout)
+_PROTO_LAYOUTS = Layouts(proto_format.read_layout, proto_format.write_layout)
+_BARE_PROTO_LAYOUTS = Layouts(proto_format.read_bare_layout, proto_format.write_bare_layout)
 _FORMATS = (
-    Format("JSON", frozenset(Kind), True, True, None, json_format.make_decode, json_format.make_encode),
+    Format("JSON", frozenset(Kind), True, True, None, json_format.make_decode, json_format.make_encode, is_by_name=True),
     Format("DELIMITED", _SCALARS, False, True, None, delimited.make_decode, delimited.make_encode),
     Format("KAFKA", _NUMBERS_AND_TEXT, False, True, 1, kafka_format.make_decode, kafka_format.make_encode),
     Format("TEXT", frozenset({Kind.ANY}), False, True, 1, text_format.make_decode, text_format.make_encode),
     Format("NONE", frozenset(), False, False, 0, lambda *_: kafka_format.decode_nothing, lambda *_: kafka_format.encode_nothing),
-    Format("AVRO", _TYPED, True, True, None, avro_format.make_decode, avro_format.make_encode, _AVRO, _NAMED),
-    Format("JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, _JSON),
-    Format("PROTOBUF", _TYPED, True, False, None, proto_format.make_decode, proto_format.make_encode, _PROTO, _PROTO_SETTINGS),
     Format(
-        "PROTOBUF_NOSR", _TYPED, True, False, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE
+        "AVRO", _TYPED, True, True, None, avro_format.make_decode, avro_format.make_encode, _AVRO, _NAMED, _AVRO_LAYOUTS, True
     ),
-)
+    Format(
+        "JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, _JSON,
+        layouts=_JSON_LAYOUTS, is_by_name=True,
+    ),
+    Format(
+        "PROTOBUF", _TYPED, True, False, None, proto_format.make_decode, proto_format.make_encode, _PROTO, _PROTO_SETTINGS,
+        _PROTO_LAYOUTS, True,
+    ),
+    Format(
+        "PROTOBUF_NOSR", _TYPED, True, False, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE,
+        _BARE_PROTO_LAYOUTS,
+    ),
+)  # fmt: skip
 FORMATS = MappingProxyType({format.name: format for format in _FORMATS})
 
 
@@ -131,6 +162,43 @@ def serde(spec: FormatSpec, columns: Iterable[Column]) -> CompiledSerde:
     if not columns and spec.name != "JSON":
         format = format_of("NONE")
     return CompiledSerde(spec, columns, format.make_decode(spec, columns), format.make_encode(spec, columns))
+
+
+def has_layouts(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> bool:
+    """Return whether kernels may read or write these columns of a format: they hold records of plain columns."""
+    format = format_of(spec.name)
+    if format.layouts is None or not columns or (not spec.is_wrapped and len(columns) == 1):
+        return False
+    concerned = wanted if wanted and format.is_by_name else columns
+    return all(column.type.kind in PLAIN_KINDS for column in concerned)
+
+
+def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout | None:
+    """Return how records that begin as this one are read into some of the columns; None: not by a layout.
+
+    Raises:
+        RegistryUnavailable.
+    """
+    layouts = format_of(spec.name).layouts
+    assert layouts is not None
+    try:
+        return layouts.read(spec, columns, wanted, record)
+    except (Unheld, DecodeError):
+        return None
+
+
+def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout | None:
+    """Return how rows of columns are written; None: not by a layout. Registers their schema if needed.
+
+    Raises:
+        RegistryRefused, RegistryUnavailable, SchemaNotFound.
+    """
+    layouts = format_of(spec.name).layouts
+    assert layouts is not None
+    try:
+        return layouts.write(spec, columns)
+    except Unheld:
+        return None
 
 
 def check_columns(format: Format, columns: tuple[Column, ...]) -> None:

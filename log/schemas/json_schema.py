@@ -13,6 +13,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError
 
+from .extent import Extent
 from .types import (
     BIGINT,
     BOOLEAN,
@@ -32,7 +33,6 @@ from .types import (
 )
 from .types import array as array_of
 
-_MAX_DEPTH = 64
 _CONNECT = "org.apache.kafka.connect.data."
 _INTEGER_TYPES: Mapping[str, DataType] = {"int8": INTEGER, "int16": INTEGER, "int32": INTEGER, "int64": BIGINT}
 _TITLES: Mapping[str, DataType] = {f"{_CONNECT}Date": DATE, f"{_CONNECT}Time": TIME, f"{_CONNECT}Timestamp": TIMESTAMP}
@@ -64,22 +64,20 @@ def parse_json_schema(text: str) -> Any:
     return found
 
 
-def column_type(schema: Any, *, root: Any = None, depth: int = 0) -> DataType:
+def column_type(schema: Any, *, root: Any = None, depth: int = 0, extent: Extent | None = None) -> DataType:
     """Return the column type of a JSON Schema; `root` is what `#/...` refers to.
 
     Raises:
         DecodeError: what no column can hold: any value, unions of several types, a schema that contains itself.
     """
     root = schema if root is None else root
-    if depth > _MAX_DEPTH:
-        raise DecodeError(
-            f"the JSON Schema contains itself or is nested deeper than {_MAX_DEPTH} levels; columns cannot hold that"
-        )
+    extent = extent or Extent()
+    extent.enter(depth, "the JSON Schema")
     if not isinstance(schema, dict):
         raise DecodeError("the JSON Schema allows any value; columns need a type")
 
     def inner(each: Any) -> DataType:
-        return column_type(each, root=root, depth=depth + 1)
+        return column_type(each, root=root, depth=depth + 1, extent=extent)
 
     if "$ref" in schema:
         return inner(_referred(schema["$ref"], root))

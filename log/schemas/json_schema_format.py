@@ -10,6 +10,7 @@ from logflume.log.errors import DecodeError
 from . import json_format
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .json_schema import column_type, json_schema, parse_json_schema
+from .layouts import Layout, Wire
 from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType
@@ -36,13 +37,28 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[byte
             return None
         schema_id = read_frame(data)
         if schema_id not in known:
-            registered = registry.by_id(schema_id)
-            if registered.kind != "JSON":
-                raise DecodeError(f"schema {schema_id} is {registered.kind}, expected JSON")
+            _check_json(registry.by_id(schema_id))
             known.add(schema_id)
         return read(data[FRAME_SIZE_BYTES:])
 
     return decode
+
+
+def _check_json(registered: RegisteredSchema) -> None:
+    if registered.kind != "JSON":
+        raise DecodeError(f"schema {registered.id} is {registered.kind}, expected JSON")
+
+
+def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
+    """Return how records of this one's schema are read: as JSON, behind their frame. Raises DecodeError."""
+    schema_id = read_frame(record)
+    _check_json(registry_at(spec.registry).by_id(schema_id))
+    return Layout(Wire.JSON, frame(schema_id))
+
+
+def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
+    """Return how rows are written: as JSON, behind the frame of their schema."""
+    return Layout(Wire.JSON, frame(_schema_id(spec, columns)))
 
 
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:

@@ -14,17 +14,21 @@ from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
 
+from . import proto_layout
 from .coerce import fit_decimal, json_to_text
 from .frames import FRAME_SIZE_BYTES, frame, message_indexes, read_frame, read_message_indexes
+from .layouts import Layout
 from .proto_compiler import compile_proto
 from .proto_schema import (
     DATE_MESSAGE,
     DECIMAL,
     TIME_MESSAGE,
     TIMESTAMP_MESSAGE,
+    WRAPPERS_FILE,
     column_type,
     derived_text,
     entry_of,
+    fields_of,
     is_repeated,
     message_at,
     message_named,
@@ -38,7 +42,6 @@ from .types import Column, DataType, Kind
 Convert = Callable[[Any], Any]
 Set = Callable[[Any, Any], None]
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-_WRAPPERS_FILE = "google/protobuf/wrappers.proto"
 _INTEGER_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT})
 
 
@@ -80,6 +83,30 @@ def make_bare_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[
     return lambda data: None if data is None else read(data)
 
 
+def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
+    """Return how records of this one's message are read into columns. Raises Unheld, DecodeError."""
+    schema_id = read_frame(record)
+    path, at = read_message_indexes(record, FRAME_SIZE_BYTES)
+    message = _message(registry_at(spec.registry).by_id(schema_id), path)
+    return proto_layout.read_layout(record[:at], message, wanted)
+
+
+def read_bare_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
+    """Return how records of PROTOBUF_NOSR are read into columns. Raises Unheld."""
+    return proto_layout.read_layout(b"", _derived(spec, columns), wanted)
+
+
+def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
+    """Return how rows of columns are written. Raises Unheld."""
+    schema_id, message = _to_write_with(spec, derived_text(columns, spec.full_name, spec.nullables))
+    return proto_layout.write_layout(frame(schema_id) + message_indexes(message_path(message)), message, columns)
+
+
+def write_bare_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
+    """Return how rows of columns are written as PROTOBUF_NOSR. Raises Unheld."""
+    return proto_layout.write_layout(b"", _derived(spec, columns), columns)
+
+
 def _message(registered: RegisteredSchema, path: tuple[int, ...]) -> Any:
     if registered.kind != "PROTOBUF":
         raise DecodeError(f"schema {registered.id} is {registered.kind}, expected PROTOBUF")
@@ -110,14 +137,9 @@ def _reader(message: Any, columns: tuple[Column, ...]) -> Callable[[bytes], Row]
 
 
 def _getters(message: Any, columns: tuple[Column, ...], path: str) -> list[Convert]:
-    """Return what reads each column of a message: the field of the very name, else of that name in upper case."""
-    by_name = dict(message.fields_by_name)
-    by_upper = {name.upper(): field for name, field in by_name.items()}
-    getters = []
-    for column in columns:
-        field = by_name.get(column.name) or by_upper.get(column.name.upper())
-        getters.append(_nothing if field is None else _getter(field, column.type, f"{path}.{column.name}"))
-    return getters
+    """Return what reads each column of a message."""
+    found = zip(columns, fields_of(message, columns), strict=True)
+    return [_nothing if field is None else _getter(field, column.type, f"{path}.{column.name}") for column, field in found]
 
 
 def _nothing(message: Any) -> None:
@@ -185,7 +207,7 @@ def _from_message(field: Any, type: DataType, path: str) -> Convert:
             return lambda value: _days(value, path)
         case full if full == TIME_MESSAGE and type.kind is Kind.TIME:
             return lambda value: ((value.hours * 60 + value.minutes) * 60 + value.seconds) * 1000 + value.nanos // 1_000_000
-    if message.file.name == _WRAPPERS_FILE and type.kind is not Kind.STRUCT:
+    if message.file.name == WRAPPERS_FILE and type.kind is not Kind.STRUCT:
         convert = _from_value(message.fields_by_name["value"], type, path)
         return lambda value: convert(value.value)
     if type.kind is not Kind.STRUCT:
@@ -272,13 +294,9 @@ def _message_writer(message: Any, columns: tuple[Column, ...]) -> Callable[[Row]
 
 
 def _setters(message: Any, columns: tuple[Column, ...], path: str) -> list[Set]:
-    by_name = dict(message.fields_by_name)
-    by_upper = {name.upper(): field for name, field in by_name.items()}
-    setters = []
-    for column in columns:
-        field = by_name.get(column.name) or by_upper.get(column.name.upper())
-        setters.append(_ignored if field is None else _setter(field, column.type, f"{path}.{column.name}"))
-    return setters
+    """Return what writes each column into a message."""
+    found = zip(columns, fields_of(message, columns), strict=True)
+    return [_ignored if field is None else _setter(field, column.type, f"{path}.{column.name}") for column, field in found]
 
 
 def _ignored(message: Any, value: Any) -> None:
@@ -387,7 +405,7 @@ def _filler(field: Any, type: DataType, path: str) -> Set:
             return _fill_date
         case full if full == TIME_MESSAGE:
             return _fill_time
-    if message.file.name == _WRAPPERS_FILE and type.kind is not Kind.STRUCT:
+    if message.file.name == WRAPPERS_FILE and type.kind is not Kind.STRUCT:
         return lambda target, value: setattr(target, "value", value)
     if type.kind is not Kind.STRUCT:
         raise _mismatch(field, type, path)

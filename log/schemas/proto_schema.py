@@ -10,6 +10,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
 
+from .extent import Extent
 from .types import (
     BIGINT,
     BOOLEAN,
@@ -32,8 +33,8 @@ from .types import array as array_of
 DEFAULT_MESSAGE = "ConnectDefault"
 DECIMAL, TIMESTAMP_MESSAGE = "confluent.type.Decimal", "google.protobuf.Timestamp"
 DATE_MESSAGE, TIME_MESSAGE = "google.type.Date", "google.type.TimeOfDay"
+WRAPPERS_FILE = "google/protobuf/wrappers.proto"
 _META = "confluent.field_meta"
-_MAX_DEPTH = 64
 _MESSAGES: Mapping[str, DataType] = {TIMESTAMP_MESSAGE: TIMESTAMP, DATE_MESSAGE: DATE, TIME_MESSAGE: TIME}
 _WRAPPED: Mapping[str, DataType] = {
     "google.protobuf.BoolValue": BOOLEAN,
@@ -116,18 +117,21 @@ def message_named(file: Any, name: str) -> Any:
     )
 
 
-def column_type(message: Any, *, depth: int = 0) -> DataType:
+def column_type(message: Any) -> DataType:
     """Return the struct that a message's descriptor stands for. Raises DecodeError where columns cannot hold it."""
-    if depth > _MAX_DEPTH:
-        raise DecodeError(f"{message.full_name} contains itself or is nested deeper than {_MAX_DEPTH} levels")
-    return struct(*(Column(field.name, _field_type(field, depth)) for field in message.fields))
+    return _message_type(message, 0, Extent())
 
 
-def _field_type(field: Any, depth: int) -> DataType:
+def _message_type(message: Any, depth: int, extent: Extent) -> DataType:
+    extent.enter(depth, f"the message {message.full_name}")
+    return struct(*(Column(field.name, _field_type(field, depth, extent)) for field in message.fields))
+
+
+def _field_type(field: Any, depth: int, extent: Extent) -> DataType:
     entry = entry_of(field)
     if entry is not None:
-        return map_of(_single_type(entry["key"], depth), _single_type(entry["value"], depth))
-    single = _single_type(field, depth)
+        return map_of(_single_type(entry["key"], depth, extent), _single_type(entry["value"], depth, extent))
+    single = _single_type(field, depth, extent)
     return array_of(single) if is_repeated(field) else single
 
 
@@ -147,13 +151,13 @@ def entry_of(field: Any) -> Mapping[str, Any] | None:
     return message.fields_by_name if is_map else None
 
 
-def _single_type(field: Any, depth: int) -> DataType:
+def _single_type(field: Any, depth: int, extent: Extent) -> DataType:
     if field.message_type is not None:
         name = field.message_type.full_name
         if name == DECIMAL:
             parameters = _meta(field)
             return decimal(int(parameters.get("precision", 64)), int(parameters.get("scale", 0)))
-        return _MESSAGES.get(name) or _WRAPPED.get(name) or column_type(field.message_type, depth=depth + 1)
+        return _MESSAGES.get(name) or _WRAPPED.get(name) or _message_type(field.message_type, depth + 1, extent)
     if field.enum_type is not None:
         return STRING
     kinds = {
@@ -184,6 +188,13 @@ def _meta(field: Any) -> Mapping[str, str]:
         return {}
     found = options.FromString(field.GetOptions().SerializeToString())
     return dict(found.Extensions[extension].params)
+
+
+def fields_of(message: Any, columns: Sequence[Column]) -> list[Any]:
+    """Return the field of each column: of the very name, else of that name in upper case, else None."""
+    by_name = dict(message.fields_by_name)
+    by_upper = {name.upper(): field for name, field in by_name.items()}
+    return [by_name.get(column.name) or by_upper.get(column.name.upper()) for column in columns]
 
 
 # ------------------------------------------------------------------------------------------------ columns -> text

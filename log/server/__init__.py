@@ -4,11 +4,12 @@ with start_embedded("./data") as broker:
     broker.submit("Metadata", 12, messages.MetadataRequest(topics=None)).result()
 """
 
+from logflume.log.logs import JsonFormatter, LogFormat
+
 from .addresses import Address, parse_address
 from .config_files import configured_data_dir, gather_configs, read_config_file, refuse_contradictions
 from .embedded import EmbeddedBroker, start_embedded
 from .listeners import client_address
-from .logs import JsonFormatter, LogFormat
 from .shell import BrokerShell, unix_socket_path
 
 __all__ = [

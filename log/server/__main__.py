@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from logflume.log.children import end_with_parent
 from logflume.log.errors import LogflumeError
+from logflume.log.logs import configure_logs
 
 from .addresses import Address, parse_address
 from .collector import ShortCollections
 from .config_files import configured_data_dir, gather_configs, refuse_contradictions
-from .logs import configure_logs
 from .shell import BrokerShell
 
 DEFAULT_LISTEN = "127.0.0.1:9092"

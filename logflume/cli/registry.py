@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ import typer
 from logflume.cli.common import Bootstrap, Data, make_app, where
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
-from logflume.log.server import JsonFormatter, LogFormat
+from logflume.log.logs import LogFormat, configure_logs
 
 DEFAULT_LISTEN = "127.0.0.1:8081"
 app = make_app(
@@ -42,11 +41,14 @@ def serve(
 
     Example: logflume registry serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8081
     """
+    from logflume.log.batch.tiers import kernel_tier
     from logflume.log.registry import RegistryServer
 
+    kernel_tier().stay_out()
     end_with_parent(signal.SIGTERM)
     host, port = parse_listen(listen, option="--listen")
-    _log_to_stderr(log_format)
+    configure_logs(log_format)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     server = RegistryServer(
         where(data, bootstrap, may_create=True), host=host, port=port, advertise=advertise, topic=topic, group_id=group
     )
@@ -67,13 +69,3 @@ def parse_listen(text: str, *, option: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InvalidInput(f"{option} expects HOST:PORT, found {text!r}; for example {DEFAULT_LISTEN}")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _log_to_stderr(log_format: LogFormat) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    if log_format == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,15 +1,16 @@
 """Records -> columns: values and keys of a source.
 
-Values have two decoders. The fast one (kernels, JSON rows of scalars) says per row whether it is certain; rows that are not, and
-everything where it does not exist, are decoded by the exact one (msgspec, and the serde for what surprises it) into the same
-columns. What cannot be decoded is reported and left out.
+Values have two decoders. The fast one (kernels: rows of scalars in JSON, or in a form whose schemas are registered) says per row
+whether it is certain; rows that are not, and everything where it does not exist, are decoded by the exact one (msgspec, and the
+serde for what surprises it) into the same columns. What cannot be decoded is reported and left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,7 +27,8 @@ from ..kernels import loaded_kernels
 from ..vectors.expressions import Mask, Unsupported, Vector
 from .batch import ColumnId
 from .column import Bytes, Column, patched
-from .fields import Fields
+from .fields import Extracted, Fields, vectors
+from .framed import FramedFields
 
 FEW_RECORDS = 48
 _MAX_REFUSED_SHARE = 2
@@ -64,11 +66,13 @@ class ValueDecoder:
         if self._rest:
             self._rest -= 1
             return self._decode_objects(chunk, start, stop, report)
-        count = stop - start
-        certain, nulls, values, sizes, scratch = self._fast.extract(chunk, start, stop, loaded.json)
-        vectors = self._fast.vectors(nulls, values, sizes)
-        columns = {c: (vector, kind) for (c, vector), kind in zip(vectors.items(), self._fast.kinds, strict=True)}
-        memory: list[Any] = [chunk.buffer, scratch]
+        found = self._fast.extract(chunk, start, stop, loaded.json)
+        if found is None:
+            return self._decode_objects(chunk, start, stop, report)
+        count, certain = stop - start, found.certain
+        made_vectors = vectors(self._fast.names, self._fast.kinds, found)
+        columns = {c: (vector, kind) for (c, vector), kind in zip(made_vectors.items(), self._fast.kinds, strict=True)}
+        memory: list[Any] = [chunk.buffer, *found.memory]
         refused = np.flatnonzero(~certain)
         if len(refused) * _MAX_REFUSED_SHARE > count:
             self._rest = _RUNS_WITHOUT
@@ -114,11 +118,24 @@ class ValueDecoder:
         return Decoded(columns, rows, np.array(is_null, np.bool_) if True in is_null else None, [])
 
 
-def _fast_fields(format: FormatSpec, columns: tuple[Field, ...], kept: tuple[Field, ...]) -> Fields | None:
-    if format.name != "JSON" or (not format.is_wrapped and len(columns) == 1):
-        return None
+class FastFields(Protocol):
+    """Decodes columns with the kernels."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]: ...
+
+    def extract(self, chunk: Chunk, start: int, stop: int, json: ModuleType, /) -> Extracted | None:
+        """Decode records start..stop; None: not yet."""
+
+
+def _fast_fields(format: FormatSpec, columns: tuple[Field, ...], kept: tuple[Field, ...]) -> FastFields | None:
     try:
-        return Fields.of(kept, columns)
+        if format.name != "JSON":
+            return FramedFields(format, columns, kept)
+        return None if not format.is_wrapped and len(columns) == 1 else Fields.of(kept, columns)
     except Unsupported:
         return None
 

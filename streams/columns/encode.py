@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from logflume.log.records import I32, I64, Chunk
 from logflume.log.schemas import Column as Field
-from logflume.log.schemas import FormatSpec, Kind
+from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, has_layouts, write_layout
 
 from ..exact.codecs import encode_fragment
 from ..exact.expressions import Fragment, Namespace
 from ..expr import Meta, Side
-from ..kernels import Kernels, loaded_kernels
+from ..kernels import Kernels, loaded_kernels, wire_kernels
 from ..vectors.expressions import KINDS, Unsupported
 from ..windows import SESSION_BOUNDS, WINDOW_START, SessionWindow, Window
 from .batch import Batch
@@ -29,7 +29,8 @@ from .fields import plain_name
 FEW_ROWS = 48
 _MAX_ESCAPED = 5
 """How many bytes more JSON takes at most for a byte of a text."""
-_DTYPES = {0: np.bool_, 3: np.float64}
+_STEP_BYTES = 32
+"""What a step writes at most, texts apart: tag, size, tag and number of a wrapper."""
 
 Report = Callable[[int, Exception], None]
 
@@ -129,8 +130,9 @@ class RowEncoder:
             and len(batch) >= FEW_ROWS
             and any(column.has_vector for column in columns)
             and all(column.vector() is not None for column in columns)
+            and (writer := self._fast.writer()) is not None
         ):
-            return self._fast.encode(batch, columns, keys, loaded, self._exact_rows, report)
+            return self._fast.encode(batch, columns, keys, loaded, writer, self._exact_rows, report)
         values, failed = self._exact_rows(batch, report)
         found = Bytes.of_objects(values)
         if not failed:
@@ -149,27 +151,106 @@ def _within(rows: I64, found: Encoded) -> Encoded:
     return Encoded(rows if found.rows is None else rows[found.rows], found.keys, found.values)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Fast:
-    """JSON rows by the kernel. labels: what stands before each value, joined; label_ends: where each ends."""
+class _Writer(Protocol):
+    """Writes rows with the kernels."""
 
-    kinds: I64
-    labels: Any
-    label_ends: I64
+    def row_bytes(self, loaded: Kernels) -> int:
+        """Return what a row takes at most, its texts apart."""
+
+    def write(
+        self, loaded: Kernels, rows: I64, keys: tuple[I64, I32], columns: I64, out: Any, found: tuple[I64, I64, I32]
+    ) -> int:
+        """Write rows behind their keys, as `json_rows.write`; return the bytes written."""
+
+    def is_ready(self) -> bool:
+        """Return whether the kernels of this form are loaded, and the rows may be written with it."""
+
+
+class _JsonWriter:
+    """JSON rows, behind the head of a registered schema or bare. Labels: what stands before each value, joined."""
+
+    def __init__(self, columns: tuple[Field, ...], *, head: bytes = b"") -> None:
+        """Raises Unsupported."""
+        labels = [f'{"," if i else "{"}"{plain_name(column.name)}":'.encode() for i, column in enumerate(columns)]
+        labels[0] = head + labels[0]
+        self._kinds = np.array([KINDS[column.type.kind] for column in columns], np.int64)
+        self._label_ends = np.cumsum([len(label) for label in labels], dtype=np.int64)
+        self._labels = np.frombuffer(b"".join(labels) + bytes(8), np.uint8)
+
+    def row_bytes(self, loaded: Kernels) -> int:
+        return len(self._labels) + int(loaded.json.NUMBER_SIZE) * len(self._kinds) + 1
+
+    def is_ready(self) -> bool:
+        return True
+
+    def write(
+        self, loaded: Kernels, rows: I64, keys: tuple[I64, I32], columns: I64, out: Any, found: tuple[I64, I64, I32]
+    ) -> int:
+        end: int = loaded.json.write(rows, *keys, self._labels, self._label_ends, self._kinds, columns, out, *found)
+        return end
+
+
+class _StepWriter:
+    """Avro or Protobuf by the steps of a layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._kernels = "avro_rows" if layout.wire is Wire.AVRO else "proto_rows"
+        self._head = np.frombuffer(layout.head + b"\0", np.uint8)[:-1]
+        self._steps = np.array(layout.steps, np.int64).reshape(-1, 5)
+
+    def row_bytes(self, loaded: Kernels) -> int:
+        return len(self._head) + _STEP_BYTES * len(self._steps)
+
+    def is_ready(self) -> bool:
+        return wire_kernels(self._kernels) is not None
+
+    def write(
+        self, loaded: Kernels, rows: I64, keys: tuple[I64, I32], columns: I64, out: Any, found: tuple[I64, I64, I32]
+    ) -> int:
+        kernels = wire_kernels(self._kernels)
+        assert kernels is not None
+        end: int = kernels.write(rows, *keys, self._head, self._steps, columns, out, *found)
+        return end
+
+
+class _Fast:
+    """Encodes with the kernels. The schema of a registered form is registered with the first batch."""
+
+    def __init__(self, format: FormatSpec, columns: tuple[Field, ...]) -> None:
+        self._format = format
+        self._columns = columns
+        self._writer: _Writer | None = _JsonWriter(columns) if format.name == "JSON" else None
+        self._is_held = True
 
     @classmethod
     def of(cls, format: FormatSpec, columns: tuple[Field, ...]) -> _Fast | None:
-        if format.name != "JSON" or not columns or (not format.is_wrapped and len(columns) == 1):
+        """Return it if the kernels hold such rows."""
+        if not columns or (not format.is_wrapped and len(columns) == 1):
             return None
         if any(column.type.kind not in KINDS or format.writes_text(column.type.kind) for column in columns):
             return None
         try:
-            labels = [f'{"," if i else "{"}"{plain_name(column.name)}":'.encode() for i, column in enumerate(columns)]
+            if format.name == "JSON" or has_layouts(format, columns, columns):
+                return cls(format, columns)
+        except Unsupported:
+            pass
+        return None
+
+    def writer(self) -> _Writer | None:
+        """Return what writes the rows; None: not now, or never."""
+        if self._writer is None and self._is_held:
+            self._writer = self._registered()
+            self._is_held = self._writer is not None
+        return self._writer if self._writer is not None and self._writer.is_ready() else None
+
+    def _registered(self) -> _Writer | None:
+        layout = write_layout(self._format, self._columns)
+        if layout is None:
+            return None
+        try:
+            return _JsonWriter(self._columns, head=layout.head) if layout.wire is Wire.JSON else _StepWriter(layout)
         except Unsupported:
             return None
-        kinds = np.array([KINDS[column.type.kind] for column in columns], np.int64)
-        ends = np.cumsum([len(label) for label in labels], dtype=np.int64)
-        return cls(kinds, np.frombuffer(b"".join(labels) + bytes(8), np.uint8), ends)
 
     def encode(
         self,
@@ -177,14 +258,14 @@ class _Fast:
         columns: Sequence[Column],
         keys: Bytes,
         loaded: Kernels,
+        writer: _Writer,
         run: Callable[[Batch, Report], tuple[list[bytes | None], set[int]]],
         report: Report,
     ) -> Encoded:
         """Encode what is certain; `run` encodes the rest."""
-        count, json = len(batch), loaded.json
+        count = len(batch)
         key_starts, key_sizes = keys.addresses()
-        room = count * (len(self.labels) + json.NUMBER_SIZE * len(columns) + 1)
-        room += int(np.maximum(key_sizes, 0).sum(dtype=np.int64))
+        room = count * writer.row_bytes(loaded) + int(np.maximum(key_sizes, 0).sum(dtype=np.int64))
         addresses = np.zeros((len(columns), 4), np.int64)
         for c, column in enumerate(columns):
             vector = column.vector()
@@ -196,11 +277,9 @@ class _Fast:
                     room += _MAX_ESCAPED * int(vector.sizes[vector.unsure].sum())
             addresses[c] = [0 if part is None else part.ctypes.data for part in parts]
         rows = np.arange(count) if batch.nulls is None else np.flatnonzero(~batch.nulls)
-        out = np.empty(room + json.SPARE_BYTES, np.uint8)
+        out = np.empty(room + loaded.json.SPARE_BYTES, np.uint8)
         new_keys, starts, sizes = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
-        end = json.write(
-            rows, key_starts, key_sizes, self.labels, self.label_ends, self.kinds, addresses, out, new_keys, starts, sizes
-        )
+        end = writer.write(loaded, rows, (key_starts, key_sizes), addresses, out, (new_keys, starts, sizes))
         is_good = sizes >= 0
         if len(rows) == count and is_good.all():
             out = out[:end]

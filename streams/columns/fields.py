@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,17 @@ from ..expr import Side
 from ..vectors.expressions import KINDS, ColumnId, Mask, Unsupported, Vector
 
 _MAX_FIELDS = 60
+
+
+class Extracted(NamedTuple):
+    """What was decoded of N rows: which are certain; nulls, values (doubles by their bits) and sizes of texts, [F, N]; what texts
+    point into. The size of a text that is not plain is -1 - size."""
+
+    certain: Mask
+    nulls: Mask
+    values: I64
+    sizes: I64
+    memory: list[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,11 +74,8 @@ class Fields:
             np.array([column.name == column.name.upper() for column in columns], np.int64),
         )
 
-    def extract(self, chunk: Chunk, start: int, stop: int, json: ModuleType) -> tuple[Mask, Mask, I64, I64, object]:
-        """Return which of the N rows are certain; [F, N]: nulls, values (doubles by their bits), sizes; what texts point into.
-
-        The size of a text that is not plain is -1 - size.
-        """
+    def extract(self, chunk: Chunk, start: int, stop: int, json: ModuleType) -> Extracted:
+        """Decode N rows."""
         count = stop - start
         shape = (len(self.names), count)
         certain, nulls = np.empty(count, np.bool_), np.empty(shape, np.bool_)
@@ -84,27 +93,28 @@ class Fields:
             self.text, self.ends, self.fields, self.numbers, self.any_case,
             certain, nulls, values, values.view(np.float64), sizes, scratch,
         )  # fmt: skip
-        return certain, nulls, values, sizes, scratch
+        return Extracted(certain, nulls, values, sizes, [scratch])
 
-    def vectors(self, nulls: Mask, values: I64, sizes: I64) -> dict[ColumnId, Vector]:
-        """Return the columns of what `extract` gave."""
-        found: dict[ColumnId, Vector] = {}
-        for f, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
-            mask = nulls[f] if nulls[f].any() else None
-            data: Any = values[f]
-            if kind is Kind.DOUBLE:
-                data = data.view(np.float64)
-            elif kind is Kind.BOOLEAN:
-                data = data == 1
-            if kind is not Kind.STRING:
-                found[Side.VALUE, name] = Vector(data, None, mask)
-                continue
-            lengths, special = sizes[f], sizes[f] < 0
-            if special.any():
-                found[Side.VALUE, name] = Vector(data, np.where(special, ~lengths, lengths), mask, special)
-            else:
-                found[Side.VALUE, name] = Vector(data, lengths, mask)
-        return found
+
+def vectors(names: Sequence[str], kinds: Sequence[Kind], found: Extracted) -> dict[ColumnId, Vector]:
+    """Return what was decoded as columns."""
+    made: dict[ColumnId, Vector] = {}
+    for f, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        mask = found.nulls[f] if found.nulls[f].any() else None
+        data: Any = found.values[f]
+        if kind is Kind.DOUBLE:
+            data = data.view(np.float64)
+        elif kind is Kind.BOOLEAN:
+            data = data == 1
+        if kind is not Kind.STRING:
+            made[Side.VALUE, name] = Vector(data, None, mask)
+            continue
+        lengths, special = found.sizes[f], found.sizes[f] < 0
+        if special.any():
+            made[Side.VALUE, name] = Vector(data, np.where(special, ~lengths, lengths), mask, special)
+        else:
+            made[Side.VALUE, name] = Vector(data, lengths, mask)
+    return made
 
 
 def plain_name(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from logflume.log import DecodeError, InvalidInput
-from logflume.log.schemas import ANY_JSON, Column, FormatSpec, Kind, check_nesting, java_double_text, serde
+from logflume.log.schemas import ANY_JSON, Column, FormatSpec, Kind, check_nesting, format_of, java_double_text, serde
 
 from .expressions import Fragment, Namespace, identifier
 from .writer import Writer
@@ -162,8 +162,8 @@ def _write_serde(
     null: str,
     on_error: Sequence[str],
 ) -> None:
-    by_name = format.name == "JSON" and (format.is_wrapped or len(columns) > 1)
-    read = kept if by_name else columns
+    by_name = format_of(format.name).is_by_name and (format.is_wrapped or len(columns) > 1)
+    read = kept if by_name and (kept or format.name == "JSON") else columns
     decode = namespace.add(f"decode_{label}", serde(format, read).decode)
     row = writer.local("row")
     with writer.block("try:"):

@@ -9,9 +9,6 @@ Shapes: N rows, F fields or columns. Kinds are those of `columns.KINDS`. Strings
 bytes. Who calls keeps the memory alive; every load lies inside of it.
 """
 
-# numba gives its functions, and what is an integer in them, no types that mypy could follow.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,assignment,return-value"
-
 from __future__ import annotations
 
 import math

@@ -33,6 +33,7 @@ class KernelLoader:
 
     def __init__(self) -> None:
         self._kernels: Kernels | None = None
+        self._more: dict[str, ModuleType | None] = {}
         self._seen_records = 0
         self._lock = threading.Lock()
         self._is_held_back = False
@@ -51,6 +52,15 @@ class KernelLoader:
             self._is_started = True
             threading.Thread(target=self.load, name="logflume-streams-kernels", daemon=True).start()
 
+    def more(self, name: str) -> ModuleType | None:
+        """Return kernels that not everybody needs, once all others are loaded; the first call begins to load them."""
+        if self.loaded() is None:
+            return None
+        if name not in self._more:
+            self._more[name] = None
+            threading.Thread(target=self.load, args=(name,), name=f"logflume-streams-{name}", daemon=True).start()
+        return self._more[name]
+
     def stay_out(self) -> None:
         """Load no kernels, unless they are loaded already: to compare, or to save memory."""
         self._is_started = True
@@ -64,12 +74,14 @@ class KernelLoader:
         finally:
             self._is_held_back = before
 
-    def load(self) -> bool:
-        """Load the kernels now, blocking; False without numba."""
+    def load(self, *more: str) -> bool:
+        """Load the kernels now, blocking, and more of them by name; False without numba."""
         with self._lock:
             if self._kernels is None and importlib.util.find_spec("numba") is not None:
                 names = ("json_rows", "texts", "slots", "table_slots")
                 self._kernels = Kernels(*(importlib.import_module(f"{__package__}.{name}") for name in names))
+            for name in more if self._kernels is not None else ():
+                self._more[name] = importlib.import_module(f"{__package__}.{name}")
             return self._kernels is not None
 
 
@@ -82,6 +94,11 @@ def kernel_loader() -> KernelLoader:
 def loaded_kernels() -> Kernels | None:
     """Return the kernels if they are loaded."""
     return kernel_loader().loaded()
+
+
+def wire_kernels(name: str) -> ModuleType | None:
+    """Return the kernels of a binary form, `avro_rows` or `proto_rows`, once loaded; the first call begins to load them."""
+    return kernel_loader().more(name)
 
 
 def observe(records: int) -> None:

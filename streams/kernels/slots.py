@@ -7,9 +7,6 @@ finds no room stops at a row and is called again from there. Keys are given as a
 Shapes: C slots of room, A state columns, J aggregations, N rows, G arguments.
 """
 
-# numba gives its functions no types that mypy could follow.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,assignment,return-value"
-
 from __future__ import annotations
 
 from typing import Any, NamedTuple

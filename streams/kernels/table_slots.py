@@ -5,9 +5,6 @@ lies together in one row of `records`, mostly one line of the cache: a lookup is
 here grows an array: who calls has made room for N more slots and their bytes.
 """
 
-# numba gives its functions, and what is an integer in them, no types that mypy could follow.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,assignment,return-value"
-
 from __future__ import annotations
 
 from typing import Any, NamedTuple

@@ -4,9 +4,6 @@ A span is an address and a size in bytes, as in `json_rows`: plain ASCII, unless
 order of UTF-8 bytes is that of code points, so bytes decide. Kernels that write take `out` with room for all they write.
 """
 
-# numba gives its functions, and what is an integer in them, no types that mypy could follow.
-# mypy: disable-error-code="untyped-decorator,no-any-return,no-untyped-call,call-arg,arg-type,assignment,return-value"
-
 from __future__ import annotations
 
 from typing import Any

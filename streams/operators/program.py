@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from logflume.log import LogflumeError
+
 from .. import graph as g
 from ..columns import Batch
 from ..kernels import observe
@@ -199,6 +201,8 @@ class BoundProgram:
         self._sent.setdefault(topic, []).append((node, output))
 
     def report(self, reason: str, node: str, batch: Batch, row: int, cause: object) -> None:
+        if isinstance(cause, LogflumeError) and cause.is_retriable:
+            raise cause  # the row is not at fault: the task waits and takes it again
         chunk, rows = batch.chunk, batch.rows
         if self._is_restoring:
             return

@@ -125,6 +125,26 @@ def test_while_the_registry_is_away_the_application_waits_and_drops_nothing(
             until(lambda: len(read(log, "copies")) == 12, engine)
 
 
+def test_while_the_registry_is_away_nothing_that_is_to_be_written_is_dropped(
+    log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    log.admin().create_topic("notes", partitions=1)
+    producer = log.producer()
+    for i in range(12):
+        producer.send("notes", json.dumps({"user": "u", "cents": i}).encode(), key=b"k")
+    producer.close()
+    app = lf.App("registered", log=log, registry=address, on_problem="skip")
+    app.stream("notes", Order).to("registered", format="AVRO")
+    with running(app, log, tmp_path / "state") as engine:
+        until(lambda: f"the schema registry {address} does not answer" in caplog.text, engine)
+        with RegistryServer(str(tmp_path / "data"), port=port):
+            until(lambda: len(read(log, "registered")) == 12, engine)
+
+
 def test_consume_shows_values_by_their_schema(log: Log, registry: str, capfd: pytest.CaptureFixture[str]) -> None:
     produce(log, registry, 2)
     log.producer().send("orders", b"\x00plain", key=b"k").result()

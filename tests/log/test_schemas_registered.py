@@ -355,3 +355,54 @@ def test_a_mock_registry_is_shared_by_its_name_while_somebody_holds_it() -> None
     del first
     with pytest.raises(SchemaNotFound):
         registry_at("mock://shared").latest("s")
+
+
+def _avro_doubling(levels: int) -> str:
+    schema: object = "string"
+    for level in range(levels):
+        name = f"L{level}"
+        schema = {
+            "type": "record",
+            "name": name,
+            "fields": [{"name": "a", "type": schema}, {"name": "b", "type": _again(schema)}],
+        }
+    return json.dumps(schema)
+
+
+def _again(schema: object) -> object:
+    return schema["name"] if isinstance(schema, dict) else schema
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        ("AVRO", "AVRO", _avro_doubling(40)),
+        ("AVRO", "AVRO", '{"type":"array","items":{"type":"fixed","name":"F","size":0}}'),
+        (
+            "JSON_SR",
+            "JSON",
+            json.dumps(
+                {
+                    "$ref": "#/d/L40",
+                    "d": {"L0": {"type": "string"}}
+                    | {
+                        f"L{n}": {"type": "object", "properties": {side: {"$ref": f"#/d/L{n - 1}"} for side in "ab"}}
+                        for n in range(1, 41)
+                    },
+                }
+            ),
+        ),
+        (
+            "PROTOBUF",
+            "PROTOBUF",
+            'syntax = "proto3";'
+            + "".join(f"message L{n} {{ L{n + 1} a = 1; L{n + 1} b = 2; }}" for n in range(40))
+            + "message L40 { string a = 1; }",
+        ),
+    ],
+)
+def test_a_schema_that_stands_for_endless_types_is_refused(name: str, kind: str, text: str) -> None:
+    registry = MemoryRegistry()
+    registry.put("s", RegisteredSchema(0, kind, text))
+    with pytest.raises(DecodeError, match="columns cannot hold that"):
+        schema_type(FormatSpec(name, registry=registry.location, subject="s"))

@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from logflume.log.errors import InvalidInput
 from logflume.log.histogram import BOUNDS_S, Histogram
+from logflume.log.logs import JsonFormatter
 from logflume.log.protocol import frames, messages
 from logflume.log.server import read_config_file
-from logflume.log.server.logs import JsonFormatter
 
 from ._server_process import ServerProcess
 from ._wire import Wire, batch, create_topic_request, fetch_request, produce_request

@@ -1,0 +1,155 @@
+"""Columns of records whose schemas are in a registry: each begins with the head of its schema, and a layout says how it goes on.
+
+A run mostly has one head, at most a few. What has none, or a schema without a layout, and all behind `_MAX_HEADS` of them is left
+to the serde.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from logflume.log.records import I64, Chunk
+from logflume.log.schemas import Column as Field
+from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, has_layouts, read_layout
+
+from ..kernels import wire_kernels
+from ..vectors.expressions import KINDS, Mask, Unsupported
+from .fields import Extracted, Fields
+
+_MAX_HEADS = 16
+"""Heads that are looked for in a run."""
+_KEPT_LAYOUTS = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """A layout as arrays. Names of enums are addresses in `text`."""
+
+    wire: Wire
+    head: Any
+    steps: Any
+    symbols: I64
+    symbol_sizes: I64
+    numbers: I64
+    absent: I64
+    text: Any
+
+    @classmethod
+    def of(cls, layout: Layout) -> _Steps:
+        text = np.frombuffer(b"".join(layout.symbols) + b"\0", np.uint8)
+        sizes = np.array([len(symbol) for symbol in layout.symbols], np.int64)
+        steps = np.array(layout.steps, np.int64).reshape(-1, 5)
+        numbers, absent = np.array(layout.numbers, np.int64), np.array(layout.absent, np.int64)
+        addresses = text.ctypes.data + np.cumsum(sizes) - sizes
+        return cls(layout.wire, np.frombuffer(layout.head, np.uint8), steps, addresses, sizes, numbers, absent, text)
+
+
+class FramedFields:
+    """Decodes some of the columns of one source. Keeps the layouts of heads met lately."""
+
+    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], kept: tuple[Field, ...]) -> None:
+        """Raises Unsupported: the format, or columns that kernels do not read."""
+        if not has_layouts(format, columns, kept):
+            raise Unsupported(f"{format.name} of these columns")
+        self.names = tuple(column.name for column in kept)
+        self.kinds = tuple(column.type.kind for column in kept)
+        self._format, self._columns, self._kept = format, columns, kept
+        self._numbers = np.array([KINDS[kind] for kind in self.kinds], np.int64)
+        self._json = Fields.of(kept, columns) if format.name == "JSON_SR" else None
+        self._layouts: OrderedDict[bytes, _Steps] = OrderedDict()
+
+    def extract(self, chunk: Chunk, start: int, stop: int, json: ModuleType) -> Extracted | None:
+        """Decode N records; None: not yet, the kernels of this form are still being loaded."""
+        heads = _Heads(self, chunk, start, stop)
+        if self._json is not None:
+            return heads.json(self._json, json)
+        kernels = wire_kernels("proto_rows" if self._format.name.startswith("PROTOBUF") else "avro_rows")
+        return None if kernels is None else heads.binary(kernels)
+
+    def layout(self, record: bytes) -> _Steps | None:
+        """Return how records that begin as this one are read; None: not by a layout. Raises RegistryUnavailable."""
+        for head, found in self._layouts.items():
+            if record.startswith(head):
+                return found
+        layout = read_layout(self._format, self._columns, self._kept, record)
+        if layout is None:
+            return None
+        made = self._layouts[layout.head] = _Steps.of(layout)
+        if len(self._layouts) > _KEPT_LAYOUTS:
+            self._layouts.popitem(last=False)
+        return made
+
+
+class _Heads:
+    """One run: which of its records have been looked at, and what was found."""
+
+    def __init__(self, fields: FramedFields, chunk: Chunk, start: int, stop: int) -> None:
+        self._fields = fields
+        self._chunk = chunk
+        self._starts = np.ascontiguousarray(chunk.value_starts[start:stop])
+        self._sizes = np.ascontiguousarray(chunk.value_sizes[start:stop])
+        self._place = start
+        self._taken: Mask = self._sizes < 0
+        self._passed = 0
+
+    def _next(self) -> _Steps | None:
+        """Return how the first record is read that was not looked at yet; records that cannot be are passed over."""
+        while not self._taken.all():
+            first = int(np.argmin(self._taken))
+            begin = int(self._starts[first])
+            found = self._fields.layout(self._chunk.buffer[begin : begin + int(self._sizes[first])].tobytes())
+            if found is not None:
+                return found
+            self._taken[first] = True
+            self._passed += 1
+            if self._passed >= _MAX_HEADS:
+                break
+        return None
+
+    def binary(self, kernels: Any) -> Extracted:
+        """Decode Avro or Protobuf."""
+        fields = self._fields
+        shape = (len(fields.names), len(self._starts))
+        certain, nulls = np.zeros(shape[1], np.bool_), np.ones(shape, np.bool_)
+        values = np.zeros(shape, np.int64)
+        lengths = np.zeros(shape if Kind.STRING in fields.kinds else (shape[0], 0), np.int64)
+        buffer, memory = np.ascontiguousarray(self._chunk.buffer), []
+        for _ in range(_MAX_HEADS):
+            layout = self._next()
+            if layout is None:
+                break
+            parts: Sequence[Any] = (layout.head, layout.steps, layout.symbols, layout.symbol_sizes, layout.numbers)
+            absent = (layout.absent,) if layout.wire is Wire.PROTOBUF else ()
+            memory.append(layout.text)
+            kernels.extract(
+                buffer, self._starts, self._sizes, *parts, fields._numbers, *absent,
+                self._taken, certain, nulls, values, values.view(np.float64), lengths,
+            )  # fmt: skip
+        return Extracted(certain, nulls, values, lengths, memory)
+
+    def json(self, fields: Fields, json: ModuleType) -> Extracted:
+        """Decode JSON that stands behind heads of one size."""
+        size, is_known = 0, np.zeros(len(self._starts), np.bool_)
+        for _ in range(_MAX_HEADS):
+            layout = self._next()
+            if layout is None:
+                break
+            size = len(layout.head)
+            fits = ~self._taken & (self._sizes >= size)
+            rows = np.flatnonzero(fits)
+            heads = self._chunk.buffer[self._starts[rows][:, None] + np.arange(size)]
+            same = rows[(heads == layout.head).all(axis=1)]
+            is_known[same] = self._taken[same] = True
+        count = len(self._starts)
+        starts, sizes = np.where(is_known, self._starts + size, 0), np.where(is_known, self._sizes - size, 0)
+        part = replace(
+            self._chunk.slice(self._place, self._place + count), value_starts=starts, value_sizes=sizes.astype(np.int32)
+        )
+        found = fields.extract(part, 0, count, json)
+        return found._replace(certain=found.certain & is_known)
