@@ -1,4 +1,4 @@
-"""Who may do what and how much: ACLs and quotas of a cluster, over an `Admin`.
+"""Who there is, who may do what and how much: users, ACLs and quotas of a cluster, over an `Admin`.
 
 For a logflume broker or an Apache Kafka cluster. Each function blocks; raises KafkaError where the broker refuses
 (SECURITY_DISABLED without an authorizer) and InvalidInput for words that mean nothing.
@@ -11,20 +11,26 @@ For a logflume broker or an Apache Kafka cluster. Each function blocks; raises K
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from .broker.access.scram import Mechanism
 from .broker.access.words import CLUSTER_NAME, Operation, Pattern, Permission, Resource
 from .broker.quotas.entities import ENTITY_TYPES
-from .errors import UnknownName
+from .errors import InvalidInput, UnknownName
 from .interfaces import Admin
 from .protocol import KafkaError, messages
 
 ANY = "any"
 CLUSTER = CLUSTER_NAME
 """The name of the one resource of type cluster."""
+USER_ITERATIONS = 8192
+MIN_PASSWORD_CHARS = 8
+_SALT_BYTES = 16
 _EXACT, _DEFAULT = 0, 1
 _E = TypeVar("_E", bound=IntEnum)
 
@@ -164,6 +170,52 @@ def list_quotas(admin: Admin, entity: Mapping[str, str | None] | None = None) ->
         )
         for entry in response.entries or ()
     ]
+
+
+def set_password(admin: Admin, user: str, password: str) -> None:
+    """Add a user, or give him a new password: for SCRAM-SHA-256 and -512, and with them PLAIN. The password stays here.
+
+    Raises InvalidInput: a name or password that cannot be.
+    """
+    if not user or not user.isprintable() or len(user) > 256:
+        raise InvalidInput(f"a user's name has 1 to 256 printable characters, found {user[:80]!r}")
+    if len(password) < MIN_PASSWORD_CHARS or "\0" in password:
+        raise InvalidInput(f"a password has at least {MIN_PASSWORD_CHARS} characters")
+    request = messages.AlterUserScramCredentialsRequest
+    for mechanism in Mechanism:  # one request each: a user is named once in a request
+        salt = os.urandom(_SALT_BYTES)
+        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, USER_ITERATIONS)
+        upsertion = request.ScramCredentialUpsertion(
+            name=user, mechanism=mechanism, iterations=USER_ITERATIONS, salt=salt, salted_password=salted
+        )
+        _check_users(admin.request("AlterUserScramCredentials", deletions=[], upsertions=[upsertion]))
+
+
+def delete_user(admin: Admin, user: str) -> None:
+    """Take a user's passwords away; who is connected with them is refused from now on. Raises UnknownName."""
+    known = list_users(admin)
+    if user not in known:
+        raise UnknownName("user", user, known)
+    request = messages.AlterUserScramCredentialsRequest
+    for name in known[user]:
+        mechanism = next(each for each in Mechanism if each.sasl_name == name)
+        deletion = request.ScramCredentialDeletion(name=user, mechanism=mechanism)
+        _check_users(admin.request("AlterUserScramCredentials", deletions=[deletion], upsertions=[]))
+
+
+def list_users(admin: Admin) -> dict[str, list[str]]:
+    """Return the users with their mechanisms."""
+    response = admin.request("DescribeUserScramCredentials", users=None)
+    _check(response.error_code, response.error_message)
+    return {
+        result.user: [Mechanism(info.mechanism).sasl_name for info in result.credential_infos]
+        for result in sorted(response.results, key=lambda each: each.user)
+    }
+
+
+def _check_users(response: Any) -> None:
+    for result in response.results:
+        _check(result.error_code, result.error_message)
 
 
 def _code(kind: type[_E], word: str, what: str) -> int:

@@ -2,9 +2,19 @@
 
 from .aio import AsyncAdmin, AsyncConsumer, AsyncLog, AsyncProducer, connect_async
 from .consumer import is_rebalance
-from .errors import ClientClosed, LogTruncated, OffsetOutOfRange, ProducerFenced, RecordsRefused, TransactionMustAbort
+from .errors import (
+    ClientClosed,
+    LoginRefused,
+    LogTruncated,
+    OffsetOutOfRange,
+    ProducerFenced,
+    RecordsRefused,
+    TransactionMustAbort,
+)
 from .log import Log, connect
 from .owner import LocalData, connect_as_owner, local_data
+from .profiles import Profile, Profiles, check_profile_name, config_path, load_profiles, save_profiles
+from .security import Security
 from .where import default_where
 
 __all__ = [
@@ -16,14 +26,22 @@ __all__ = [
     "LocalData",
     "Log",
     "LogTruncated",
+    "LoginRefused",
     "OffsetOutOfRange",
     "ProducerFenced",
+    "Profile",
+    "Profiles",
     "RecordsRefused",
+    "Security",
     "TransactionMustAbort",
+    "check_profile_name",
+    "config_path",
     "connect",
     "connect_as_owner",
     "connect_async",
     "is_rebalance",
     "default_where",
+    "load_profiles",
     "local_data",
+    "save_profiles",
 ]

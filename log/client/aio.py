@@ -26,6 +26,7 @@ from .admin import Admin
 from .consumer import Callback, Consumer
 from .log import CONNECT_TIMEOUT_S, Log, connect
 from .producer import Producer
+from .security import Security
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -312,7 +313,11 @@ class _Connecting:
 
 
 def connect_async(
-    where: str | os.PathLike[str], *, client_id: str = "logflume", timeout_s: float = CONNECT_TIMEOUT_S
+    where: str | os.PathLike[str],
+    *,
+    client_id: str = "logflume",
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    security: Security | None = None,
 ) -> _Connecting:
     """Open a log as `connect` does: `async with connect_async(where) as log`, or `log = await connect_async(where)`.
 
@@ -324,4 +329,4 @@ def connect_async(
     >>> asyncio.run(main())
     ['flights']
     """
-    return _Connecting(functools.partial(connect, where, client_id=client_id, timeout_s=timeout_s))
+    return _Connecting(functools.partial(connect, where, client_id=client_id, timeout_s=timeout_s, security=security))

@@ -16,10 +16,15 @@ from typing import Any, NamedTuple
 from logflume.log.errors import DecodeError, LogflumeError, TransportError
 from logflume.log.protocol import ErrorCode, KafkaError, frames, messages
 
+from .errors import LoginRefused
+from .logins import exchange_of
+from .security import Security
 from .versions import TRANSACTION_V2, VersionRanges, choose_version
 
 MAX_FRAME_BYTES = 512 * 1024 * 1024
 CLIENT_SOFTWARE = "logflume"
+SESSION_USED = 0.85
+"""The part of a session's time that is used; then the client logs in anew, before the broker ends it (KIP-368)."""
 _READ_BUFFER_BYTES = 128 * 1024
 _PRODUCE_KEY = 0
 _API_VERSIONS_KEY = 18
@@ -52,10 +57,17 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._frame: memoryview | None = None
         self._frame_filled = 0
+        self._ends_s: float | None = None
+        self._drained: asyncio.Future[None] | None = None
 
     @property
     def is_open(self) -> bool:
         return self._transport is not None and self._failure is None and not self._transport.is_closing()
+
+    @property
+    def is_ending(self) -> bool:
+        """The session of its login is about to end: what comes next goes over a new connection."""
+        return self._ends_s is not None and self._loop.time() >= self._ends_s
 
     def send(self, message: Any, *, timeout_s: float, max_version: int = 1 << 15) -> asyncio.Future[Any]:
         """Send a request in the version both sides hold; the future is that of the response (None at once for acks=0)."""
@@ -80,6 +92,42 @@ class Connection(asyncio.BufferedProtocol):
         self.ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in response.finalized_features or ()}
 
+    async def log_in(self, security: Security, *, timeout_s: float) -> None:
+        """Log in by SASL (KIP-43, KIP-152). Raises LoginRefused, TransportError, InvalidInput."""
+        mechanism = security.mechanism
+        answer = await self._send(messages.SaslHandshakeRequest(mechanism=mechanism), 1, timeout_s)
+        if answer.error_code:
+            there = ", ".join(answer.mechanisms)
+            raise LoginRefused(f"{self.address} has no mechanism {mechanism}; it has {there or 'none on this listener'}")
+        exchange = await self._loop.run_in_executor(None, exchange_of, security)
+        version = choose_version(messages.SaslAuthenticateRequest.api_key, self.ranges)
+        token, lifetime_ms = next(exchange), 0
+        while True:
+            response = await self._send(messages.SaslAuthenticateRequest(auth_bytes=token), version, timeout_s)
+            if response.error_code:
+                who = f" as {security.username!r}" if security.username else ""
+                raise LoginRefused(
+                    f"{self.address} refused the login{who} by {mechanism}: {response.error_message or 'no reason'}"
+                )
+            lifetime_ms = response.session_lifetime_ms
+            try:
+                token = exchange.send(response.auth_bytes)
+            except StopIteration:
+                break
+        if lifetime_ms > 0:
+            self._ends_s = self._loop.time() + lifetime_ms / 1000 * SESSION_USED
+
+    async def drained(self) -> None:
+        """Return when nothing that was sent waits for its answer."""
+        if self._pending and self.is_open:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+    def _tell_drained(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
     def close(self, error: LogflumeError | None = None) -> None:
         """Close; requests without an answer fail with `error`. Idempotent."""
         if self._failure is None:
@@ -94,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
             if not entry.future.done():
                 entry.future.set_exception(self._failure)
                 entry.future.exception()
+        self._tell_drained()
 
     def _send(self, message: Any, version: int, timeout_s: float) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -187,3 +236,5 @@ class Connection(asyncio.BufferedProtocol):
             raise
         if not entry.future.done():
             entry.future.set_result(response)
+        if not self._pending:
+            self._tell_drained()

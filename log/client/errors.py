@@ -1,6 +1,7 @@
 """Errors of the client, beside `KafkaError` and `TransportError`.
 
 LogflumeError
++-- LoginRefused            the broker refused who the client is, or is not who it should be
 +-- ClientClosed            the producer, consumer or log was closed
 +-- TransactionMustAbort    something in the open transaction failed: abort it, then repeat the whole transaction
 +-- OffsetOutOfRange        a position outside the log, with offset_reset "none"
@@ -17,6 +18,12 @@ from collections.abc import Mapping
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import KafkaError
 from logflume.log.records import TopicPartition
+
+
+class LoginRefused(LogflumeError):
+    """The broker refused the client's credentials or certificate, or its own are not what they should be. Nothing was sent."""
+
+    code = "LOGIN_REFUSED"
 
 
 class ClientClosed(LogflumeError):

@@ -17,8 +17,10 @@ from .embedded import EmbeddedTransport, open_brokers
 from .errors import ClientClosed
 from .loop import IoLoop, io_loop
 from .producer import CLOSE_TIMEOUT_S, Producer
+from .profiles import PREFIX
+from .security import Security
 from .transport import Transport
-from .where import parse_address, parse_where, text_of
+from .where import parse_address, parse_where, security_of, text_of
 from .wire import Address, WireTransport
 
 CONNECT_TIMEOUT_S = 15.0
@@ -173,18 +175,29 @@ class Log:
             raise ClientClosed(f"the log {self._where} was closed")
 
 
-def connect(where: str | os.PathLike[str], *, client_id: str = "logflume", timeout_s: float = CONNECT_TIMEOUT_S) -> Log:
+def connect(
+    where: str | os.PathLike[str],
+    *,
+    client_id: str = "logflume",
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    security: Security | None = None,
+) -> Log:
     """Open a log, by the form of `where`:
 
     - `"host:9092"` or `"host:9092,other:9092"`: a logflume broker or an Apache Kafka cluster (2.1 or newer);
+    - `"profile:NAME"`: the addresses of a profile, with its security;
     - `"unix:/path"`: the Unix socket of a logflume broker;
     - a path (`"./data"`, with a `/` or a leading `.` or `~`, or a `pathlib.Path`): that data directory, made if missing and
       opened in this process. If another process holds it, this one joins it through the address in its lock file.
 
+    `security` says how to log in at an address; without it, the profile or the environment does ($LOGFLUME_PROFILE,
+    $LOGFLUME_SECURITY_PROTOCOL, $LOGFLUME_SASL_USERNAME ...), else nothing is encrypted and nobody logs in.
+
     Returns once a broker has answered, or the directory is recovered.
 
     Raises:
-        InvalidInput: `where` is neither.
+        InvalidInput: `where` is neither, or the security settings do not fit.
+        LoginRefused: the broker refuses the client, or is not who it should be.
         TransportError: no broker answered within `timeout_s`; names each address and why.
         DataDirLocked: another process holds the directory and does not listen anywhere.
         StorageError: the directory is not a log, or of a newer version, or damaged.
@@ -199,7 +212,8 @@ def connect(where: str | os.PathLike[str], *, client_id: str = "logflume", timeo
     loop = io_loop()
     if isinstance(target, Path):
         return _open_directory(target, loop, client_id, timeout_s)
-    return _reach(text_of(target), target, loop, client_id, timeout_s)
+    text = where if isinstance(where, str) and where.startswith(PREFIX) else text_of(target)
+    return _reach(text, target, loop, client_id, timeout_s, security or security_of(where))
 
 
 def _open_directory(path: Path, loop: IoLoop, client_id: str, timeout_s: float) -> Log:
@@ -226,8 +240,15 @@ def _join(path: Path, locked: DataDirLocked, loop: IoLoop, client_id: str, timeo
         raise TransportError(f"{path} is held by process {holder.pid}, which cannot be reached: {error}") from None
 
 
-def _reach(where: str, addresses: Sequence[Address], loop: IoLoop, client_id: str, timeout_s: float) -> Log:
-    log = Log(where, WireTransport(addresses), loop, client_id=client_id, release=lambda: None)
+def _reach(
+    where: str,
+    addresses: Sequence[Address],
+    loop: IoLoop,
+    client_id: str,
+    timeout_s: float,
+    security: Security | None = None,
+) -> Log:
+    log = Log(where, WireTransport(addresses, security), loop, client_id=client_id, release=lambda: None)
     try:
         loop.run(_first_answer(log), timeout_s=timeout_s)
     except LogflumeError:

@@ -3,6 +3,7 @@
 | text | meaning |
 |---|---|
 | `host:9092`, `host:9092,other:9092`, `[::1]:9092` | bootstrap addresses of a logflume broker or an Apache Kafka cluster |
+| `profile:NAME` | what a profile says (`logflume profile`): addresses and how to log in there |
 | `unix:/path/to/socket` | the Unix socket of a logflume broker |
 | a `pathlib.Path`, or text with a `/`, or starting with `.` or `~` | a data directory |
 
@@ -18,6 +19,8 @@ from pathlib import Path
 
 from logflume.log.errors import InvalidInput
 
+from .profiles import PREFIX, default_profile, default_security, named_profile
+from .security import Security
 from .wire import Address
 
 _HOST_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/,\[\]]+)):(?P<port>\d{1,5})\Z")
@@ -25,8 +28,16 @@ UNIX_PREFIX = "unix:"
 
 
 def default_where() -> str:
-    """Return where the log is when nobody says: $LOGFLUME_BOOTSTRAP, else $LOGFLUME_DATA, else `./data`; directories absolute."""
-    return os.environ.get("LOGFLUME_BOOTSTRAP") or os.path.abspath(os.environ.get("LOGFLUME_DATA") or "data")
+    """Return where the log is when nobody says; directories absolute.
+
+    That is $LOGFLUME_BOOTSTRAP, else $LOGFLUME_PROFILE, else $LOGFLUME_DATA, else the profile in use, else `./data`.
+    """
+    found = os.environ.get("LOGFLUME_BOOTSTRAP")
+    if found:
+        return found
+    data = os.environ.get("LOGFLUME_DATA")
+    profile = os.environ.get("LOGFLUME_PROFILE") or (default_profile() if not data else "")
+    return PREFIX + profile if profile else os.path.abspath(data or "data")
 
 
 def parse_where(where: str | os.PathLike[str]) -> Path | tuple[Address, ...]:
@@ -44,6 +55,8 @@ def parse_where(where: str | os.PathLike[str]) -> Path | tuple[Address, ...]:
         return Path(where).expanduser()
     if where.startswith(UNIX_PREFIX):
         return (Address(path=where.removeprefix(UNIX_PREFIX)),)
+    if where.startswith(PREFIX):
+        return parse_where(named_profile(where.removeprefix(PREFIX)).bootstrap)
     addresses = [_parse_address(part.strip()) for part in where.split(",")]
     if all(addresses):
         return tuple(a for a in addresses if a is not None)
@@ -55,6 +68,13 @@ def parse_where(where: str | os.PathLike[str]) -> Path | tuple[Address, ...]:
     raise InvalidInput(
         f"expected host:port (of a broker) or a path such as ./data (of a data directory), found {where!r}{_hint(where)}"
     )
+
+
+def security_of(where: str | os.PathLike[str]) -> Security:
+    """Return how to log in there when nobody says: as its profile does, else the environment. Raises InvalidInput."""
+    if isinstance(where, str) and where.startswith(PREFIX):
+        return named_profile(where.removeprefix(PREFIX)).security()
+    return default_security()
 
 
 def parse_address(text: str) -> Address:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 from logflume.log.errors import LogflumeError, TransportError
 
 from .connection import Connection
+from .errors import LoginRefused
 from .retry import backoff_s
+from .security import Security
 from .transport import REQUEST_TIMEOUT_S
 
 CONNECT_TIMEOUT_S = 10.0
@@ -32,8 +35,9 @@ class Address:
 class WireTransport:
     """Knows the bootstrap addresses and the brokers. With a Unix socket there is one broker, always reached through it."""
 
-    def __init__(self, bootstrap: Sequence[Address]) -> None:
+    def __init__(self, bootstrap: Sequence[Address], security: Security | None = None) -> None:
         self.bootstrap = tuple(bootstrap)
+        self.security = security or Security({})
         self.nodes: dict[int, Address] = {}
         self._channels: list[WireChannel] = []
 
@@ -108,7 +112,7 @@ class WireChannel:
         for address in self._transport.candidates(node):
             slot = self._slots.get(address)
             if slot is not None and slot.connection is not None and slot.connection.is_open:
-                return slot.connection
+                return None if slot.connection.is_ending else slot.connection
         return None
 
     async def _connect(self, node: int | None) -> Connection:
@@ -119,8 +123,9 @@ class WireChannel:
                 return await self._connect_address(address)
             except LogflumeError as error:
                 errors.append(error)
-        if len(errors) == 1:
-            raise errors[0]
+        for failure in errors:
+            if len(errors) == 1 or not failure.is_retriable:  # a refusal does not get better by trying again
+                raise failure
         raise TransportError("; ".join(str(error) for error in errors) or "no broker address is known")
 
     async def _connect_address(self, address: Address) -> Connection:
@@ -133,14 +138,22 @@ class WireChannel:
 
     async def _attempt(self, address: Address, slot: _Slot) -> Connection:
         loop = asyncio.get_running_loop()
+        if slot.connection is not None and slot.connection.is_open:  # its session ends: requests keep their order
+            await slot.connection.drained()
+            slot.connection.close()
         await asyncio.sleep(max(0.0, slot.not_before_s - loop.time()))
         try:
             connection = await asyncio.wait_for(self._dial(address), CONNECT_TIMEOUT_S)
         except TimeoutError:
             error = TransportError(f"{address} did not accept a connection within {CONNECT_TIMEOUT_S:g} s")
             raise self._failed(slot, error) from None
+        except ssl.SSLError as cause:
+            raise self._failed(slot, _not_trusted(address, cause)) from None
         except OSError as cause:
-            raise self._failed(slot, TransportError(f"cannot connect to {address}: {_reason(cause)}")) from None
+            reason = _reason(cause)
+            if not reason and self._transport.security.has_tls:
+                reason = "it ended the TLS handshake; is it a listener without TLS, or does it want a client's certificate?"
+            raise self._failed(slot, TransportError(f"cannot connect to {address}: {reason}")) from None
         except LogflumeError as error:
             raise self._failed(slot, error) from None
         slot.connection, slot.failures, slot.not_before_s = connection, 0, 0.0
@@ -160,14 +173,31 @@ class WireChannel:
         if address.path:
             _, connection = await loop.create_unix_connection(protocol, address.path)
         else:
-            transport, connection = await loop.create_connection(protocol, address.host, address.port)
+            security = self._transport.security
+            context = await loop.run_in_executor(None, security.context) if security.has_tls else None
+            transport, connection = await loop.create_connection(protocol, address.host, address.port, ssl=context)
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await connection.negotiate(timeout_s=CONNECT_TIMEOUT_S)
+            if self._transport.security.has_sasl and not address.path:
+                await connection.log_in(self._transport.security, timeout_s=CONNECT_TIMEOUT_S)
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+def _not_trusted(address: Address, error: ssl.SSLError) -> LogflumeError:
+    """Return what a failed TLS handshake means to the user."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = "name its authority in ssl.ca.location" if error.verify_code in (18, 19, 20, 21) else ""
+        return LoginRefused(
+            f"{address} shows a certificate that is not good: {error.verify_message}{'; ' if advice else ''}{advice}"
+        )
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return LoginRefused(f"{address} does not speak TLS; is it a listener without (security.protocol=PLAINTEXT)?")
+    return LoginRefused(f"the TLS handshake with {address} failed: {reason}")
 
 
 def _reason(error: OSError) -> str:

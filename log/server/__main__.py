@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from logflume.log.broker.configs import BrokerConfig
 from logflume.log.children import end_with_parent
 from logflume.log.errors import LogflumeError
 from logflume.log.logs import configure_logs
@@ -18,6 +19,7 @@ from logflume.log.logs import configure_logs
 from .addresses import Address, parse_address
 from .collector import ShortCollections
 from .config_files import configured_data_dir, gather_configs, refuse_contradictions
+from .listeners import named_addresses, plan_listeners, refuse_exposed
 from .shell import BrokerShell
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
@@ -61,17 +63,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config, Kafka's names")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="json: one object a line")
     parser.add_argument("--config-file", metavar="FILE", help="broker configs: properties as Kafka's, or .toml")
+    parser.add_argument("--insecure", action="store_true", help="let everybody who reaches a listener use it, on any address")
     options = parser.parse_args(arguments)
     configure_logs(options.log_format)
     raise_file_limit()
     try:
         configs = gather_configs(options.config_file, options.config, os.environ)
         refuse_contradictions(configs, listen=options.listen, advertise=options.advertise, data=options.data)
+        if options.insecure:
+            print("warning: --insecure: whoever reaches a listener may use it without saying who he is", file=sys.stderr)
         listen = options.listen or ([] if configs.get("listeners") else [DEFAULT_LISTEN])
+        addresses = [parse_address(text) for text in listen]
+        if not options.insecure:
+            given = configs | ({"listeners": named_addresses(addresses)} if addresses else {})
+            refuse_exposed(plan_listeners(BrokerConfig(given)), BrokerConfig(given))
         asyncio.run(
             serve(
                 options.data or configured_data_dir(configs),
-                listen=[parse_address(text) for text in listen],
+                listen=addresses,
                 advertised=parse_address(options.advertise) if options.advertise else None,
                 configs=configs,
             )

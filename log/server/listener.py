@@ -24,7 +24,7 @@ from .addresses import WILDCARDS, Address
 from .admission import Admission
 from .budget import MemoryBudget
 from .connection import Connection
-from .tls import Handshakes, ListenerTls, TlsSocket
+from .tls import LEFT, Handshakes, ListenerTls, TlsSocket
 from .traffic import Traffic
 
 SWEEP_INTERVAL_S = 5.0
@@ -149,7 +149,8 @@ class Listener:
         def failed(reason: str) -> None:
             self.admission.left(guest.host)
             text = "no connection of %s on listener %s: %s"
-            self._handlers.complaints.say(_log, logging.WARNING, guest.host, text, guest.host, guest.listener, reason)
+            level = logging.DEBUG if reason == LEFT else logging.WARNING
+            self._handlers.complaints.say(_log, level, guest.host, text, guest.host, guest.listener, reason)
 
         self.handshakes.begin(sock, tls, done=done, failed=failed)
 

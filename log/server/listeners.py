@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from logflume.log.broker.configs import BrokerConfig
-from logflume.log.broker.security.listener_settings import PLAINTEXT, PROTOCOLS
+from logflume.log.broker.security.listener_settings import PLAINTEXT, PROTOCOLS, SSL, ListenerSettings
 from logflume.log.errors import InvalidInput
 
 from .addresses import UNIX_PREFIX, WILDCARDS, Address, parse_address
@@ -79,6 +79,19 @@ def plan_listeners(config: BrokerConfig, *, advertised: Address | None = None) -
     if between_brokers and between_brokers not in bound:
         raise InvalidInput(f"inter.broker.listener.name {between_brokers} is not one of the listeners: {', '.join(bound)}")
     return plans
+
+
+def refuse_exposed(plans: Sequence[ListenerPlan], config: BrokerConfig) -> None:
+    """Raise InvalidInput if somebody on another machine could use a listener without saying who he is."""
+    for plan in plans:
+        settings = ListenerSettings(config, plan.name, plan.protocol)
+        has_certificates = plan.protocol == SSL and settings.text("ssl.client.auth") == "required"
+        if not plan.address.is_loopback and not settings.has_sasl and not has_certificates:
+            host = f" --host {plan.address.host}" if plan.address.host not in WILDCARDS else " --host HOST"
+            raise InvalidInput(
+                f"listener {plan.name} ({plan.address}) has no authentication: whoever reaches it could do everything. "
+                f"`logflume secure init{host}` makes what it needs; or listen on 127.0.0.1 only, or say --insecure"
+            )
 
 
 def client_address(configs: Mapping[str, str]) -> Address | None:

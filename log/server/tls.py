@@ -284,7 +284,8 @@ class Handshakes:
             self._loop.add_writer(each.sock.fileno(), self._is_readable, each)
             return
         except OSError as error:
-            self._fail(each, f"the TLS handshake failed: {_reason(error)}", "failed")
+            reason = _reason(error)
+            self._fail(each, reason if reason == LEFT else f"the TLS handshake failed: {reason}", "failed")
             return
         del self._open[each.sock.fileno()]
         self.outcomes["ok"] += 1
@@ -310,9 +311,14 @@ class _Handshake:
     failed: Callable[[str], None]
 
 
+LEFT = "the client went away"
+
+
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
+    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+        return LEFT
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
-    return error.strerror or "the client went away"
+    return error.strerror or LEFT

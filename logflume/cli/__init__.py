@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ COMMANDS: dict[str, Command] = {
     "group": Command("group", "List, describe, reset and delete consumer groups"),
     "config": Command("config", "Show and change settings, each with its source"),
     "txn": Command("txn", "List, describe and abort transactions"),
+    "secure": Command("secure", "Make certificates, users and settings of a broker that others may reach"),
+    "user": Command("user", "Add, list and delete users"),
+    "cert": Command("cert", "Issue, show and renew certificates"),
+    "profile": Command("profile", "Add, list, use and test profiles: where a log is and how to log in there"),
     "acl": Command("acl", "Create, list and delete access rules"),
     "quota": Command("quota", "Set, list and remove quotas of users, clients and addresses"),
     "log": Command("log", "Dump and verify the files of a log"),
@@ -47,7 +52,8 @@ Examples:
   logflume sql -e "SELECT * FROM flights EMIT CHANGES LIMIT 5;" --bootstrap 127.0.0.1:9092
 
 Where the log is: --data DIR opens it in this process (or joins the process that holds it), --bootstrap HOST:PORT
-speaks to a logflume broker or an Apache Kafka cluster. Without either: $LOGFLUME_BOOTSTRAP, $LOGFLUME_DATA, then ./data.
+speaks to a logflume broker or an Apache Kafka cluster, --profile NAME (of any command) to one that `logflume profile` knows
+how to log in to. Without any: $LOGFLUME_BOOTSTRAP, $LOGFLUME_PROFILE, $LOGFLUME_DATA, the profile in use, then ./data.
 """
 
 
@@ -69,9 +75,43 @@ def overview() -> str:
     )
 
 
+def take_profile(args: list[str]) -> tuple[list[str], str | None]:
+    """Return the arguments without `--profile NAME`, which every command has, and its NAME.
+
+    >>> take_profile(["topic", "list", "--profile", "prod"])
+    (['topic', 'list'], 'prod')
+    """
+    rest: list[str] = []
+    profile = None
+    position = 0
+    while position < len(args) and args[position] != "--":
+        if args[position] == "--profile" and position + 1 < len(args):
+            profile = args[position + 1]
+            position += 2
+        elif args[position].startswith("--profile="):
+            profile = args[position].removeprefix("--profile=")
+            position += 1
+        else:
+            rest.append(args[position])
+            position += 1
+    return rest + args[position:], profile
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0 done, 1 an error that was explained, 2 wrong usage."""
-    args = list(sys.argv[1:] if argv is None else argv)
+    args, profile = take_profile(list(sys.argv[1:] if argv is None else argv))
+    before = os.environ.get("LOGFLUME_PROFILE")
+    try:
+        if profile is not None:
+            os.environ["LOGFLUME_PROFILE"] = profile  # for this process and those that it starts
+        return _main(args)
+    finally:
+        if profile is not None:
+            os.environ.pop("LOGFLUME_PROFILE")
+            os.environ.update({"LOGFLUME_PROFILE": before} if before is not None else {})
+
+
+def _main(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         with contextlib.suppress(BrokenPipeError):
             print(overview(), flush=True)

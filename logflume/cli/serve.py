@@ -63,6 +63,9 @@ def serve(
     registry: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the schema registry listens (port 0: a free one); off: none.")
     ] = DEFAULT_REGISTRY,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How the broker logs: text, or JSON lines.")] = "text",
 ) -> None:
     """Start everything; Ctrl-C stops it cleanly, and the data stays for the next start.
@@ -91,7 +94,12 @@ def serve(
     if http or "logflume.http.listener" not in configs:
         http = http or f"127.0.0.1:{free_port()}"
         config = [*(config or []), f"logflume.http.listener={http}"]
-    options = ["--log-format", log_format, *(part for pair in config or [] for part in ("--config", pair))]
+    options = [
+        "--log-format",
+        log_format,
+        *(["--insecure"] if insecure else []),
+        *(part for pair in config or [] for part in ("--config", pair)),
+    ]
     if config_file:
         options += ["--config-file", str(config_file)]
     broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])

@@ -19,6 +19,9 @@ from ..log._server_process import ServerProcess
 from ._frames import TOPIC, any_frame
 
 GOOD, TRANSACTIONAL, GROUP, PARTITIONS = "good", "good-transactions", "good-group", 3
+HONEST = ("records acknowledged", "transactions committed", "offset commits")
+BEGIN_S = 60.0
+"""How long honest clients may take, on a busy machine, until each was told something."""
 READ_BACK_S = 60.0
 Told = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 """Key, value, timestamp and headers of a record."""
@@ -58,6 +61,9 @@ def fuzz(path: Path, *, seconds: float, seed: int, fuzzers: int = 3) -> History:
         for thread in (*honest, *hostile):
             thread.start()
         stop.wait(seconds)
+        end_s = time.monotonic() + BEGIN_S
+        while not all(history.counts[each] for each in HONEST) and time.monotonic() < end_s:
+            stop.wait(0.1)
         stop.set()
         for thread in hostile:
             thread.join(30)
