@@ -86,6 +86,7 @@ class Aggregator:
         kernel: name of an exact numba equivalent ("count", "sum", "min", "max", "mean"), or None.
         skips_null: a null argument leaves the state unchanged.
         is_ordered: `merge` needs the states in the order of their records, or, of sessions, of their times.
+        classes: of objects in its state, as far as they are known.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Aggregator:
     kernel: str | None = None
     skips_null: bool = True
     is_ordered: bool = False
+    classes: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,10 +382,11 @@ class Suppress(Node):
 
 @dataclass(frozen=True, slots=True)
 class KeyValueStore:
-    """A store of a processor: values of any kind by key."""
+    """A store of a processor: values of any kind by key; `classes`: what objects among them may be of."""
 
     name: str
     key: Column
+    classes: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

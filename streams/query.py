@@ -52,7 +52,7 @@ class StoreQuery:
         admin = log.admin()
         topics = tuple(sorted(set(sub.program.sources.values())))
         count = max(found.partitions for found in admin.describe_topics(topics).values())
-        self._codec = EntryCodec(spec.columns)
+        self._codec = EntryCodec(spec.columns, spec.classes)
         place = StorePlace(planned.application, store, topics, count, self._codec)
         self._peers = Peers(place, admin, timeout_s=timeout_s, monotonic_s=monotonic_s, sleep=sleep)
         self._rows = StoreRows(kept[store], self._peers, key_format_of(nodes, kept[store]))

@@ -31,13 +31,15 @@ class StoreSpec:
     """A named state store.
 
     An entry's key is bytes: the encoded record key, for windows followed by the window start (8 bytes, big-endian).
-    Its state is a tuple aligned with `columns`, kept beside the timestamp (ms) of its result.
+    Its state is a tuple aligned with `columns`, kept beside the timestamp (ms) of its result. `classes`: what objects in
+    columns of type ANY may be of.
     """
 
     name: str
     key: tuple[Column, ...]
     columns: tuple[Column, ...]
     window: TimeWindow | None = None
+    classes: tuple[type[Any], ...] = ()
 
 
 class Entry(msgspec.Struct, gc=False):

@@ -20,6 +20,17 @@ NAMED_FILE = re.compile(
 )
 
 
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_blocks_of_a_page_run_one_after_the_other(page: str) -> None:
+    scope: dict[str, object] = {}
+    for number, block in enumerate(PYTHON.findall((ROOT / page).read_text()), 1):
+        exec(compile(block, f"{page}, block {number}", "exec"), scope)
+
+
 def module_names() -> Iterator[str]:
     """Every module of the package, once, without `__main__` modules (importing those runs them)."""
     for info in pkgutil.walk_packages(logflume.__path__, "logflume."):
@@ -34,7 +45,7 @@ def test_docstring_examples_run(name: str) -> None:
     assert failed == 0
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *PAGES])
 def test_files_that_a_document_names_exist(document: str) -> None:
     text = (ROOT / document).read_text()
     missing = [path for path in NAMED_FILE.findall(text) if not (ROOT / path).exists()]

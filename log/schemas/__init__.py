@@ -18,6 +18,7 @@ from .formats import (
     write_layout,
 )
 from .frames import read_frame as frame_schema_id
+from .json_format import ANY_JSON, check_nesting
 from .layouts import Layout, Wire
 from .objects import ObjectCodec, columns_of, is_object_class, object_codec
 from .registries import (
@@ -54,6 +55,8 @@ from .types import (
 )
 
 __all__ = [
+    "ANY_JSON",
+    "check_nesting",
     "Layout",
     "Wire",
     "has_layouts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -202,8 +203,8 @@ def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout | None
 
 def check_columns(format: Format, columns: tuple[Column, ...]) -> None:
     """Raise InvalidInput unless the format can hold the columns; the wording of type errors is ksqlDB's."""
-    names = [column.name for column in columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(column.name for column in columns)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:
         raise InvalidInput(f"columns {repeated} are given twice")
     if format.max_columns is not None and len(columns) > format.max_columns:

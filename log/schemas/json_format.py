@@ -8,6 +8,8 @@ record goes through the exact path when a field has another type than its column
 from __future__ import annotations
 
 import json
+import re
+from collections import deque
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
@@ -46,7 +48,7 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Decode:
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
     """Return the encoder of rows of these columns: nulls explicit, bytes as base64, decimals as exact plain numbers."""
     prepare = [_preparer(column.type, is_plain=spec.is_plain) for column in columns]
-    dumps = msgspec.json.Encoder(decimal_format="number").encode
+    dumps = ANY_JSON.encode
     needs_preparation = [(i, f) for i, f in enumerate(prepare) if f is not None]
 
     def prepared(row: Row) -> list[Any]:
@@ -93,12 +95,53 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
     return encode
 
 
+def any_object(value: Any) -> Any:
+    """Return an object that msgspec does not know in a form that it knows: the `enc_hook` of values of any class."""
+    if isinstance(value, deque):
+        return list(value)
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    raise TypeError(f"objects of type {type(value).__qualname__} cannot be written as JSON")
+
+
+ANY_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=any_object)
+"""Writes values of type ANY."""
+
+
+NESTING_MAX = 256
+"""Levels of objects and arrays in a value of any type: states are encoded by functions that call themselves for each level."""
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.S)
+
+
+def check_nesting(data: bytes) -> None:
+    """Refuse JSON nested too deeply. Costs nothing for short records, and a count of brackets for others.
+
+    Raises:
+        TooDeep: deeper than NESTING_MAX.
+    """
+    if len(data) < 2 * NESTING_MAX or data.count(b"[") + data.count(b"{") <= NESTING_MAX:
+        return
+    depth = 0
+    for mark in _MARKS.finditer(data):
+        first = data[mark.start()]
+        if first == 0x22:
+            continue
+        depth += 1 if first in b"[{" else -1
+        if depth > NESTING_MAX:
+            raise TooDeep(f"JSON nested deeper than {NESTING_MAX} levels (starts with {bytes(data[:40])!r})")
+
+
+class TooDeep(DecodeError, msgspec.ValidationError):
+    """JSON is nested too deeply; the fast decoders leave it to the exact one, which says so."""
+
+
 def parse_exactly(data: bytes) -> Any:
     """Return JSON as Python objects, numbers with a fraction or exponent as Decimal.
 
     Raises:
         DecodeError: not JSON, or nested too deeply.
     """
+    check_nesting(data)
     try:
         return _exact_parser().decode(str(data, "utf-8"))
     except (ValueError, RecursionError) as error:
@@ -161,6 +204,7 @@ def _any_decoder(data: bytes | None) -> Row | None:
     if data is None:
         return None
     try:
+        check_nesting(data)
         return (msgspec.json.decode(data),)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return (coerce.plain(parse_exactly(data)),)
@@ -177,6 +221,7 @@ def _object_decoder(columns: tuple[Column, ...], exact: Callable[[bytes], Row | 
     fitters = [(i, f) for i, f in ((i, _fitter(column.type)) for i, column in enumerate(columns)) if f is not None]
     attempts = [_as_declared(columns, annotations), _all_lower(columns, annotations), _mixture(columns, annotations)]
     ways = [attempt for attempt in attempts if attempt is not None]
+    holds_any = any(column.type.kind is Kind.ANY for column in columns)
     first = ways[0]
 
     def decode(data: bytes | None) -> Row | None:
@@ -184,6 +229,8 @@ def _object_decoder(columns: tuple[Column, ...], exact: Callable[[bytes], Row | 
         if data is None:
             return None
         try:
+            if holds_any:
+                check_nesting(data)
             row: Row | None = first(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _OtherSpelling):
             row = decode_otherwise(data)

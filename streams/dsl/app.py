@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from logflume.log import InvalidInput, UnknownName, default_where
 from logflume.log.schemas import default_registry
@@ -18,6 +18,7 @@ from .naming import Graph
 from .schemas import key_columns, key_format, registered_value, value_format, value_schema
 from .stream import Stream
 from .table import GlobalTable, Table
+from .typevars import K, V
 from .windows import Duration, milliseconds
 
 if TYPE_CHECKING:
@@ -29,6 +30,22 @@ if TYPE_CHECKING:
 
 _ENDPOINT = "127.0.0.1:0"
 """Where an application answers: to processes of this machine, on any free port."""
+
+
+class StreamOptions(TypedDict, total=False):
+    """How a topic is read, see `App.stream`."""
+
+    format: str | None
+    key_format: str | None
+    timestamp: Value | None
+    name: str | None
+
+
+class TableOptions(StreamOptions, total=False):
+    """How a topic is read as a table, see `App.table`."""
+
+    store: str | None
+    history: Duration | None
 
 
 class App:
@@ -70,6 +87,18 @@ class App:
     def __getattr__(self, name: str) -> Any:
         raise missing("an application", name, dir(type(self)))
 
+    @overload
+    def stream(self, topic: str, value: type[V], *, key: type[K], **options: Unpack[StreamOptions]) -> Stream[K, V]: ...
+
+    @overload
+    def stream(self, topic: str, value: type[V], **options: Unpack[StreamOptions]) -> Stream[str, V]: ...
+
+    @overload
+    def stream(self, topic: str, value: None = None, *, key: type[K], **options: Unpack[StreamOptions]) -> Stream[K, Any]: ...
+
+    @overload
+    def stream(self, topic: str, value: Any = None, *, key: Any = str, **options: Unpack[StreamOptions]) -> Stream[Any, Any]: ...
+
     def stream(
         self,
         topic: str,
@@ -80,7 +109,7 @@ class App:
         key_format: str | None = None,
         timestamp: Value | None = None,
         name: str | None = None,
-    ) -> Stream:
+    ) -> Stream[Any, Any]:
         """Read a topic as a stream of independent records, from the beginning when the application is new.
 
         Args:
@@ -95,6 +124,18 @@ class App:
         node = self._source(g.EdgeKind.STREAM, topic, value, key, format, key_format, timestamp, name, None)
         return Stream(self._graph, node, node.name)
 
+    @overload
+    def table(self, topic: str, value: type[V], *, key: type[K], **options: Unpack[TableOptions]) -> Table[K, V]: ...
+
+    @overload
+    def table(self, topic: str, value: type[V], **options: Unpack[TableOptions]) -> Table[str, V]: ...
+
+    @overload
+    def table(self, topic: str, value: None = None, *, key: type[K], **options: Unpack[TableOptions]) -> Table[K, Any]: ...
+
+    @overload
+    def table(self, topic: str, value: Any = None, *, key: Any = str, **options: Unpack[TableOptions]) -> Table[Any, Any]: ...
+
     def table(
         self,
         topic: str,
@@ -107,7 +148,7 @@ class App:
         store: str | None = None,
         history: Duration | None = None,
         name: str | None = None,
-    ) -> Table:
+    ) -> Table[Any, Any]:
         """Read a topic as a table: the latest value of each key, a null value deletes it. Arguments as in `stream`.
 
         `store`: keeps the rows under this name, so that they can be read; joined tables are kept anyway. `history` (ms) keeps the

@@ -18,12 +18,15 @@ from .schemas import key_columns
 from .stream import Stream
 
 
-def key_value_store(name: str, *, key: Any = str) -> KeyValueStore:
-    """A store for a processor: values of any kind (None deletes) by keys of one type."""
+def key_value_store(name: str, *, key: Any = str, value: Any = None) -> KeyValueStore:
+    """A store for a processor: values of any kind (None deletes) by keys of one type.
+
+    `value`: the class of the values, if they are objects of one (a dataclass, msgspec.Struct, NamedTuple, Pydantic model, Enum).
+    """
     columns = key_columns(key)
     if len(columns) != 1:
         raise InvalidInput(f"store {name!r} needs one type of key, str or int for example, found {key!r}")
-    return KeyValueStore(name, columns[0])
+    return KeyValueStore(name, columns[0], () if value is None else (value,))
 
 
 def processed(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
@@ -19,6 +19,7 @@ from .missing import missing
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, key_columns, key_format, value_format
 from .sinks import check_partitions, sink
+from .typevars import K, R, V
 from .windows import Duration
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ class Within(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """A stream of independent records. Immutable: methods return new streams, and one stream may be used many times.
+class Stream(Generic[K, V]):
+    """A stream of independent records with keys K and values V, where they are known.
+
+    Immutable: methods return new streams, and one stream may be used many times.
 
     Attributes:
         base: what its records are, for names of stores and internal topics.
@@ -77,21 +80,21 @@ class Stream:
         """Columns of the key and the value."""
         return self.node.schema
 
-    def filter(self, predicate: Value | Function) -> Stream:
+    def filter(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any]) -> Stream[K, V]:
         """Keep records for which the condition is True: `filter(col.delay > 15)` or `filter(lambda value: ...)`."""
         return self._filter(condition(predicate, self.scope(), "filter()"))
 
-    def filter_not(self, predicate: Value | Function) -> Stream:
+    def filter_not(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any]) -> Stream[K, V]:
         """Keep records for which the condition is not True."""
         return self._filter(Unary(UnaryOp.NOT, condition(predicate, self.scope(), "filter_not()"), BOOLEAN))
 
-    def _filter(self, predicate: Expr) -> Stream:
+    def _filter(self, predicate: Expr) -> Stream[K, V]:
         name = self.graph.free(f"{self.node.name}-filter")
         return self.then(
             g.Filter(name=name, schema=self.schema, kind=self.node.kind, inputs=(self.node.name,), predicate=predicate)
         )
 
-    def split(self, *predicates: Value | Function) -> tuple[Stream, ...]:
+    def split(self, *predicates: Value | Function) -> tuple[Stream[K, V], ...]:
         """Return one stream per condition, and one more for the rest: a record goes to the first whose condition is True."""
         earlier: Expr | None = None
         branches = []
@@ -104,11 +107,11 @@ class Stream:
             raise InvalidInput("split() needs at least one condition")
         return (*branches, self._filter(earlier))
 
-    def select(self, *columns: Value, **named: Any) -> Stream:
+    def select(self, *columns: Value, **named: Any) -> Stream[K, Any]:
         """Make the value of these columns: `select(col.id, price=col.price * 1.2)`."""
         return self._project(bind_columns(columns, named, self.scope()))
 
-    def with_columns(self, **named: Any) -> Stream:
+    def with_columns(self, **named: Any) -> Stream[K, Any]:
         """Add columns to the value, or replace those of the same name."""
         if g.is_bare(self.schema):
             raise InvalidInput("with_columns() needs named columns; give the source a class, or use map_values(function)")
@@ -116,21 +119,30 @@ class Stream:
         kept |= bind_columns((), named, self.scope())
         return self._project(kept)
 
-    def map_values(self, function: Value | Function) -> Stream:
+    @overload
+    def map_values(self, function: Value) -> Stream[K, Any]: ...
+
+    @overload
+    def map_values(self, function: Callable[[V], R]) -> Stream[K, R]: ...
+
+    @overload
+    def map_values(self, function: Callable[[K, V], R]) -> Stream[K, R]: ...
+
+    def map_values(self, function: Value | Function) -> Stream[K, Any]:
         """Replace the value by `function(value)` or `function(key, value)`, or by one expression; the key stays.
 
         A function annotated to return a class gives its fields to the expressions that follow.
         """
         return self._single(function, "map_values()")
 
-    def _project(self, columns: dict[str, Expr]) -> Stream:
+    def _project(self, columns: dict[str, Expr]) -> Stream[K, Any]:
         schema = replace(self.schema, value=tuple(Column(n, x.type) for n, x in columns.items()), value_class=None)
         name = self.graph.free(f"{self.node.name}-select")
         return self.then(
             g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=tuple(columns.items()))
         )
 
-    def _single(self, function: Value | Function, what: str) -> Stream:
+    def _single(self, function: Value | Function, what: str) -> Stream[K, Any]:
         if isinstance(function, Value):
             expr = bind(function, self.scope())
             python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
@@ -156,11 +168,17 @@ class Stream:
         paired = self._pairs(call(function, "flat_map()", contract=Pairs), is_exploded=True)
         return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
 
-    def flat_map_values(self, function: Function) -> Stream:
+    @overload
+    def flat_map_values(self, function: Callable[[V], Iterable[R]]) -> Stream[K, R]: ...
+
+    @overload
+    def flat_map_values(self, function: Callable[[K, V], Iterable[R]]) -> Stream[K, R]: ...
+
+    def flat_map_values(self, function: Function) -> Stream[K, Any]:
         """Replace each record by one for each value that `function(value)` or `function(key, value)` returns; the key stays."""
         return self._pairs(call(function, "flat_map_values()", contract=Items), is_exploded=True)
 
-    def _pairs(self, expr: Expr, *, is_exploded: bool) -> Stream:
+    def _pairs(self, expr: Expr, *, is_exploded: bool) -> Stream[K, Any]:
         schema = replace(self.schema, value=(Column("value", ANY),), value_class=None)
         common: dict[str, Any] = {"schema": schema, "kind": self.node.kind, "inputs": (self.node.name,)}
         if is_exploded:
@@ -179,7 +197,7 @@ class Stream:
         )  # fmt: skip
         return replace(rekeyed.then(node), base=origin.base)
 
-    def select_key(self, *keys: Value | Function, key: Any = None, name: str | None = None) -> Stream:
+    def select_key(self, *keys: Value | Function, key: Any = None, name: str | None = None) -> Stream[Any, V]:
         """Change the key: to one or several columns, or to what `function(value)` or `function(key, value)` returns.
 
         `key`: the type of a function's keys (`str`); without it, or an annotation, they are written as JSON.
@@ -187,12 +205,12 @@ class Stream:
         columns = bind_keys(keys, key, "select_key()", self.scope())
         return self._rekey(columns, name or f"{self.base}-by-{'-'.join(slug(c) for c, _ in columns)}")
 
-    def _rekey(self, columns: tuple[tuple[str, Expr], ...], name: str) -> Stream:
+    def _rekey(self, columns: tuple[tuple[str, Expr], ...], name: str) -> Stream[Any, V]:
         schema = replace(self.schema, key=tuple(Column(n, x.type) for n, x in columns), window=None)
         node = g.Rekey(name=name, schema=schema, kind=g.EdgeKind.STREAM, inputs=(self.node.name,), key=columns)
         return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
 
-    def group_by(self, *keys: Value | Function, key: Any = None, name: str | None = None) -> Grouped:
+    def group_by(self, *keys: Value | Function, key: Any = None, name: str | None = None) -> Grouped[Any, V]:
         """Group by columns or a function's result: what follows is computed per key, through a repartition topic.
 
         `name` names that topic; by default it is derived from what is grouped by what.
@@ -205,7 +223,7 @@ class Stream:
         base = name or f"{self.base}-by-{'-'.join(slug(c) for c, _ in columns)}"
         return Grouped(self._rekey(columns, base), base)
 
-    def group_by_key(self) -> Grouped:
+    def group_by_key(self) -> Grouped[K, V]:
         """Group by the key as it is: no repartition topic unless the key was changed before."""
         from .table import Grouped
 
@@ -299,7 +317,7 @@ class Stream:
             return self, names
         return self._rekey(columns, f"{self.base}-by-{'-'.join(slug(column) for column in names)}"), names
 
-    def to_table(self, *, name: str | None = None, store: str | None = None, history: Duration | None = None) -> Table:
+    def to_table(self, *, name: str | None = None, store: str | None = None, history: Duration | None = None) -> Table[K, V]:
         """Read the stream as a table: the latest value of each key; a null value deletes it. `store` keeps the rows readable.
 
         `history` (ms) keeps the rows of that long ago too: joins see the row of their record's time (a versioned table).
@@ -441,7 +459,7 @@ class Stream:
         """Let the first record of each key pass, or of each value of `by`, which becomes the key: what has passed stays known."""
         return self.deduplicate(*by, key=key, name=name)
 
-    def merge(self, *others: Stream) -> Stream:
+    def merge(self, *others: Stream) -> Stream[K, V]:
         """Interleave with other streams of the same columns; each keeps its own order."""
         for other in others:
             if not isinstance(other, Stream):
@@ -450,7 +468,7 @@ class Stream:
         inputs = (self.node.name, *(other.node.name for other in others))
         return self.then(g.Merge(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=inputs))
 
-    def peek(self, function: Function) -> Stream:
+    def peek(self, function: Function) -> Stream[K, V]:
         """Call `function(value)`, `function(key, value)` or `function(key, value, timestamp_ms)` for each record, and go on."""
         node = foreach_node(self.graph, self.node, function, "peek()")
         return self.then(node)
@@ -459,7 +477,7 @@ class Stream:
         """Call a function for each record, as `peek` does; nothing follows."""
         self.then(foreach_node(self.graph, self.node, function, "foreach()"))
 
-    def repartition(self, name: str, *, partitions: int | None = None) -> Stream:
+    def repartition(self, name: str, *, partitions: int | None = None) -> Stream[K, V]:
         """Write to an internal topic by key and go on behind it."""
         check_partitions(partitions)
         if not isinstance(name, str):
@@ -503,7 +521,7 @@ class Stream:
         """Where the names of expressions are looked up."""
         return Scope(self.schema, f"{self.base!r}")
 
-    def then(self, node: g.Node) -> Stream:
+    def then(self, node: g.Node) -> Stream[K, V]:
         """Return what comes out of a node behind this stream."""
         return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from logflume.log import InvalidInput
 from logflume.log.schemas import Column
@@ -21,6 +21,7 @@ from .naming import Graph, duration, slug
 from .schemas import PRIMITIVES
 from .sinks import sink
 from .stream import Function, On, Stream, bind_columns, object_class
+from .typevars import K, R, V
 from .windows import Duration, milliseconds
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _FIX = "pass name='...'"
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class Grouped(Generic[K, V]):
     """A stream by key, perhaps by window, waiting for an aggregate.
 
     >>> import logflume.streams as lf
@@ -56,7 +57,7 @@ class Grouped:
     def __getattr__(self, name: str) -> Any:
         raise missing("a grouped stream", name, dir(type(self)))
 
-    def window(self, window: g.Window) -> Grouped:
+    def window(self, window: g.Window) -> Grouped[Any, V]:
         """Aggregate per window: `window(lf.tumbling(hours=1, grace=lf.minutes(10)))`, or per `lf.session(minutes=30)`."""
         if not isinstance(window, g.Window):
             raise InvalidInput(
@@ -76,7 +77,7 @@ class Grouped:
 
     def aggregate(
         self, *plain: Any, name: str | None = None, emit: str = "commit", ttl: Duration | None = None, **columns: Any
-    ) -> Table:
+    ) -> Table[K, Any]:
         """Aggregate into named columns, or with functions of your own.
 
         `aggregate(n=lf.count(), delay=lf.mean(col.dep_delay))`, or `aggregate(init, add)` with `add(aggregate, value)` or
@@ -99,33 +100,33 @@ class Grouped:
         bound = tuple(a.bind_aggregate(column, wanted, scope) for column, wanted in columns.items())
         return self._aggregate("-".join(columns), bound, name, emit, None, ttl)
 
-    def count(self, *, name: str | None = None, emit: str = "commit", ttl: Duration | None = None) -> Table:
+    def count(self, *, name: str | None = None, emit: str = "commit", ttl: Duration | None = None) -> Table[K, Any]:
         """Number of records per key, in a column `count`."""
         return self.aggregate(count=a.count(), name=name, emit=emit, ttl=ttl)
 
-    def sum(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
+    def sum(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table[K, Any]:
         """Sum per key, in a column `sum`."""
         return self.aggregate(sum=a.sum(value), name=name, emit=emit)
 
-    def mean(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
+    def mean(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table[K, Any]:
         """Mean per key, in a column `mean`."""
         return self.aggregate(mean=a.mean(value), name=name, emit=emit)
 
-    def min(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
+    def min(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table[K, Any]:
         """Smallest value per key, in a column `min`."""
         return self.aggregate(min=a.min(value), name=name, emit=emit)
 
-    def max(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table:
+    def max(self, value: Any, *, name: str | None = None, emit: str = "commit") -> Table[K, Any]:
         """Largest value per key, in a column `max`."""
         return self.aggregate(max=a.max(value), name=name, emit=emit)
 
     def reduce(
-        self, function: Callable[[Any, Any], Any], *, name: str | None = None, emit: str = "commit", ttl: Duration | None = None
-    ) -> Table:
+        self, function: Callable[[V, V], V], *, name: str | None = None, emit: str = "commit", ttl: Duration | None = None
+    ) -> Table[K, V]:
         """Combine the values of a key: the first as it is, then `function(aggregate, value)`."""
         return self._single("reduce", a.reduce(function), name, emit, ttl)
 
-    def top_n(self, n: int, by: Any, *, largest: bool = True, name: str | None = None, emit: str = "commit") -> Table:
+    def top_n(self, n: int, by: Any, *, largest: bool = True, name: str | None = None, emit: str = "commit") -> Table[K, Any]:
         """Keep the `n` records of a key with the largest (or smallest) values of `by`, as a list, the first first.
 
         Ties stay in order of arrival; records where `by` is null do not count. Beside other aggregates: `lf.top_n(...)`.
@@ -142,14 +143,14 @@ class Grouped:
         """
         return self._single("top_n", a.top_n(n, by, largest=largest), name, emit, None)
 
-    def _single(self, what: str, wanted: Any, name: str | None, emit: str, ttl: Duration | None) -> Table:
+    def _single(self, what: str, wanted: Any, name: str | None, emit: str, ttl: Duration | None) -> Table[K, Any]:
         bound = a.bind_aggregate("value", wanted, self.stream.scope())
         return self._aggregate(what, (bound,), name, emit, self.stream.schema.value_class if what == "reduce" else None, ttl)
 
     def _aggregate(
         self, what: str, bound: tuple[g.Aggregation, ...], name: str | None, emit: str, value_class: type[Any] | None,
         ttl: Duration | None,
-    ) -> Table:  # fmt: skip
+    ) -> Table[K, Any]:  # fmt: skip
         store = name or f"{self.base}{span_of(self.over)}-{slug(what)}"
         return aggregated([self.stream], (bound,), store, emit, self.over, value_class, ttl)
 
@@ -208,7 +209,7 @@ def aggregated(
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(Generic[K, V]):
     """Rows by key, changing over time.
 
     >>> import logflume.streams as lf
@@ -235,21 +236,30 @@ class Table:
         """Columns of the key and the value."""
         return self.node.schema
 
-    def filter(self, predicate: Value | Function, *, store: str | None = None) -> Table:
+    def filter(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any], *, store: str | None = None) -> Table[K, V]:
         """Keep rows for which the condition is True; a row that stops passing goes out as deleted. `store` keeps the result."""
         test = condition(predicate, self.scope(), "filter()")
         name = self.graph.free(f"{self.node.name}-filter")
         common: dict[str, Any] = {"schema": self.schema, "kind": self.node.kind, "inputs": (self.node.name,)}
         return self._then(g.Filter(name=store or name, predicate=test, store=store, **common))
 
-    def select(self, *columns: Value, store: str | None = None, **named: Any) -> Table:
+    def select(self, *columns: Value, store: str | None = None, **named: Any) -> Table[K, Any]:
         """Make the rows of these columns; key columns and `lf.window_start` can be among them."""
         bound = bind_columns(columns, named, self.scope())
         schema = replace(self.schema, value=tuple(Column(n, x.type) for n, x in bound.items()), value_class=None)
         name = self.graph.free(f"{self.node.name}-select")
         return self._view(store or name, schema, tuple(bound.items()), store)
 
-    def map_values(self, function: Value | Function, *, store: str | None = None) -> Table:
+    @overload
+    def map_values(self, function: Value, *, store: str | None = None) -> Table[K, Any]: ...
+
+    @overload
+    def map_values(self, function: Callable[[V], R], *, store: str | None = None) -> Table[K, R]: ...
+
+    @overload
+    def map_values(self, function: Callable[[K, V], R], *, store: str | None = None) -> Table[K, R]: ...
+
+    def map_values(self, function: Value | Function, *, store: str | None = None) -> Table[K, Any]:
         """Replace each row by `function(row)` or `function(key, row)`, or by one expression; deleted rows stay deleted."""
         if isinstance(function, Value):
             expr = bind(function, self.scope())
@@ -261,7 +271,7 @@ class Table:
         name = self.graph.free(f"{self.node.name}-map")
         return self._view(store or name, schema, (("value", expr),), store)
 
-    def _view(self, name: str, schema: g.Schema, columns: tuple[tuple[str, Expr], ...], store: str | None) -> Table:
+    def _view(self, name: str, schema: g.Schema, columns: tuple[tuple[str, Expr], ...], store: str | None) -> Table[K, Any]:
         common: dict[str, Any] = {"schema": schema, "kind": self.node.kind, "inputs": (self.node.name,)}
         return self._then(g.Project(name=name, columns=columns, store=store, **common))
 
@@ -344,7 +354,7 @@ class Table:
             return foreign_key_join(self, kind, table, joiner, on, prefix, store, name)
         return table_join(self, kind, table, joiner, prefix, store, name)
 
-    def suppress(self, until: UntilWindowCloses | UntilTimeLimit, *, name: str | None = None) -> Table:
+    def suppress(self, until: UntilWindowCloses | UntilTimeLimit, *, name: str | None = None) -> Table[K, V]:
         """Hold changes back: `suppress(lf.until_window_closes())`, `suppress(lf.until_time_limit(lf.minutes(1)))`.
 
         Time is that of the records: without new ones nothing leaves. `name`: of the buffer's store.
@@ -377,7 +387,7 @@ class Table:
         late = g.Late(name=base, schema=schemas.pop(), kind=g.EdgeKind.STREAM, inputs=(node.name,))
         return Stream(self.graph, self.graph.add(late, fix=_FIX), base)
 
-    def to_stream(self) -> Stream:
+    def to_stream(self) -> Stream[K, V]:
         """The changes as a stream of new rows, deletions included."""
         name = self.graph.free(f"{self.node.name}-stream")
         node = g.ToStream(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=(self.node.name,))
@@ -408,7 +418,7 @@ class Table:
         """Where the names of expressions are looked up."""
         return Scope(self.schema, f"{self.base!r}")
 
-    def _then(self, node: g.Node) -> Table:
+    def _then(self, node: g.Node) -> Table[K, V]:
         return Table(self.graph, self.graph.add(node, fix=_FIX), self.base)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from logflume.log import DecodeError, InvalidInput
-from logflume.log.schemas import Column, FormatSpec, Kind, format_of, java_double_text, serde
+from logflume.log.schemas import ANY_JSON, Column, FormatSpec, Kind, check_nesting, format_of, java_double_text, serde
 
 from .expressions import Fragment, Namespace, identifier
 from .writer import Writer
@@ -51,7 +51,8 @@ def write_decode(
     A null value sets `null` to True and the locals to None. Bytes that cannot be decoded run `on_error`, which must leave the
     loop; `error` is the DecodeError. `bare_class`: the class of a bare JSON value (None: plain Python objects).
     """
-    kept = tuple(column for column in columns if column.name in used)
+    wanted = frozenset(used)
+    kept = tuple(column for column in columns if column.name in wanted)
     names = [writer.local(identifier(column.name)) for column in kept]
     namespace.add("DecodeError", DecodeError)
     nothing = " = ".join([*names, "None"])
@@ -90,6 +91,8 @@ def _write_fast(
     is_bare = not format.is_wrapped and len(columns) == 1
     namespace.add("FAST_ERRORS", (msgspec.MsgspecError, UnicodeDecodeError, RecursionError))
     with writer.block("try:"):
+        if any(column.type.kind is Kind.ANY for column in kept):
+            writer.line(f"{namespace.add('check_nesting', check_nesting)}({data})")
         if is_bare:
             loads = namespace.add(f"load_{label}", msgspec.json.Decoder((bare_class or Any) if kept else msgspec.Raw).decode)
             writer.line(f"{names[0]} = {loads}({data})" if names else f"{loads}({data})")
@@ -209,7 +212,7 @@ def encode_fragment(
     return Fragment(f"{encode}(({''.join(v.code + ', ' for v in values)}))", can_fail=True)
 
 
-_dumps = msgspec.json.Encoder(decimal_format="number").encode
+_dumps = ANY_JSON.encode
 
 
 def _holder(columns: tuple[Column, ...]) -> Any:

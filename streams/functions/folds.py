@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import typing
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ def fold(
     return Aggregator(
         "aggregate", ANY, (Column("state", ANY),), (None,), Fold(init, add), first,
         merge=None if merge is None else MergeObjects(merge), undo=None if subtract is None else Fold(init, subtract),
-        start=Start(init), skips_null=False,
+        start=Start(init), skips_null=False, classes=(*_classes_of_init(init), *_returned(add, merge)),
     )  # fmt: skip
 
 
@@ -37,8 +38,30 @@ def reduction(function: Callable[..., Any], *, subtract: Callable[..., Any] | No
     """A reducer: the first value is the aggregate, then `function(aggregate, value)`; `subtract` takes a value out again."""
     return Aggregator(
         "reduce", ANY, (Column("state", ANY),), (None,), Reduce(function), first, merge=MergeObjects(function),
-        undo=None if subtract is None else Reduce(subtract), skips_null=False,
+        undo=None if subtract is None else Reduce(subtract), skips_null=False, classes=_returned(function),
     )  # fmt: skip
+
+
+def _classes_of_init(init: Any) -> tuple[Any, ...]:
+    """Return the class of what an aggregate begins with; a function that cannot be called yet tells nothing."""
+    if isinstance(init, type):
+        return (init,)
+    try:
+        return (type(Start(init)()[0]),)
+    except Exception:  # noqa: BLE001
+        return ()
+
+
+def _returned(*functions: Callable[..., Any] | None) -> tuple[Any, ...]:
+    """Return the annotated results of functions."""
+    hints = []
+    for function in functions:
+        if function is not None:
+            try:
+                hints.append(typing.get_type_hints(function).get("return"))
+            except (NameError, TypeError, AttributeError):
+                continue
+    return tuple(hint for hint in hints if hint is not None)
 
 
 @dataclass(frozen=True, slots=True)

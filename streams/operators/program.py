@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from .. import graph as g
 from ..columns import Batch
 from ..kernels import observe
 from ..seams import Outputs, Problems, StateStore, StoreSpec
+from .classes import classes_of
 from .operator import Bind, Reporter, Wiring, Work
 from .outputs import Output, put_out
 from .source import SourceWork
@@ -41,7 +42,9 @@ class OperatorProgram:
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
-        return tuple(spec for operator in self.wiring.operators.values() for spec in operator.stores())
+        nodes = [operator.node for operator in self.wiring.operators.values()]
+        classes = classes_of(nodes)
+        return tuple(replace(spec, classes=classes) for op in self.wiring.operators.values() for spec in op.stores())
 
     @cached_property
     def plans(self) -> Mapping[str, Bind]:

@@ -130,6 +130,8 @@ def _follow(wiring: Wiring, name: str, chain: set[str], partial: dict[str, Parti
     for child in wiring.children[name]:
         if child in chain:
             continue
+        if child in wiring.lates:  # which of its records are late is known with those before only
+            return False
         operator = wiring.operators[child]
         made = operator.partial()
         if made is not None:

@@ -180,7 +180,7 @@ class Merging:
 
     def run(self, task: Task, state: TaskState) -> Iterator[tuple[int, int]]:
         """Merge everything; yields (records, entries) of each part."""
-        codecs = {spec.name: EntryCodec(spec.columns) for spec in self.form.program.stores}
+        codecs = {spec.name: EntryCodec(spec.columns, spec.classes) for spec in self.form.program.stores}
         source = task.inputs[TopicPartition(self.topic, task.partition)]
         for part in self.parts:
             if isinstance(part, RangeEnd):

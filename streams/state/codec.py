@@ -6,7 +6,7 @@ A changelog can be read by a later version: the version names the encoding, and 
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import GenericAlias
 from typing import Any
 
@@ -16,7 +16,7 @@ from logflume.log import CorruptLog, InvalidInput
 from logflume.log.schemas import Column, DataType, Kind
 from logflume.streams.seams import Entry
 
-from .values import from_wire, to_wire
+from .values import class_name, reader_of, to_wire
 
 ENTRY_VERSION = 1
 _PYTHON_TYPES: dict[Kind, Any] = {
@@ -36,16 +36,22 @@ _PYTHON_TYPES: dict[Kind, Any] = {
 class EntryCodec:
     """Encodes and decodes the entries of one store. Stateless after construction, thread-safe."""
 
-    __slots__ = ("_any_positions", "_decoder", "_encode", "columns", "decode", "encode")
+    __slots__ = ("_any_positions", "_classes", "_decoder", "_encode", "columns", "decode", "encode")
 
-    def __init__(self, columns: tuple[Column, ...]) -> None:
+    def __init__(self, columns: tuple[Column, ...], classes: Iterable[type[Any]] = ()) -> None:
         self.columns = columns
+        self._classes = {class_name(cls): cls for cls in classes}
         fields = (int, int, *(_python_type(column.type) | None for column in columns))
-        self._decoder: Any = msgspec.msgpack.Decoder(GenericAlias(tuple, fields), ext_hook=from_wire)
+        self._decoder: Any = msgspec.msgpack.Decoder(GenericAlias(tuple, fields), ext_hook=reader_of(self._classes))
         self._encode = msgspec.msgpack.Encoder().encode
         self._any_positions = tuple(i for i, column in enumerate(columns, 2) if _holds_any(column.type))
         self.encode: Callable[[Entry], bytes | None] = self._encode_any if self._any_positions else self._encode_plain
         self.decode: Callable[[bytes], Entry] = self._decode
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether entries hold values of any class."""
+        return bool(self._any_positions)
 
     def _encode_plain(self, entry: Entry) -> bytes | None:
         """Return the bytes of an entry, None for a deleted one (a tombstone in the changelog)."""
@@ -56,14 +62,18 @@ class EntryCodec:
         if entry.state is None:
             return None
         fields: list[Any] = [ENTRY_VERSION, entry.timestamp_ms, *entry.state]
-        for position in self._any_positions:
-            fields[position] = to_wire(fields[position], has_big_ints=False)
         try:
-            return self._encode(fields)
+            return self._encode(self._wired(entry, fields, has_big_ints=False))
         except OverflowError:
-            for position in self._any_positions:
-                fields[position] = to_wire(entry.state[position - 2])
-            return self._encode(fields)
+            return self._encode(self._wired(entry, fields, has_big_ints=True))
+        except RecursionError:
+            raise InvalidInput("a state nested this deeply (or that holds itself) cannot be stored: keep it flatter") from None
+
+    def _wired(self, entry: Entry, fields: list[Any], *, has_big_ints: bool) -> list[Any]:
+        assert entry.state is not None
+        for position in self._any_positions:
+            fields[position] = to_wire(entry.state[position - 2], self._classes, has_big_ints=has_big_ints)
+        return fields
 
     def encode_all(self, entries: Sequence[Entry]) -> list[bytes | None]:
         """Return the bytes of many entries, None for deleted ones."""

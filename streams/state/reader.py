@@ -21,7 +21,7 @@ class StoreReader:
     def __init__(self, db: TaskDb, spec: StoreSpec) -> None:
         self._db = db
         self.spec = spec
-        self.codec = EntryCodec(spec.columns)
+        self.codec = EntryCodec(spec.columns, spec.classes)
         self._layout = SegmentLayout(spec.window) if spec.window else None
         self._prefix = db.prefix(spec.name)
 

@@ -45,7 +45,7 @@ class Store:
     ) -> None:
         self._spec = spec
         self._db = db
-        self.codec = EntryCodec(spec.columns)
+        self.codec = EntryCodec(spec.columns, spec.classes)
         self.layout = SegmentLayout(spec.window) if spec.window else None
         self.resident: dict[bytes, Entry] = {}
         self.dirty: dict[bytes, State | None] = {}

@@ -1,27 +1,41 @@
 """Python values that JSON-like encodings cannot hold, as MessagePack extensions, so that they come back as what they were.
 
-Columns of type ANY hold the state of a user's plain callables. Only values whose type is known and closed are taken: nothing read
-from disk or from a changelog may name a class or run code (never pickle). MessagePack: github.com/msgpack/msgpack, spec.md.
+Columns of type ANY hold the state of a user's plain callables. Only values whose type is known and closed are taken, and objects
+of the classes that the topology itself names (`classes`): nothing read from disk or from a changelog brings in a class or runs
+code (never pickle). MessagePack: github.com/msgpack/msgpack, spec.md.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
+import enum
 import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName
+from logflume.streams.columns.batch import row_class
 
 _TUPLE, _SET, _FROZENSET, _BIG_INT, _DECIMAL, _DATETIME, _DATE, _TIME, _DURATION, _UUID = range(1, 11)
+_COUNTER, _DEQUE, _ROW, _OBJECT, _MEMBER = range(11, 16)
 _PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
 _IS_PLAIN = _PLAIN.issuperset
+Classes = Mapping[str, type[Any]]
+"""Classes of objects in states, by the name that stands for them in what is written."""
 
 
-def to_wire(value: Any, *, has_big_ints: bool = True) -> Any:
-    """Return `value` with every tuple, set, large int, decimal, date, time and UUID wrapped as an extension.
+def class_name(cls: type[Any]) -> str:
+    """Return the name of a class in what is written."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def to_wire(value: Any, classes: Classes | None = None, *, has_big_ints: bool = True) -> Any:
+    """Return `value` with everything that MessagePack has no form for wrapped as an extension. `classes` None: any class.
 
     `has_big_ints` False: ints are left as they are, which saves looking at each; the encoder says where one does not fit.
 
@@ -35,18 +49,22 @@ def to_wire(value: Any, *, has_big_ints: bool = True) -> Any:
     if kind is list:
         if not has_big_ints and _IS_PLAIN(map(type, value)):
             return value
-        return [to_wire(item, has_big_ints=has_big_ints) for item in value]
+        return [to_wire(item, classes, has_big_ints=has_big_ints) for item in value]
     if kind is dict:
-        return {_hashable(key): to_wire(item, has_big_ints=has_big_ints) for key, item in value.items()}
-    return _wrapped(value)
+        return {_hashable(key): to_wire(item, classes, has_big_ints=has_big_ints) for key, item in value.items()}
+    return _wrapped(value, classes)
 
 
-def _wrapped(value: Any) -> Any:
+def _wrapped(value: Any, classes: Classes | None) -> Any:
     """Return a value that MessagePack does not know as an extension."""
     kind = type(value)
     if kind in (tuple, set, frozenset):
         code = _TUPLE if kind is tuple else _SET if kind is set else _FROZENSET
-        return msgspec.msgpack.Ext(code, msgspec.msgpack.encode([to_wire(item) for item in value]))
+        return _packed(code, [to_wire(item, classes) for item in value])
+    if kind is Counter:
+        return _packed(_COUNTER, [[to_wire(key, classes), to_wire(item, classes)] for key, item in value.items()])
+    if kind is deque:
+        return _packed(_DEQUE, [value.maxlen, [to_wire(item, classes) for item in value]])
     if kind is decimal.Decimal:
         return msgspec.msgpack.Ext(_DECIMAL, str(value).encode())
     if kind in (dt.datetime, dt.date, dt.time):
@@ -56,10 +74,49 @@ def _wrapped(value: Any) -> Any:
         return msgspec.msgpack.Ext(_DURATION, msgspec.msgpack.encode([value.days, value.seconds, value.microseconds]))
     if kind is uuid.UUID:
         return msgspec.msgpack.Ext(_UUID, value.bytes)
-    raise InvalidInput(
-        f"state of class {kind.__module__}.{kind.__qualname__} cannot be stored; expected None, bool, int, float, str, bytes, "
-        "list, dict, tuple, set, Decimal, a date, time or UUID: turn it into one of these in the aggregator"
-    )
+    return _object_to_wire(value, kind, classes)
+
+
+def _packed(code: int, parts: list[Any]) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(parts))
+
+
+def _object_to_wire(value: Any, kind: type[Any], classes: Classes | None) -> Any:
+    """Wrap an object of a class, or a row of no class."""
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and kind is row_class(kind._fields):
+        return _packed(_ROW, [kind._fields, [to_wire(item, classes) for item in value]])
+    name = class_name(kind)
+    if classes is not None and name not in classes:
+        raise InvalidInput(
+            f"state of class {name} cannot be stored: the topology does not name it. Annotate the function's result "
+            f"(def add(aggregate, value) -> {kind.__name__}), or keep None, bool, int, float, str, bytes, list, dict, tuple, "
+            "set, Counter, deque, Decimal, a date, time or UUID"
+        )
+    if issubclass(kind, enum.Enum):
+        return _packed(_MEMBER, [name, value.name])
+    return _packed(_OBJECT, [name, {field: to_wire(getattr(value, field), classes) for field in object_fields(kind)}])
+
+
+def object_fields(cls: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields that are an object's state. Raises InvalidInput: the class has none that are known."""
+    if issubclass(cls, msgspec.Struct):
+        return cls.__struct_fields__
+    if dataclasses.is_dataclass(cls):
+        return tuple(field.name for field in dataclasses.fields(cls))
+    fields = getattr(cls, "_fields", None) or getattr(cls, "model_fields", None)
+    if not fields:
+        raise InvalidInput(
+            f"state of class {class_name(cls)} cannot be stored; expected a msgspec.Struct, dataclass, NamedTuple, Pydantic "
+            "model or Enum, or plain values"
+        )
+    return tuple(fields)
+
+
+def _object_of(cls: type[Any], fields: Mapping[str, Any]) -> Any:
+    """Return an object with these fields; what its class has no more is left out, what is new has its default."""
+    if issubclass(cls, msgspec.Struct) or dataclasses.is_dataclass(cls) or hasattr(cls, "_fields"):
+        return cls(**{name: fields[name] for name in object_fields(cls) if name in fields})
+    return cls.model_validate(dict(fields), by_name=True)
 
 
 def _hashable(key: Any) -> Any:
@@ -68,11 +125,37 @@ def _hashable(key: Any) -> Any:
     raise InvalidInput(f"a dict key of class {type(key).__qualname__} cannot be stored as state; use str, int, float or bytes")
 
 
-def from_wire(code: int, data: memoryview) -> Any:
-    """Return the value of one extension (the inverse of `to_wire`, as msgspec's `ext_hook`)."""
-    if code in (_TUPLE, _SET, _FROZENSET):
-        items = msgspec.msgpack.decode(data, ext_hook=from_wire)
-        return {_TUPLE: tuple, _SET: set, _FROZENSET: frozenset}[code](items)
+def reader_of(classes: Classes) -> Callable[[int, memoryview], Any]:
+    """Return the inverse of `to_wire`, as msgspec's `ext_hook`."""
+
+    def from_wire(code: int, data: memoryview) -> Any:
+        if code in _PLAIN_CODES:
+            return _plain_from_wire(code, data)
+        found = msgspec.msgpack.decode(data, ext_hook=from_wire)
+        match code:
+            case 11:
+                return Counter(dict(found))
+            case 12:
+                return deque(found[1], maxlen=found[0])
+            case 13:
+                return row_class(tuple(found[0]))._make(found[1])
+            case 14 | 15:
+                if found[0] not in classes:
+                    raise UnknownName("class of stored state, which the topology does not name:", found[0], classes)
+                cls: Any = classes[found[0]]
+                return _object_of(cls, found[1]) if code == _OBJECT else cls[found[1]]
+        if code in (_TUPLE, _SET, _FROZENSET):
+            return {_TUPLE: tuple, _SET: set, _FROZENSET: frozenset}[code](found)
+        raise InvalidInput(f"state written by a newer logflume: unknown value kind {code}")
+
+    return from_wire
+
+
+_PLAIN_CODES = frozenset(range(_BIG_INT, _UUID + 1))
+
+
+def _plain_from_wire(code: int, data: memoryview) -> Any:
+    """Return a value that holds no others."""
     if code == _DURATION:
         days, seconds, microseconds = msgspec.msgpack.decode(data)
         return dt.timedelta(days=days, seconds=seconds, microseconds=microseconds)
@@ -90,4 +173,4 @@ def from_wire(code: int, data: memoryview) -> Any:
             return dt.date.fromisoformat(text)
         case 8:
             return dt.time.fromisoformat(text)
-    raise InvalidInput(f"state written by a newer logflume: unknown value kind {code}")
+    raise AssertionError(f"{code} is one of the plain values")

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logflume.log import Chunk, Log, TopicPartition, connect
+import logflume.streams as lf
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
 from logflume.streams.spark.backfill import plan_backfill
@@ -26,7 +27,7 @@ from logflume.streams.spark.ranges import OffsetRange
 from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, Work
 from logflume.streams.spark.rows import RowKind
 from logflume.streams.spark.stages import stages_of
-from logflume.streams.spark.steps import StepPlan
+from logflume.streams.spark.steps import StepPlan, in_order
 from logflume.streams.state.windows import SegmentLayout, window_start
 
 from ._range_apps import EXACT, KINDS, loader, make_plan
@@ -215,3 +216,18 @@ def test_ranges_are_used_where_partitions_leave_cores_idle_or_entries_are_shuffl
         assert [type(stage.work).__name__ for stage in stages] == expected, kind
         short = stages_of(step, plan, records_per_range=100, cores=cores, least=PARTITIONS * 1000 + 1)
         assert ("RangeRunner" in [type(stage.work).__name__ for stage in short]) is (kind == "rekeyed")
+
+
+def test_an_aggregate_whose_late_records_are_read_is_replayed() -> None:
+    app = lf.App("late")
+    counts = app.stream("sales").group_by_key().window(lf.tumbling(hours=1)).count(name="counts")
+    assert "sales" in forms_of(app.plan()).by_name
+    counts.late().to("late")
+    assert "sales" not in forms_of(app.plan()).by_name
+
+
+def test_topics_that_records_say_are_no_work_for_a_backfill() -> None:
+    app = lf.App("routes")
+    app.stream("sales").to(lf.col.shop, topics=["a"])
+    with pytest.raises(InvalidInput, match="records say their topics themselves"):
+        in_order(app.plan())
