@@ -183,5 +183,5 @@ def test_operators_give_what_kafka_streams_gives(
         kind, differences = outcome(case, batch_size=batch_size)
         counts[kind] += 1
         failures += [f"{case['name']}: {difference}" for difference in differences]
-    record_property("streams cases", (family, counts))
+    record_property("streams cases", (family, dict(counts)))
     assert failures == []
