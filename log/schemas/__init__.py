@@ -7,6 +7,7 @@ from .formats import (
     CompiledSerde,
     Format,
     check_columns,
+    check_readable,
     format_of,
     has_layouts,
     of_topic,
@@ -20,7 +21,7 @@ from .formats import (
 from .frames import read_frame as frame_schema_id
 from .json_format import ANY_JSON, check_nesting
 from .layouts import Layout, Wire
-from .objects import ObjectCodec, columns_of, is_object_class, object_codec
+from .objects import ObjectCodec, columns_of, is_object_class, object_codec, required_fields
 from .registries import (
     DEFAULT_REGISTRY,
     MemoryRegistry,
@@ -100,6 +101,8 @@ __all__ = [
     "Serde",
     "array",
     "check_columns",
+    "check_readable",
+    "required_fields",
     "columns_of",
     "double_from_text",
     "decimal",

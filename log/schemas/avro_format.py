@@ -21,7 +21,7 @@ from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, avro_schema, branch_name,
 from .coerce import fit_decimal, json_to_text
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .layouts import Layout
-from .registries import RegisteredSchema, registry_at
+from .registries import RegisteredSchema, registry_at, schema_to_write_with
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
 
@@ -52,6 +52,11 @@ def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     for _, text in registered.texts:
         column_type(parse_avro(text, registered.texts), named=named)
     return column_type(parse_avro(registered.text, registered.texts), named=named)
+
+
+def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
+    """Raise DecodeError where values of a schema cannot be values of columns."""
+    _reader(registered, spec, columns)
 
 
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
@@ -279,11 +284,8 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
 
 def _to_write_with(spec: FormatSpec, derived: Any) -> tuple[int, Any]:
     """Return the id and the schema that rows are written with, registered if needed."""
-    registry = registry_at(spec.registry)
-    if not spec.schema_id:
-        return registry.register(spec.subject, "AVRO", json.dumps(derived, separators=(",", ":"))), derived
-    registered = registry.by_id(spec.schema_id)
-    return spec.schema_id, parse_avro(registered.text, registered.texts)
+    registered = schema_to_write_with(spec, "AVRO", lambda: json.dumps(derived, separators=(",", ":")))
+    return registered.id, parse_avro(registered.text, registered.texts)
 
 
 def _writer(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> Callable[[Row], bytes]:

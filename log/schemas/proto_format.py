@@ -35,7 +35,7 @@ from .proto_schema import (
     message_path,
     messages_of,
 )
-from .registries import RegisteredSchema, registry_at
+from .registries import RegisteredSchema, registry_at, schema_to_write_with
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
 
@@ -57,6 +57,12 @@ def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     """Return the type of a registered schema's message of that name, the first one without a name."""
     file, _ = messages_of(compile_proto(registered.text, registered.texts))
     return column_type(message_named(file, full_name))
+
+
+def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
+    """Raise DecodeError where fields of a schema's message cannot be columns."""
+    file, _ = messages_of(compile_proto(registered.text, registered.texts))
+    _getters(message_named(file, spec.full_name), columns, "$")
 
 
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
@@ -262,13 +268,9 @@ def make_bare_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[
 
 
 def _to_write_with(spec: FormatSpec, text: str) -> tuple[int, Any]:
-    registry = registry_at(spec.registry)
-    if not spec.schema_id:
-        schema_id = registry.register(spec.subject, "PROTOBUF", text)
-        return schema_id, _message(RegisteredSchema(schema_id, "PROTOBUF", text), (0,))
-    registered = registry.by_id(spec.schema_id)
-    if registered.kind != "PROTOBUF":
-        raise InvalidInput(f"schema {registered.id} is {registered.kind}, expected PROTOBUF")
+    registered = schema_to_write_with(spec, "PROTOBUF", lambda: text)
+    if registered.text == text:
+        return registered.id, _message(registered, (0,))
     file, _ = messages_of(compile_proto(registered.text, registered.texts))
     return registered.id, message_named(file, spec.full_name)
 

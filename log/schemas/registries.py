@@ -22,6 +22,8 @@ from weakref import WeakValueDictionary
 
 from logflume.log.errors import DecodeError, InvalidInput, LogflumeError
 
+from .serde import FormatSpec
+
 _KEPT_SCHEMAS = 10_000
 _TIMEOUT_S = 10.0
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -104,6 +106,22 @@ def registry_at(location: str) -> SchemaRegistry:
     if not location:
         raise InvalidInput("this format needs a schema registry; say where it is, for example http://127.0.0.1:8081")
     raise InvalidInput(f"a schema registry is at http://..., https://... or mock://..., found {location!r}")
+
+
+def schema_to_write_with(spec: FormatSpec, kind: str, derive: Callable[[], str]) -> RegisteredSchema:
+    """Return the schema that rows are written with: of `schema_id`, the newest of the subject, else the derived one, registered.
+
+    Raises:
+        InvalidInput: the schema is of another kind. RegistryRefused, RegistryUnavailable, SchemaNotFound.
+    """
+    registry = registry_at(spec.registry)
+    if not spec.schema_id and not spec.uses_latest:
+        text = derive()
+        return RegisteredSchema(registry.register(spec.subject, kind, text), kind, text)
+    found = registry.by_id(spec.schema_id) if spec.schema_id else registry.latest(spec.subject)
+    if found.kind != kind:
+        raise InvalidInput(f"schema {found.id} is {found.kind}, expected {kind}: it is to be written with")
+    return found
 
 
 class MemoryRegistry:

@@ -15,10 +15,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 import logflume.streams as lf
 from logflume.cli import main
-from logflume.log import connect
+from logflume.log import InvalidInput, connect
 from logflume.log.interfaces import Log
 from logflume.log.records import Record
 from logflume.log.registry import RegistryServer
+from logflume.log.schemas import FormatSpec, RegistryUnavailable
 from logflume.sql import SqlEngine
 from logflume.streams import col
 from tests.streams.running import read, running, until
@@ -84,6 +85,49 @@ def test_a_topology_reads_what_clients_wrote_and_they_read_it(
     with running(app, log, tmp_path / "state") as engine:
         until(lambda: len(read(log, "big")) == 10, engine)
     assert decoded(registry, read(log, "big"), "big")[0] == {"user": "u2", "euros": 0.2}
+
+
+def test_subjects_are_named_by_record_in_a_topology(log: Log, registry: str, tmp_path: Path) -> None:
+    produce(log, registry, 30)
+    app = lf.App("by-record", log=log, registry=registry)
+    app.stream("orders", Order, format="AVRO").to(
+        "big", format=FormatSpec("AVRO", naming="RECORD", full_name="shop.Order"), key_format="KAFKA"
+    )
+    with running(app, log, tmp_path / "state") as engine:
+        until(lambda: len(read(log, "big")) == 30, engine)
+    assert SchemaRegistryClient({"url": registry}).get_latest_version("shop.Order").version == 1
+    assert decoded(registry, read(log, "big"), "big")[1] == {"user": "u1", "cents": 1}
+
+
+class Misspelt(msgspec.Struct):
+    user: str
+    cent: int
+
+
+class Mistyped(msgspec.Struct):
+    user: list[str]
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [(Misspelt, r"unknown field of orders-value, schema \d+ .* 'cent'; did you mean 'cents'"), (Mistyped, "user")],
+)
+def test_a_class_that_does_not_fit_the_schema_is_refused_at_the_start(
+    log: Log, registry: str, tmp_path: Path, cls: type, said: str
+) -> None:
+    produce(log, registry, 1)
+    app = lf.App("misfits", log=log, registry=registry, state_dir=tmp_path / "state")
+    app.stream("orders", cls, format="AVRO").to("copies", format="JSON")
+    with pytest.raises(InvalidInput, match=said):
+        app.run()
+    assert "copies" not in log.admin().list_topics()
+
+
+def test_an_application_whose_registry_is_away_says_so_at_the_start(log: Log, tmp_path: Path) -> None:
+    app = lf.App("early", log=log, registry="http://127.0.0.1:9", state_dir=tmp_path / "state")
+    app.stream("orders", Order, format="AVRO").to("copies", format="JSON")
+    with pytest.raises(RegistryUnavailable, match="http://127.0.0.1:9"):
+        app.run()
 
 
 def test_sql_takes_columns_from_the_registry_and_registers_its_results(log: Log, registry: str, tmp_path: Path) -> None:
