@@ -19,6 +19,7 @@ from .formats import (
     write_layout,
 )
 from .frames import read_frame as frame_schema_id
+from .headers import SCHEMA_ID_HEADERS, framed_by_headers, may_have_schema_ids
 from .json_format import ANY_JSON, check_nesting
 from .layouts import Layout, Wire
 from .objects import ObjectCodec, columns_of, is_object_class, object_codec, required_fields
@@ -35,6 +36,7 @@ from .registries import (
 )
 from .serde import FormatSpec, Row, Serde
 from .shown import SchemaReader
+from .typed_lines import SchemaWriter
 from .types import (
     ANY,
     BIGINT,
@@ -63,7 +65,11 @@ __all__ = [
     "has_layouts",
     "read_layout",
     "write_layout",
+    "SCHEMA_ID_HEADERS",
     "SchemaReader",
+    "framed_by_headers",
+    "may_have_schema_ids",
+    "SchemaWriter",
     "DEFAULT_REGISTRY",
     "default_registry",
     "of_topic",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -83,6 +84,10 @@ class SchemaRegistry(Protocol):
         """Return a schema. Raises SchemaNotFound, RegistryUnavailable."""
         ...
 
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """Return a schema by the id that is the same in all registries. Raises SchemaNotFound, RegistryUnavailable."""
+        ...
+
     def latest(self, subject: str) -> RegisteredSchema:
         """Return the newest schema of a subject. Raises SchemaNotFound, RegistryUnavailable."""
         ...
@@ -139,6 +144,10 @@ class MemoryRegistry:
         if found is None:
             raise SchemaNotFound(f"Schema {schema_id} not found")
         return found
+
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """Return a schema; here the GUID is the id, as a UUID."""
+        return self.by_id(uuid.UUID(guid).int)
 
     def latest(self, subject: str) -> RegisteredSchema:
         with self._lock:
@@ -221,6 +230,16 @@ class HttpRegistry:
     def by_id(self, schema_id: int) -> RegisteredSchema:
         return self._flights.get(schema_id, lambda: self._schema(self._get(f"/schemas/ids/{schema_id}"), schema_id))
 
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        return self._flights.get(guid, lambda: self._by_guid(guid))
+
+    def _by_guid(self, guid: str) -> RegisteredSchema:
+        found = self._get(f"/schemas/guids/{quote(guid, safe='')}/ids")
+        ids = {each.get("context") or ".": int(each["id"]) for each in found}
+        if not ids:
+            raise SchemaNotFound(f"schema registry {self._shown}: no schema has the GUID {guid}")
+        return self.by_id(ids.get(".") or next(iter(ids.values())))
+
     def latest(self, subject: str) -> RegisteredSchema:
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
         return self._schema(answer, int(answer["id"]))
@@ -279,10 +298,10 @@ class _SingleFlight:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: OrderedDict[int, RegisteredSchema] = OrderedDict()
-        self._under_way: dict[int, threading.Lock] = {}
+        self._found: OrderedDict[int | str, RegisteredSchema] = OrderedDict()
+        self._under_way: dict[int | str, threading.Lock] = {}
 
-    def get(self, schema_id: int, fetch: Callable[[], RegisteredSchema]) -> RegisteredSchema:
+    def get(self, schema_id: int | str, fetch: Callable[[], RegisteredSchema]) -> RegisteredSchema:
         with self._lock:
             found = self._found.get(schema_id)
             if found is not None:

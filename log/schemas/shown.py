@@ -13,6 +13,7 @@ from typing import Any
 
 from .formats import FORMATS, schema_type, serde
 from .frames import FRAME_SIZE_BYTES, read_frame, read_message_indexes
+from .headers import Headers, framed_by_headers
 from .proto_compiler import compile_proto
 from .proto_schema import message_at, messages_of
 from .registries import RegisteredSchema, registry_at
@@ -31,12 +32,13 @@ class SchemaReader:
         self._registry = registry_at(registry)
         self._readers: dict[tuple[int, tuple[int, ...]], Callable[[bytes], Any]] = {}
 
-    def read(self, data: bytes) -> Any:
-        """Return the value.
+    def read(self, data: bytes, headers: Headers = (), side: str = "value") -> Any:
+        """Return the value (`side`: or the key) of a record.
 
         Raises:
             DecodeError: not framed, an unknown schema, or bytes that do not fit it. RegistryUnavailable.
         """
+        data = framed_by_headers(data, headers, side, self._location) or b""
         schema_id = read_frame(data)
         registered = self._registry.by_id(schema_id)
         path = read_message_indexes(data, FRAME_SIZE_BYTES)[0] if registered.kind == "PROTOBUF" else ()

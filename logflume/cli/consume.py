@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 app = make_app("")
 
 
-Show = Callable[[bytes | None], object]
-"""How a key or value is shown."""
+Show = Callable[["Record", str], object]
+"""How the key or the value ("key", "value") of a record is shown."""
 
 
 @app.command()
@@ -48,7 +48,7 @@ def consume(
 
     Example: logflume consume orders --registry http://127.0.0.1:8081
     """
-    show = text_of if registry is None else registered_reader(registry)
+    show = as_text if registry is None else registered_reader(registry)
     with open_log(data, bootstrap) as log:
         count = 0
         for record in read(log, topic, from_, partition, group, follow, not uncommitted, limit):
@@ -145,22 +145,28 @@ def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, i
 
 def shown(record: Record, show: Show) -> tuple[object, object]:
     """Return key and value of a record as they are shown."""
-    return show(record.key), show(record.value)
+    return show(record, "key"), show(record, "value")
+
+
+def as_text(record: Record, side: str) -> object:
+    """Show bytes as text."""
+    return text_of(record.key if side == "key" else record.value)
 
 
 def registered_reader(registry: str) -> Show:
     """Return what shows keys and values by the schema that they were written with; other bytes as text, saying once why."""
     from logflume.log import DecodeError
-    from logflume.log.schemas import SchemaReader
+    from logflume.log.schemas import SCHEMA_ID_HEADERS, SchemaReader
 
     reader = SchemaReader(registry)
     told: set[str] = set()
 
-    def show(data: bytes | None) -> object:
-        if data is None or data[:1] != b"\x00":
+    def show(record: Record, side: str) -> object:
+        data = record.key if side == "key" else record.value
+        if data is None or (data[:1] != b"\x00" and not any(name == SCHEMA_ID_HEADERS[side] for name, _ in record.headers)):
             return text_of(data)
         try:
-            return reader.read(data)
+            return reader.read(data, record.headers, side)
         except DecodeError as error:
             if str(error) not in told:
                 told.add(str(error))
@@ -177,8 +183,8 @@ def json_line(record: Record, show: Show) -> str:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": show(record.key),
-        "value": show(record.value),
+        "key": show(record, "key"),
+        "value": show(record, "value"),
     }
     if record.headers:
         fields["headers"] = [[name, text_of(value)] for name, value in record.headers]
