@@ -1,6 +1,7 @@
 """Column types and serdes shared by streams, sql and connect."""
 
 from .avro_schema import AVRO_NAMESPACE
+from .classes import class_source
 from .coerce import double_from_text, java_double_text, json_value
 from .formats import (
     FORMATS,
@@ -9,6 +10,7 @@ from .formats import (
     check_columns,
     check_readable,
     format_of,
+    format_of_kind,
     has_layouts,
     of_topic,
     opaque,
@@ -67,6 +69,8 @@ __all__ = [
     "write_layout",
     "SCHEMA_ID_HEADERS",
     "SchemaReader",
+    "class_source",
+    "format_of_kind",
     "framed_by_headers",
     "may_have_schema_ids",
     "SchemaWriter",

@@ -141,6 +141,15 @@ def format_of(name: str) -> Format:
     return found
 
 
+def format_of_kind(kind: str) -> str:
+    """Return the name of the format whose schemas a registry calls so.
+
+    >>> format_of_kind("JSON")
+    'JSON_SR'
+    """
+    return next(format.name for format in _FORMATS if format.schemas is not None and format.schemas.kind == kind)
+
+
 def serde(spec: FormatSpec, columns: Iterable[Column]) -> CompiledSerde:
     """Make the serde of one side of a topic.
 
