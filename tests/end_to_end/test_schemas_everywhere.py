@@ -70,7 +70,7 @@ def decoded(registry: str, records: list[Record], topic: str) -> list[object]:
     """Read values as a foreign client does."""
     client = AvroDeserializer(SchemaRegistryClient({"url": registry}))
     context = SerializationContext(topic, MessageField.VALUE)
-    return [client(bytes(record.value or b""), context) for record in records]
+    return [client(None if record.value is None else bytes(record.value), context) for record in records]
 
 
 @pytest.mark.parametrize("value", [Order, None], ids=["class", "columns of the registry"])
