@@ -8,6 +8,7 @@ put right by converters made once per (writer's schema, column type).
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -21,9 +22,10 @@ from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, avro_schema, branch_name,
 from .coerce import fit_decimal, json_to_text
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .layouts import Layout
-from .registries import RegisteredSchema, registry_at, schema_to_write_with
+from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
+from .writing import schema_to_write_with
 
 Convert = Callable[[Any], Any]
 _INTEGERS = ("int", "long")
@@ -86,7 +88,7 @@ def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Col
 def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
     """Return how rows of columns are written. Raises Unheld."""
     derived = avro_schema(columns, is_wrapped=spec.is_wrapped, full_name=spec.full_name)
-    return avro_layout.write_layout(*_to_write_with(spec, derived), columns)
+    return avro_layout.write_layout(*_to_write_with(spec, columns, derived), columns)
 
 
 def _check_readable(registered: RegisteredSchema) -> None:
@@ -282,16 +284,17 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
     return encode
 
 
-def _to_write_with(spec: FormatSpec, derived: Any) -> tuple[int, Any]:
+def _to_write_with(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> tuple[int, Any]:
     """Return the id and the schema that rows are written with, registered if needed."""
-    registered = schema_to_write_with(spec, "AVRO", lambda: json.dumps(derived, separators=(",", ":")))
+    derive = functools.partial(json.dumps, derived, separators=(",", ":"))
+    registered = schema_to_write_with(spec, "AVRO", columns, derive, lambda found: read_schema(found, ""))
     return registered.id, parse_avro(registered.text, registered.texts)
 
 
 def _writer(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> Callable[[Row], bytes]:
     import fastavro
 
-    schema_id, schema = _to_write_with(spec, derived)
+    schema_id, schema = _to_write_with(spec, columns, derived)
     parsed = fastavro.parse_schema(_plain(schema))
     is_bare = not spec.is_wrapped and len(columns) == 1
     to_avro = _to_avro(columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), schema, Named(), "")

@@ -11,9 +11,10 @@ from logflume.log.errors import DecodeError, InvalidInput, UnknownName
 
 from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format, text_format
 from .layouts import PLAIN_KINDS, Layout, Unheld
-from .registries import RegisteredSchema, SchemaNotFound, registry_at, schema_to_write_with
+from .registries import RegisteredSchema, SchemaNotFound, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
+from .writing import schema_to_write_with
 
 Decode = Callable[[bytes | None], Row | None]
 Encode = Callable[[Row | None], bytes | None]
@@ -268,7 +269,9 @@ def register_schema(spec: FormatSpec, columns: Iterable[Column]) -> int:
     columns = tuple(columns)
     if schemas is None or not columns:
         return 0
-    return schema_to_write_with(spec, schemas.kind, lambda: schemas.write(spec, columns)).id
+    return schema_to_write_with(
+        spec, schemas.kind, columns, lambda: schemas.write(spec, columns), lambda each: schemas.read(each, spec.full_name)
+    ).id
 
 
 def check_readable(spec: FormatSpec, columns: tuple[Column, ...], required: Collection[str] = ()) -> None:

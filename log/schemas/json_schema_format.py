@@ -11,9 +11,10 @@ from . import json_format
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .json_schema import column_type, json_schema, parse_json_schema
 from .layouts import Layout, Wire
-from .registries import RegisteredSchema, registry_at, schema_to_write_with
+from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
+from .writing import schema_to_write_with
 
 
 def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
@@ -96,4 +97,5 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
 
 
 def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
-    return schema_to_write_with(spec, "JSON", lambda: write_schema(spec, columns)).id
+    found = schema_to_write_with(spec, "JSON", columns, lambda: write_schema(spec, columns), lambda each: read_schema(each, ""))
+    return found.id

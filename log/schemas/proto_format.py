@@ -35,9 +35,10 @@ from .proto_schema import (
     message_path,
     messages_of,
 )
-from .registries import RegisteredSchema, registry_at, schema_to_write_with
+from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
+from .writing import schema_to_write_with
 
 Convert = Callable[[Any], Any]
 Set = Callable[[Any, Any], None]
@@ -104,7 +105,7 @@ def read_bare_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tupl
 
 def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
     """Return how rows of columns are written. Raises Unheld."""
-    schema_id, message = _to_write_with(spec, derived_text(columns, spec.full_name, spec.nullables))
+    schema_id, message = _to_write_with(spec, columns, derived_text(columns, spec.full_name, spec.nullables))
     return proto_layout.write_layout(frame(schema_id) + message_indexes(message_path(message)), message, columns)
 
 
@@ -253,7 +254,7 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
         if row is None:
             return None
         if write is None:
-            schema_id, message = _to_write_with(spec, text)
+            schema_id, message = _to_write_with(spec, columns, text)
             head = frame(schema_id) + message_indexes(message_path(message))
             write = _message_writer(message, columns)
         return head + write(row)
@@ -267,8 +268,8 @@ def make_bare_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[
     return lambda row: None if row is None else write(row)
 
 
-def _to_write_with(spec: FormatSpec, text: str) -> tuple[int, Any]:
-    registered = schema_to_write_with(spec, "PROTOBUF", lambda: text)
+def _to_write_with(spec: FormatSpec, columns: tuple[Column, ...], text: str) -> tuple[int, Any]:
+    registered = schema_to_write_with(spec, "PROTOBUF", columns, lambda: text, lambda found: read_schema(found, spec.full_name))
     if registered.text == text:
         return registered.id, _message(registered, (0,))
     file, _ = messages_of(compile_proto(registered.text, registered.texts))

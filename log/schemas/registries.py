@@ -23,8 +23,6 @@ from weakref import WeakValueDictionary
 
 from logflume.log.errors import DecodeError, InvalidInput, LogflumeError
 
-from .serde import FormatSpec
-
 _KEPT_SCHEMAS = 10_000
 _TIMEOUT_S = 10.0
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -35,8 +33,8 @@ DEFAULT_REGISTRY = "http://127.0.0.1:8081"
 
 
 def default_registry() -> str:
-    """Return where schemas are where nobody said: $LOGFLUME_SCHEMA_REGISTRY, else `DEFAULT_REGISTRY`."""
-    return os.environ.get("LOGFLUME_SCHEMA_REGISTRY", DEFAULT_REGISTRY)
+    """Return where schemas are where nobody said: $LOGFLUME_REGISTRY, else `DEFAULT_REGISTRY`."""
+    return os.environ.get("LOGFLUME_REGISTRY") or DEFAULT_REGISTRY
 
 
 class RegistryUnavailable(LogflumeError):
@@ -69,12 +67,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema with its id. `kind` is AVRO, JSON or PROTOBUF; `texts` holds what it refers to, by name, deepest first."""
+    """A schema with its id. `kind` is AVRO, JSON or PROTOBUF; `texts` holds what it refers to, by name, deepest first;
+    `guid`, the id that is the same in all registries, is empty where a registry has none."""
 
     id: int
     kind: str
     text: str
     texts: tuple[tuple[str, str], ...] = ()
+    guid: str = ""
 
 
 class SchemaRegistry(Protocol):
@@ -92,8 +92,18 @@ class SchemaRegistry(Protocol):
         """Return the newest schema of a subject. Raises SchemaNotFound, RegistryUnavailable."""
         ...
 
-    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
-        """Return the id of a schema under a subject, registering it if needed. Raises RegistryRefused, RegistryUnavailable."""
+    def register(
+        self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), normalizes: bool = False
+    ) -> int:
+        """Return the id of a schema under a subject, registering it if needed; `normalizes`: in the registry's normal form.
+
+        Raises:
+            RegistryRefused, RegistryUnavailable.
+        """
+        ...
+
+    def id_of(self, subject: str, kind: str, text: str, *, normalizes: bool = False) -> int:
+        """Return the id of a schema that a subject has. Raises SchemaNotFound, RegistryUnavailable."""
         ...
 
 
@@ -113,24 +123,8 @@ def registry_at(location: str) -> SchemaRegistry:
     raise InvalidInput(f"a schema registry is at http://..., https://... or mock://..., found {location!r}")
 
 
-def schema_to_write_with(spec: FormatSpec, kind: str, derive: Callable[[], str]) -> RegisteredSchema:
-    """Return the schema that rows are written with: of `schema_id`, the newest of the subject, else the derived one, registered.
-
-    Raises:
-        InvalidInput: the schema is of another kind. RegistryRefused, RegistryUnavailable, SchemaNotFound.
-    """
-    registry = registry_at(spec.registry)
-    if not spec.schema_id and not spec.uses_latest:
-        text = derive()
-        return RegisteredSchema(registry.register(spec.subject, kind, text), kind, text)
-    found = registry.by_id(spec.schema_id) if spec.schema_id else registry.latest(spec.subject)
-    if found.kind != kind:
-        raise InvalidInput(f"schema {found.id} is {found.kind}, expected {kind}: it is to be written with")
-    return found
-
-
 class MemoryRegistry:
-    """A registry in memory, without compatibility checks. It has a location of its own as long as it lives."""
+    """A registry in memory, without compatibility checks or a normal form. It has a location of its own as long as it lives."""
 
     def __init__(self, location: str = "") -> None:
         self.location = location or _MOCKS.place(self)
@@ -156,12 +150,22 @@ class MemoryRegistry:
                 raise SchemaNotFound(f"Subject '{subject}' not found.")
             return self._schemas[ids[-1]]
 
-    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
+    def register(
+        self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), normalizes: bool = False
+    ) -> int:
         texts: dict[str, str] = {}
         for each in references:
             found = self._version(each)
             texts |= {**dict(found.texts), each.name: found.text}
         return self.put(subject, RegisteredSchema(0, kind, text, tuple(texts.items())))
+
+    def id_of(self, subject: str, kind: str, text: str, *, normalizes: bool = False) -> int:
+        with self._lock:
+            ids = self._subjects.get(subject, ())
+            found = [each for each in ids if (self._schemas[each].kind, self._schemas[each].text) == (kind, text)]
+        if not found:
+            raise SchemaNotFound(f"Subject '{subject}' has no such schema.")
+        return found[-1]
 
     def _version(self, reference: Reference) -> RegisteredSchema:
         with self._lock:
@@ -176,7 +180,7 @@ class MemoryRegistry:
             content = (schema.kind, schema.text, schema.texts)
             same = (each.id for each in self._schemas.values() if (each.kind, each.text, each.texts) == content)
             found = schema.id or next(same, None) or max(self._schemas, default=0) + 1
-            self._schemas.setdefault(found, replace(schema, id=found))
+            self._schemas.setdefault(found, replace(schema, id=found, guid=str(uuid.UUID(int=found))))
             ids = self._subjects.setdefault(subject, [])
             if found not in ids:
                 ids.append(found)
@@ -244,15 +248,24 @@ class HttpRegistry:
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
         return self._schema(answer, int(answer["id"]))
 
-    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
+    def register(
+        self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), normalizes: bool = False
+    ) -> int:
         body = {"schema": text, "schemaType": kind, "references": [_reference_body(each) for each in references]}
-        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", json=body)
-        return int(answer["id"])
+        return self._id_of(f"/subjects/{quote(subject, safe='')}/versions", body, normalizes=normalizes)
+
+    def id_of(self, subject: str, kind: str, text: str, *, normalizes: bool = False) -> int:
+        body = {"schema": text, "schemaType": kind}
+        return self._id_of(f"/subjects/{quote(subject, safe='')}", body, normalizes=normalizes)
+
+    def _id_of(self, path: str, body: dict[str, Any], *, normalizes: bool) -> int:
+        return int(self._request("POST", f"{path}?normalize=true" if normalizes else path, json=body)["id"])
 
     def _schema(self, answer: Any, schema_id: int) -> RegisteredSchema:
         texts: dict[str, str] = {}
         self._collect(answer.get("references") or (), texts)
-        return RegisteredSchema(schema_id, answer.get("schemaType") or "AVRO", answer["schema"], tuple(texts.items()))
+        kind, guid = answer.get("schemaType") or "AVRO", answer.get("guid") or ""
+        return RegisteredSchema(schema_id, kind, answer["schema"], tuple(texts.items()), guid)
 
     def _collect(self, references: Sequence[Any], texts: dict[str, str], *, depth: int = 0) -> None:
         """Add what schemas refer to, deepest first."""

@@ -23,6 +23,10 @@ class FormatSpec:
         naming: how a subject is called: TOPIC (`orders-value`), RECORD (`full_name`), TOPIC_RECORD (`orders-` and `full_name`).
         schema_id: write with this registered schema; 0: with one made from the columns, registered under `subject`.
         uses_latest: write with the newest schema that `subject` has when writing begins, and register nothing.
+        registers: whether a schema made from the columns is registered; else `subject` must have it.
+        normalizes: schemas are registered and looked up in the registry's normal form.
+        is_strict: a schema that was named, or the newest, must have a field for every column; else values are left out.
+        has_ids_in_headers: schema ids are written into record headers, as GUIDs, and the payload has no frame. Both are read.
         full_name: the name of the record or message, namespace included; empty: the format's own.
         is_plain: JSON only, as a person writes it: times as ISO 8601 text, decimals without zeros that only fill their scale.
         nullables: PROTOBUF only, how a null scalar is told from its default: OPTIONAL, WRAPPER, or empty for not at all.
@@ -36,6 +40,10 @@ class FormatSpec:
     naming: str = "TOPIC"
     schema_id: int = 0
     uses_latest: bool = False
+    registers: bool = True
+    normalizes: bool = False
+    is_strict: bool = True
+    has_ids_in_headers: bool = False
     full_name: str = ""
     nullables: str = ""
     is_plain: bool = False

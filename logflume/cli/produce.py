@@ -33,7 +33,7 @@ def produce(
         typer.Option(exists=True, dir_okay=False, help="Register this schema for it; default: the newest of TOPIC-value."),
     ] = None,
     registry: Annotated[
-        str | None, typer.Option(metavar="URL", help="The registry; default: $LOGFLUME_SCHEMA_REGISTRY, else that of serve.")
+        str | None, typer.Option(metavar="URL", help="The registry; default: $LOGFLUME_REGISTRY, else that of serve.")
     ] = None,
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
     data: Data = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,6 @@ from logflume.log import InvalidInput, UnknownName
 if TYPE_CHECKING:
     from logflume.log.registry.client import RegistryClient
 
-DEFAULT_REGISTRY = "http://127.0.0.1:8081"
 TYPES = ("AVRO", "JSON", "PROTOBUF")
 _SUFFIXES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 app = make_app(
@@ -30,7 +28,7 @@ app = make_app(
 )
 Registry = Annotated[
     str | None,
-    typer.Option("--registry", metavar="URL", help=f"The registry; default: $LOGFLUME_REGISTRY or {DEFAULT_REGISTRY}."),
+    typer.Option("--registry", metavar="URL", help="The registry; default: $LOGFLUME_REGISTRY, else that of serve."),
 ]
 Type = Annotated[str | None, typer.Option("--type", help="avro, json or protobuf; default: by the file's suffix, else avro.")]
 References = Annotated[
@@ -44,8 +42,9 @@ Permanent = Annotated[bool, typer.Option("--permanent", help="Delete for good wh
 def registry_at(address: str | None) -> Iterator[RegistryClient]:
     """Give a client of the registry that the option or the environment names."""
     from logflume.log.registry.client import RegistryClient
+    from logflume.log.schemas import default_registry
 
-    with RegistryClient(address or os.environ.get("LOGFLUME_REGISTRY") or DEFAULT_REGISTRY) as client:
+    with RegistryClient(address or default_registry()) as client:
         yield client
 
 

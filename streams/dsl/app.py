@@ -58,7 +58,7 @@ class App:
         state_dir: where state is kept on disk; by default $LOGFLUME_STATE_DIR, else `<data directory>-state`, or `./state` for a
             broker.
         registry: where the schemas of AVRO, PROTOBUF and JSON_SR topics are, e.g. http://127.0.0.1:8081, or mock://name in tests;
-            by default $LOGFLUME_SCHEMA_REGISTRY, else that of `logflume serve` on this machine.
+            by default $LOGFLUME_REGISTRY, else that of `logflume serve` on this machine.
         options: of the engine, by name (see `EngineOptions`).
 
     >>> import logflume.streams as lf
