@@ -21,7 +21,7 @@ from .formats import (
     write_layout,
 )
 from .frames import read_frame as frame_schema_id
-from .headers import SCHEMA_ID_HEADERS, framed_by_headers, may_have_schema_ids
+from .headers import SCHEMA_ID_HEADERS, FrameSplitter, framed_by_headers, may_have_schema_ids, without_schema_ids
 from .json_format import ANY_JSON, check_nesting
 from .layouts import Layout, Wire
 from .objects import ObjectCodec, columns_of, is_object_class, object_codec, required_fields
@@ -68,6 +68,8 @@ __all__ = [
     "read_layout",
     "write_layout",
     "SCHEMA_ID_HEADERS",
+    "FrameSplitter",
+    "without_schema_ids",
     "SchemaReader",
     "class_source",
     "format_of_kind",

@@ -247,10 +247,12 @@ def of_topic(spec: FormatSpec, topic: str, side: str, registry: str) -> FormatSp
     """Return the format of a side ("key" or "value") of a topic: with the registry and the subject, if it has schemas.
 
     Raises:
-        UnknownName: no such `naming`. InvalidInput: named after the record, whose name nobody said.
+        UnknownName: no such `naming`. InvalidInput: named after the record, whose name nobody said; ids of keys in headers.
     """
     if format_of(spec.name).schemas is None:
         return spec
+    if side == "key" and spec.has_ids_in_headers:
+        raise InvalidInput("schema ids in headers are for values; a key's id stands before it")
     if spec.naming not in _NAMINGS:
         raise UnknownName("naming of subjects", spec.naming, _NAMINGS)
     if spec.naming != "TOPIC" and not (spec.full_name or spec.subject):

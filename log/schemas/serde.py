@@ -26,7 +26,8 @@ class FormatSpec:
         registers: whether a schema made from the columns is registered; else `subject` must have it.
         normalizes: schemas are registered and looked up in the registry's normal form.
         is_strict: a schema that was named, or the newest, must have a field for every column; else values are left out.
-        has_ids_in_headers: schema ids are written into record headers, as GUIDs, and the payload has no frame. Both are read.
+        has_ids_in_headers: schema ids of values are written into record headers, as GUIDs, and payloads have no frame; both forms
+            are read. It is for whoever makes records: a serde frames always.
         full_name: the name of the record or message, namespace included; empty: the format's own.
         is_plain: JSON only, as a person writes it: times as ISO 8601 text, decimals without zeros that only fill their scale.
         nullables: PROTOBUF only, how a null scalar is told from its default: OPTIONAL, WRAPPER, or empty for not at all.

@@ -221,6 +221,33 @@ def test_schema_ids_in_headers_are_read_by_topologies_and_shown(
     assert json.loads(capfd.readouterr().out)["value"] == {"user": "u0", "cents": 0, "note": None}
 
 
+def in_headers(registry: str, records: list[Record], topic: str) -> list[object]:
+    """Read values as a foreign client does that looks into headers, and into headers alone."""
+    client = AvroDeserializer(SchemaRegistryClient({"url": registry}))
+    found = []
+    for record in records:
+        value = bytes(record.value or b"")
+        assert [name for name, _ in record.headers].count("__value_schema_id") == 1
+        found.append(client(value, SerializationContext(topic, MessageField.VALUE, list(record.headers))))
+    return found
+
+
+def test_schema_ids_are_written_into_headers_and_old_ones_go_out_with_nothing(log: Log, registry: str, tmp_path: Path) -> None:
+    with_guid_headers(log, registry, 60)
+    produce(log, registry, 60)
+    app = lf.App("headings", log=log, registry=registry)
+    orders = app.stream("orders", Order, format="AVRO")
+    orders.to("headed", format=FormatSpec("AVRO", has_ids_in_headers=True))
+    orders.to("framed", format="AVRO")
+    orders.to("plain", format="JSON")
+    with running(app, log, tmp_path / "state") as engine:
+        until(lambda: all(len(read(log, topic)) == 120 for topic in ("headed", "framed", "plain")), engine)
+    wanted = [{"user": f"u{i % 3}", "cents": i} for i in (*range(60), *range(60))]
+    assert in_headers(registry, read(log, "headed"), "headed") == wanted
+    assert not any(record.headers for topic in ("framed", "plain") for record in read(log, topic))
+    assert decoded(registry, read(log, "framed"), "framed") == wanted
+
+
 def test_produce_writes_json_lines_with_a_schema(
     log: Log, registry: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

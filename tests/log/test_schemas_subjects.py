@@ -15,11 +15,13 @@ from logflume.log.schemas import (
     STRING,
     Column,
     FormatSpec,
+    FrameSplitter,
     MemoryRegistry,
     SchemaNotFound,
     array,
     check_readable,
     frame_schema_id,
+    framed_by_headers,
     of_topic,
     register_schema,
     schema_type,
@@ -87,6 +89,38 @@ def test_the_newest_schema_is_written_with_and_nothing_registered(name: str) -> 
 
 
 @pytest.mark.parametrize("name", FRAMED)
+def test_with_registering_off_the_schema_must_be_there(name: str) -> None:
+    registry = MemoryRegistry()
+    registering = of_topic(FormatSpec(name), "orders", "value", registry.location)
+    spec = replace(registering, registers=False)
+    with pytest.raises(InvalidInput, match="orders-value does not have the schema of these columns, and registering is off"):
+        serde(spec, COLUMNS).encode((7, "ann"))
+    with pytest.raises(SchemaNotFound):
+        registry.latest("orders-value")
+    data = serde(registering, COLUMNS).encode((7, "ann"))
+    assert serde(spec, COLUMNS).encode((7, "ann")) == data
+
+
+@pytest.mark.parametrize("name", FRAMED)
+def test_a_schema_that_would_leave_a_column_out_is_refused_unless_that_was_said(name: str) -> None:
+    registry = MemoryRegistry()
+    registry.register("orders-value", KINDS[name], WIDER[KINDS[name]])
+    spec = of_topic(FormatSpec(name, uses_latest=True), "orders", "value", registry.location)
+    more = (*COLUMNS, Column("TOTAL", DOUBLE))
+    for each in (spec, replace(spec, uses_latest=False, schema_id=1)):
+        with pytest.raises(InvalidInput, match="schema 1 of orders-value has no field for the column TOTAL"):
+            register_schema(each, more)
+        data = serde(replace(each, is_strict=False), more).encode((7, "ann", 2.5))
+        read = serde(each, COLUMNS).decode(data)
+        assert read == (7, "ann")
+
+
+def test_ids_of_keys_stay_before_them() -> None:
+    with pytest.raises(InvalidInput, match="a key's id stands before it"):
+        of_topic(FormatSpec("AVRO", has_ids_in_headers=True), "orders", "key", "mock://x")
+
+
+@pytest.mark.parametrize("name", FRAMED)
 def test_columns_are_checked_against_the_newest_schema(name: str) -> None:
     registry = MemoryRegistry()
     spec = of_topic(FormatSpec(name), "orders", "value", registry.location)
@@ -109,3 +143,12 @@ def test_a_real_registry_names_by_record_too(tmp_path: object) -> None:
             assert made.decode(made.encode((7, "ann"))) == (7, "ann")
             again = of_topic(replace(spec, uses_latest=True), "returns", "value", server.address)
             assert serde(again, COLUMNS).encode((7, "ann")) == made.encode((7, "ann"))
+            normal = of_topic(replace(spec, normalizes=True), "orders", "value", server.address)
+            assert serde(normal, COLUMNS).decode(serde(normal, COLUMNS).encode((7, "ann"))) == (7, "ann")
+            given = replace(normal, registers=False)
+            with pytest.raises(InvalidInput, match="registering is off"):
+                serde(given, (*COLUMNS, Column("MORE", DOUBLE))).encode((7, "ann", 0.5))
+            assert serde(given, COLUMNS).decode(serde(given, COLUMNS).encode((7, "ann"))) == (7, "ann")
+            payload, (header, guid) = FrameSplitter("value", server.address).split(made.encode((7, "ann")) or b"")
+            assert header == "__value_schema_id"
+            assert framed_by_headers(payload, [(header, guid)], "value", server.address) == made.encode((7, "ann"))
