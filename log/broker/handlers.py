@@ -36,6 +36,7 @@ from .patterns import judged
 from .produce import ProduceHandler
 from .seams import CLOSE_CONNECTION, Handler, RequestContext, as_reply
 from .security.audit import Audit
+from .slices import Steps
 from .splitting import SPLITS, in_slices
 
 API_VERSIONS = 18
@@ -43,7 +44,9 @@ MAX_ELEMENTS, MAX_WHOLE_ELEMENTS = 100_000, 10_000
 """Elements in the arrays of a request that is handled in slices, and that may be of any other: those are handled in one go."""
 GENERATORS = (
     "Metadata", "CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs",
-    "DescribeLogDirs", "WriteTxnMarkers",
+    "DescribeLogDirs", "WriteTxnMarkers", "DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeClientQuotas", "AlterClientQuotas",
+    "DescribeUserScramCredentials", "AlterUserScramCredentials", "UpdateFeatures", "AlterReplicaLogDirs", "CreateDelegationToken",
+    "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
 )  # fmt: skip
 """APIs whose handlers are generators of slices."""
 _log = logging.getLogger("logflume.broker")
@@ -197,8 +200,8 @@ class Handlers:
             return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return self.api_versions
 
-    def _update_features(self, core: Core, context: RequestContext, request: Any) -> Any:
-        response = one_node_api.update_features(core, context, request)
+    def _update_features(self, core: Core, context: RequestContext, request: Any) -> Steps:
+        response = yield from one_node_api.update_features(core, context, request)
         self._apply_features()
         return response
 
