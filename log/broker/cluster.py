@@ -193,6 +193,20 @@ class ClusterState:
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
+    @property
+    def has_producer_ids(self) -> bool:
+        """Whether `new_producer_id` writes nothing on the spot."""
+        return self._next_producer_id < self._producer_id_limit
+
+    def reserve_producer_ids(self) -> Steps:
+        """Get ids to give out, the first ones after a start. Raises StorageError."""
+
+        def reserve() -> Steps:
+            if not self.has_producer_ids:
+                yield from self.later(self._more_producer_ids())
+
+        yield from self.in_turn("producer ids", reserve())
+
     def _more_producer_ids(self) -> Change:
         limit = max(self._producer_id_limit, self._next_producer_id) + PRODUCER_ID_BLOCK
         yield {"producer_id_limit": limit}

@@ -189,3 +189,14 @@ def test_a_denied_address_is_denied_in_whatever_form_it_is_written(written: str,
     authorizer = AclAuthorizer([allow, deny])
     assert not authorizer.rights("User:a", comes_from).allows(Operation.READ, Resource.TOPIC, "t")
     assert authorizer.rights("User:a", "192.168.0.1").allows(Operation.READ, Resource.TOPIC, "t")
+
+
+@given(acl=acls, other=acls)
+def test_a_filter_that_names_all_selects_one_acl(acl: Acl, other: Acl) -> None:
+    fields = {name: getattr(acl, name) for name in Acl.__slots__}
+    wanted = AclFilter(**fields)
+    assert wanted.only_one() == acl
+    assert wanted.selects(acl)
+    assert wanted.selects(other) is (other == acl)
+    for vague in ({"name": None}, {"host": None}, {"pattern": Pattern.MATCH}, {"operation": Operation.ANY}):
+        assert AclFilter(**(fields | vague)).only_one() is None

@@ -383,6 +383,7 @@ def test_the_metadata_are_never_written_while_the_loop_waits(tmp_path: Path, mon
     )
     update = features.FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=3)
     changes = [
+        (messages.InitProducerIdRequest(transactional_id=None), 4),
         (create_topic_request("t", 2), 7),
         (configs_request(2, "t", "retention.ms", "1000"), 1),
         (configs_request(4, str(broker.core.node_id), "log.retention.ms", "1000"), 1),
@@ -419,3 +420,15 @@ def test_two_changes_of_the_same_at_a_time_both_count(tmp_path: Path) -> None:
     assert again.core.cluster.topics["t"].configs == {"retention.ms": "1000", "segment.bytes": "2000000"}
     assert len(again.call(messages.DescribeAclsRequest(**every_acl()), 3).resources) == 2
     again.close()
+
+
+def test_thousands_of_transactional_ids_are_told_in_short_turns(tmp_path: Path) -> None:
+    broker = TurnedBroker(tmp_path)
+    ids = [f"x{number}" for number in range(4_000)]
+    for name in ids:
+        broker.coordinators.transactions.init_producer(name, 60_000)
+    broker.turns.longest = broker.turns.turns = 0
+    told = broker.call(messages.ListTransactionsRequest(duration_filter=-1), 1)
+    assert sorted(each.transactional_id for each in told.transaction_states) == sorted(ids)
+    assert broker.turns.turns >= 4, "a turn for a thousand"
+    broker.close()
