@@ -47,6 +47,6 @@ def test_an_engine_loads_kernels_only_when_they_have_been_compiled_apart() -> No
     may_go_on.set()
     for thread in threading.enumerate():
         if thread.name == "logflume-streams-kernels":
-            thread.join(120)
+            thread.join(900)
     assert loader.loaded() is not None
     assert asked == [["json_rows", "texts", "slots", "table_slots"]]
