@@ -98,5 +98,8 @@ class Timeline:
         if oldest <= 0 or oldest - self._swept < max(self.keep_ms // 2, 60_000):
             return
         self._swept = oldest
-        kept = {key: times[bisect_left(times, oldest) :] for key, times in self._times.items()}
-        self._times = {key: times for key, times in kept.items() if times}
+        self._times = {
+            key: times if times[0] >= oldest else times[bisect_left(times, oldest) :]
+            for key, times in self._times.items()
+            if times and times[-1] >= oldest
+        }

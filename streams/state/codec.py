@@ -110,6 +110,10 @@ class RowCodec:
         assert found is not None
         return found
 
+    def encode_all(self, rows: Sequence[Sequence[Any] | None]) -> list[bytes | None]:
+        """Return the bytes of many rows, None for None."""
+        return self._codec.encode_all([Entry(None if row is None else tuple(row), 0) for row in rows])
+
     def decode(self, data: bytes) -> tuple[Any, ...]:
         """Return the row. Raises CorruptLog, InvalidInput."""
         state = self._codec.decode(data).state
