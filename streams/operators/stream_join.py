@@ -7,10 +7,10 @@ any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import repeat
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from ..state.codec import RowCodec
 from ..windows import WINDOW_START
 from .emission import Emission, Emitted, Joiner, rows_of
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
-from .rows import put_entry
 from .timeline import Timeline
 
 ARRAY_OF_BYTES, ARRAY_OF_PLACES = DataType(Kind.ARRAY, element=BYTES), DataType(Kind.ARRAY, element=INTEGER)
@@ -126,10 +125,7 @@ class StreamJoinWork(Work):
         keys = dict.fromkeys(key for part in parts for key in part.keys if key is not None)
         for side in (self._left, self._right):
             side.records.load((key, low - span, high + span) for key in keys)
-        if len(parts) == 1:
-            self._take(parts[0], iter(range(len(times))))
-        else:
-            self._take_by_turns(parts)
+        self._take(parts, *_by_turns(parts))
         for side in (self._left, self._right):  # not before: what waits must still be found
             side.records.store.stream_time_ms = max(side.records.store.stream_time_ms, side.records.newest)
         for part in parts:
@@ -142,41 +138,29 @@ class StreamJoinWork(Work):
         ways = [(side, self._other(side), side.encoded(values)) for side in mine]
         return _Part(batch, batch.keys.objects(), values, batch.times.tolist(), ways, _Joined())
 
-    def _take_by_turns(self, parts: Sequence[_Part]) -> None:
-        orders = [part.batch.order for part in parts]
-        assert all(order is not None for order in orders), "a task commit gives one batch at a time"
-        which = np.repeat(np.arange(len(parts)), [len(part.keys) for part in parts])
-        turns = which[np.argsort(np.concatenate(orders), kind="stable")]  # type: ignore[arg-type]
-        bounds = np.flatnonzero(np.diff(turns)) + 1
-        stops = [*bounds.tolist(), len(turns)]
-        rows = [iter(range(len(part.keys))) for part in parts]
-        start = 0
-        for stop, turn in zip(stops, turns[[0, *bounds]].tolist(), strict=True):
-            self._take(parts[turn], islice(rows[turn], stop - start))
-            start = stop
-
-    def _take(self, part: _Part, rows: Iterator[int]) -> None:
-        """Take records of a batch one by one, on one side or (a self-join) both, the left one first."""
+    def _take(self, parts: Sequence[_Part], turns: Iterable[int], rows: Iterable[int]) -> None:
+        """Take records one by one, on one side or (a self-join) both, the left one first; `turns`: of which part each is."""
         has_outer = self._left.is_outer or self._right.is_outer
-        keys, values, times, joined = part.keys, part.values, part.times, part.joined
-        for row in rows:
-            key, value, time = keys[row], values[row], times[row]
+        for turn, row in zip(turns, rows, strict=False):
+            part = parts[turn]
+            key, time = part.keys[row], part.times[row]
             for side, other, data in part.ways:
                 encoded = data[row]
-                if key is not None and encoded is not None:
-                    self._store(side, key, time, encoded)
                 if time > self._stream_time:
                     self._stream_time = time
-                if key is None or value is None:
-                    self._take_odd(joined, part.batch, side, row, key, value, time)
+                if key is None or encoded is None:
+                    self._take_odd(part.joined, part.batch, side, row, key, part.values[row], time)
                     continue
+                if not side.records.put_new(key, time, (encoded, None, None)):
+                    self._add(side, key, time, encoded)
                 if has_outer and time == self._stream_time:
-                    self._flush(joined, row)
-                found = other.records.times(key, max(0, time - other.ahead_ms), max(0, time + side.ahead_ms))
+                    self._flush(part.joined, row)
+                low = time - other.ahead_ms
+                found = other.records.times(key, low if low > 0 else 0, max(0, time + side.ahead_ms))
                 if found:
-                    self._pair(joined, side, other, row, key, value, time, found)
+                    self._pair(part.joined, side, other, row, key, part.values[row], time, found)
                 elif side.is_outer:
-                    self._wait(joined, side, row, key, value, time)
+                    self._wait(part.joined, side, row, key, part.values[row], time)
 
     def _take_odd(
         self, joined: _Joined, batch: Batch, side: _Side, row: int, key: bytes | None, value: State | None, time: int
@@ -218,16 +202,13 @@ class StreamJoinWork(Work):
             for each in more or ():
                 joined.add(row, key, max(time, at), side, value, decoded(each))
 
-    def _store(self, side: _Side, key: bytes, time: int, encoded: bytes) -> None:
-        records = side.records
-        if records.add(key, time):
-            put_entry(records.store, key + WINDOW_START.pack(time), (encoded, None, None), time)
-            return
-        entry = records.entry(key, time)
+    def _add(self, side: _Side, key: bytes, time: int, encoded: bytes) -> None:
+        """Keep one more record of a key and time."""
+        entry = side.records.entry(key, time)
         assert entry is not None, "what the timeline shows is in the store"
         assert entry.state is not None
         first, more, waiting = entry.state
-        records.put(key, time, (first, [*(more or ()), encoded], waiting), time)
+        side.records.put(key, time, (first, [*(more or ()), encoded], waiting), time)
 
     def _find_waiting(self) -> None:
         for side in (self._left, self._right):
@@ -281,6 +262,19 @@ class _Part:
     times: Sequence[int]
     ways: Sequence[tuple[_Side, _Side, Sequence[bytes | None]]]
     joined: _Joined
+
+
+def _by_turns(parts: Sequence[_Part]) -> tuple[Iterable[int], Iterable[int]]:
+    """Return of which part each record is, in order of cause, and its row there."""
+    if len(parts) == 1:
+        return repeat(0), range(len(parts[0].keys))
+    orders = [part.batch.order for part in parts]
+    assert all(order is not None for order in orders), "a task commit gives one batch at a time"
+    counts = [len(part.keys) for part in parts]
+    order = np.argsort(np.concatenate(orders), kind="stable")  # type: ignore[arg-type]
+    turns = np.repeat(np.arange(len(parts)), counts)[order]
+    rows = np.concatenate([np.arange(count) for count in counts])[order]
+    return turns.tolist(), rows.tolist()
 
 
 class _Joined:
