@@ -145,11 +145,11 @@ class StreamJoinWork(Work):
             part = parts[turn]
             key, time = part.keys[row], part.times[row]
             for side, other, data in part.ways:
-                encoded = data[row]
+                value, encoded = part.values[row], data[row]
                 if time > self._stream_time:
                     self._stream_time = time
-                if key is None or encoded is None:
-                    self._take_odd(part.joined, part.batch, side, row, key, part.values[row], time)
+                if key is None or value is None or encoded is None:
+                    self._take_odd(part.joined, part.batch, side, row, key, value, time)
                     continue
                 if not side.records.put_new(key, time, (encoded, None, None)):
                     self._add(side, key, time, encoded)
@@ -158,9 +158,9 @@ class StreamJoinWork(Work):
                 low = time - other.ahead_ms
                 found = other.records.times(key, low if low > 0 else 0, max(0, time + side.ahead_ms))
                 if found:
-                    self._pair(part.joined, side, other, row, key, part.values[row], time, found)
+                    self._pair(part.joined, side, other, row, key, value, time, found)
                 elif side.is_outer:
-                    self._wait(part.joined, side, row, key, part.values[row], time)
+                    self._wait(part.joined, side, row, key, value, time)
 
     def _take_odd(
         self, joined: _Joined, batch: Batch, side: _Side, row: int, key: bytes | None, value: State | None, time: int
