@@ -268,10 +268,11 @@ class Running:
             self.take(*self.waiting.pop(0))
 
     def commit(self) -> None:
-        for task in self.tasks:
-            task.flush()
-        while self.waiting:
-            self.take(*self.waiting.pop(0))
+        for _ in self.tasks:  # what one sub-topology puts out at its commit, the next one may put out at the same
+            for task in self.tasks:
+                task.flush()
+            while self.waiting:
+                self.take(*self.waiting.pop(0))
         for store in self.stores:
             store.encode_dirty()
             store.expire()
