@@ -31,7 +31,7 @@ from .definitions import apply_definition, check_is_free, check_topic_is_own, ne
 from .errors import NotSupported, StatementError
 from .format import statement_text
 from .inference import inferred
-from .inserts import RecordWriter, ValuesRecord, object_record, values_records, writable_source
+from .inserts import RecordWriter, values_records, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
@@ -41,6 +41,7 @@ from .pull_reads import table_rows
 from .push import start_push
 from .recorded import check_same, recorded_plan
 from .results import Message, Result, Rows
+from .row_records import RecordMakers, ValuesRecord, now_ms
 from .running import RunningQueries, application_id, compile_topology, internal_topics
 from .scripts import StatementText, split_script
 from .table_state import TablePage, TableRead, Tables, read_state
@@ -123,7 +124,7 @@ class SqlEngine:
         self._running = RunningQueries(log, self._options, service)
         self._workers = Workers(log, service)
         self._commands = CommandLog(log, command_topic(service))
-        self._writer = RecordWriter(log)
+        self._writer, self._makers = RecordWriter(log), RecordMakers()
         self._is_closed = False
         self.is_followed = False
         self.problems: list[str] = []
@@ -364,7 +365,7 @@ class SqlEngine:
         return PreparedQuery(command, planned, application, f"{what} {verb}")
 
     def _insert_values(self, s: ast.InsertValues, context: Context) -> Result:
-        records = values_records(s, context)
+        records = values_records(s, context, self._makers)
         self._writer.write(records)
         return Message(f"{len(records)} row{'s' if len(records) > 1 else ''} inserted")
 
@@ -379,25 +380,29 @@ class SqlEngine:
             self.catch_up()
         return writable_source(wanted, self.catalog)
 
-    def insert_rows(
-        self, name: str, rows: Sequence[Mapping[str, Any] | Exception], properties: Mapping[str, str]
-    ) -> list[Exception | None]:
-        """Write rows by column name together; return what each was refused for, None for those on disk."""
+    def insert_rows(self, name: str, rows: Sequence[bytes]) -> Callable[[], list[Exception | None]]:
+        """Send rows, a JSON object each, together; return what waits for the disk and tells what each was refused for.
+
+        Raises:
+            StatementError: no such stream or table, or one that takes none.
+        """
         source = self.insert_target(name)
-        context = Context(self.catalog, self._library, dict(properties))
-        outcomes: list[Exception | None] = []
+        makers, stamp = self._makers.of(source), now_ms()
+        refused: list[Exception | None] = []
         records: list[ValuesRecord] = []
         for row in rows:
-            if isinstance(row, Exception):
-                outcomes.append(row)
-                continue
             try:
-                records.append(object_record(source, row, context))
-                outcomes.append(None)
+                records.append(makers.record_of_json(row, stamp))
+                refused.append(None)
             except LogflumeError as error:
-                outcomes.append(error)
-        written = iter(self._writer.write_all(records))
-        return [next(written) if outcome is None else outcome for outcome in outcomes]
+                refused.append(error)
+        sending = self._writer.send(records)
+
+        def outcomes() -> list[Exception | None]:
+            written = iter(sending.outcomes())
+            return [next(written) if error is None else error for error in refused]
+
+        return outcomes
 
     def _control(self, s: ast.QueryControl) -> Result:
         queries = self.catalog.queries

@@ -23,6 +23,7 @@ from logflume.sql.inference import inferred
 from logflume.sql.inserts import values_records
 from logflume.sql.parser import parse_statement
 from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert, plan_source, register_schemas
+from logflume.sql.row_records import RecordMakers
 from logflume.sql.scripts import split_script
 from logflume.streams.functions import Library
 from logflume.streams.graph import Emit
@@ -126,7 +127,7 @@ def _execute(run: _Run, statement: ast.Statement) -> None:
         case ast.InsertQuery():
             _add_query(run, statement, plan_insert(statement, run.context(), query_id=_query_id(run, statement)))
         case ast.InsertValues():
-            for record in values_records(statement, run.context()):
+            for record in values_records(statement, run.context(), RecordMakers()):
                 output = Output(record.topic, record.key, record.value, record.timestamp_ms)
                 run.topics.setdefault(record.topic, []).append(output)
         case ast.SetProperty() | ast.UnsetProperty():
