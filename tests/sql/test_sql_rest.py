@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -184,6 +185,27 @@ def test_rows_are_inserted_by_the_line(client: httpx.Client) -> None:
     assert [(each["status"], each["seq"]) for each in told] == [("ok", 0), ("error", 1), ("error", 2), ("ok", 3), ("error", 4)]
     found = client.post("/query", json={"ksql": "SELECT * FROM i;"}).json()
     assert [row["row"]["columns"] for row in found[1:-1]] == [["a", 1, {"x": 2}], ["c", None, None]]
+
+
+def test_rows_are_acknowledged_while_more_are_still_to_come(server: SqlServer, client: httpx.Client) -> None:
+    ksql(client, "CREATE STREAM i2 (k STRING KEY, a BIGINT) WITH (KAFKA_TOPIC='i2', PARTITIONS=2, VALUE_FORMAT='JSON');")
+    with socket.create_connection((server.host, server.port), timeout=30) as sock:
+
+        def send(text: str) -> None:
+            sock.sendall(f"{len(text):x}\r\n{text}\r\n".encode())
+
+        sock.sendall(b"POST /inserts-stream HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        send('{"target": "i2"}\n{"K": "a", "A": 1}\n')
+        got = b""
+        while b'"seq":0' not in got:
+            got += sock.recv(65536)
+        send("".join(f'{{"k": "{n}", "a": {n}}}\n' for n in range(1000)) + '{"K": "end"')
+        send("}")
+        send("")
+        while b'"seq":1001' not in got:
+            got += sock.recv(65536)
+    found = client.post("/query", json={"ksql": "SELECT k FROM i2;"}).json()
+    assert len([row for row in found if "row" in row]) == 1002
 
 
 def test_the_server_tells_about_itself(client: httpx.Client) -> None:
