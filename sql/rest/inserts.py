@@ -50,7 +50,7 @@ async def acknowledged(parts: AsyncIterator[bytes], engine: SqlEngine) -> AsyncI
     """
     sent: asyncio.Queue[_Sent | Exception | None] = asyncio.Queue(PARTS_AHEAD_MAX)
     lines = _lines(parts)
-    first = await anext(lines, [])
+    first: list[bytes] = await anext(lines, [])
     if not first:
         raise RestError(BAD_REQUEST, 'expected {"target": STREAM} in the first line')
     target = decoded(first.pop(0), InsertsTarget).target

@@ -1,4 +1,4 @@
-"""What a reader sees of queries: bounds of windows, rows from now on, each change or the last, tables in the order of their keys."""
+"""What a reader sees of queries: windows with bounds, rows from now on, each change or the last, tables in the order of keys."""
 
 from __future__ import annotations
 
