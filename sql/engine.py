@@ -24,6 +24,7 @@ from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
 from .applying import Applied, KnownQuery, plan_persistent, replaced_query
+from .assertions import check_assertion
 from .binding.context import REGISTRY_URL, Context
 from .catalog import Catalog, SourceInfo
 from .command_log import Command, CommandLog, command_topic
@@ -35,6 +36,7 @@ from .inserts import RecordWriter, values_records, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
+from .printing import start_print
 from .properties import check_property
 from .pull import KeptTable, run_pull
 from .pull_reads import table_rows
@@ -200,6 +202,10 @@ class SqlEngine:
         try:
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
                 return [self._pull(statement.query, settings)]
+            if isinstance(statement, ast.Print):
+                return [start_print(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
+            if isinstance(statement, ast.AssertTopic | ast.AssertSchema):
+                return [check_assertion(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
             with self._lock:
                 self.catch_up()
                 return self._dispatch(statement, user, settings)
@@ -227,7 +233,7 @@ class SqlEngine:
             case ast.Describe():
                 return list(describe(statement, context, self.status()))
             case ast.Explain():
-                return [explain(statement, context)]
+                return [explain(statement, context, {q: known.planned.plan for q, known in self._applied.queries.items()})]
             case ast.AlterSource() | ast.CreateType() | ast.DropType():
                 return [self._define(statement, context)]
         return [_session_statement(statement, user)]
