@@ -79,9 +79,9 @@ class PreparedQuery:
 
 
 class SqlEngine:
-    """See the module. Thread-safe: one statement at a time; pull queries and running push queries do not count.
+    """See the module. Thread-safe: one statement at a time; pull queries, INSERT VALUES and running push queries do not count.
 
-    `is_followed`: someone calls `catch_up` all the time, so that a pull query need not.
+    `is_followed`: someone calls `catch_up` all the time, so that a pull query or an INSERT VALUES need not.
 
     Args:
         log: an open log; stays the caller's.
@@ -202,6 +202,8 @@ class SqlEngine:
         try:
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
                 return [self._pull(statement.query, settings)]
+            if isinstance(statement, ast.InsertValues):
+                return [self._insert_values(statement, settings)]
             if isinstance(statement, ast.Print):
                 return [start_print(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
             if isinstance(statement, ast.AssertTopic | ast.AssertSchema):
@@ -220,8 +222,6 @@ class SqlEngine:
                 return [self._push(query, context)]
             case ast.CreateAs() | ast.InsertQuery():
                 return [self._create_query(statement, context)]
-            case ast.InsertValues():
-                return [self._insert_values(statement, context)]
             case ast.CreateSource():
                 return [self._create_source(statement, context)]
             case ast.Drop():
@@ -370,7 +370,11 @@ class SqlEngine:
         command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
         return PreparedQuery(command, planned, application, f"{what} {verb}")
 
-    def _insert_values(self, s: ast.InsertValues, context: Context) -> Result:
+    def _insert_values(self, s: ast.InsertValues, settings: dict[str, str]) -> Result:
+        """Write rows; not under the lock, for it waits for the disk and changes nothing that is defined."""
+        if s.target not in self.catalog.sources or not self.is_followed:
+            self.catch_up()
+        context = Context(self.catalog, self._library, {REGISTRY_URL: self._registry, **settings})
         records = values_records(s, context, self._makers)
         self._writer.write(records)
         return Message(f"{len(records)} row{'s' if len(records) > 1 else ''} inserted")
