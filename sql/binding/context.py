@@ -29,7 +29,7 @@ class Context:
     """
 
     catalog: Catalog
-    library: Library = field(default_factory=builtin_library)
+    functions: Library = field(default_factory=builtin_library)
     properties: Mapping[str, str] = field(default_factory=dict)
     fixed_now_ms: int | None = None
     partitions: Mapping[str, int] = field(default_factory=dict)
