@@ -117,7 +117,7 @@ class SqlEngine:
     ) -> None:
         self._registry = default_registry() if registry is None else registry
         self._log, self.service, self._runs_queries = log, service, runs_queries
-        self._library = library or builtin_library()
+        self._functions = library or builtin_library()
         self._options = replace(options or EngineOptions(), state_dir=data_dir / "state")
         self._lock = threading.RLock()
         self._session = Session()
@@ -145,7 +145,7 @@ class SqlEngine:
 
     @property
     def functions(self) -> Library:
-        return self._library
+        return self._functions
 
     @property
     def log(self) -> Log:
@@ -240,7 +240,7 @@ class SqlEngine:
 
     def _context(self, properties: dict[str, str], statement: ast.Statement) -> Context:
         properties = {REGISTRY_URL: self._registry, **properties}
-        return Context(self.catalog, self._library, properties, partitions=self._partitions(statement))
+        return Context(self.catalog, self._functions, properties, partitions=self._partitions(statement))
 
     def _partitions(self, statement: ast.Statement) -> dict[str, int]:
         """Return the partitions of the topics that a query reads."""
@@ -271,7 +271,7 @@ class SqlEngine:
         """Answer a pull query; not under the lock, for it may take long and changes nothing."""
         if query.source.name not in self.catalog.sources or not self.is_followed:
             self.catch_up()
-        context = Context(self.catalog, self._library, {REGISTRY_URL: self._registry, **settings})
+        context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
         return run_pull(query, context, self._log, self._kept)
 
     def _kept(self, source: SourceInfo) -> KeptTable | None:
@@ -374,7 +374,7 @@ class SqlEngine:
         """Write rows; not under the lock, for it waits for the disk and changes nothing that is defined."""
         if s.target not in self.catalog.sources or not self.is_followed:
             self.catch_up()
-        context = Context(self.catalog, self._library, {REGISTRY_URL: self._registry, **settings})
+        context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
         records = values_records(s, context, self._makers)
         self._writer.write(records)
         return Message(f"{len(records)} row{'s' if len(records) > 1 else ''} inserted")
@@ -501,7 +501,7 @@ class SqlEngine:
             before = self._applied
             for offset, command in self._commands.read_new():
                 try:
-                    self._applied = self._applied.after(command, self._library)
+                    self._applied = self._applied.after(command, self._functions)
                 except LogflumeError as e:
                     failure = e if offset == needed else failure
                     if command.expected is None or command.expected == offset:

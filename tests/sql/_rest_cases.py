@@ -28,7 +28,7 @@ from logflume.sql.testing.cases import CaseRecord, _record, _topic
 from logflume.sql.testing.compare import difference
 from logflume.sql.testing.values import decode, encode, encode_key
 
-PATIENCE_S = 8.0
+PATIENCE_S, LIVE_TIMEOUT_S = 20.0, 120.0
 PARTITIONS = 4
 """Of topics that a case does not make, as in the server that the cases were recorded with."""
 
@@ -62,7 +62,7 @@ def run(case: RestCase, folder: Path) -> str | None:
         log = stack.enter_context(connect(folder / "log"))
         engine = stack.enter_context(SqlEngine(log, folder / "sql", registry=registry.location))
         server = stack.enter_context(SqlServer(engine))
-        client = stack.enter_context(httpx.Client(base_url=server.address, timeout=30))
+        client = stack.enter_context(httpx.Client(base_url=server.address, timeout=LIVE_TIMEOUT_S))
         return _Run(case, log, engine, client, registry).judge()
 
 
@@ -168,7 +168,7 @@ class _Run:
             while not answer.done() and not any("push" in group for group in _groups(self.log)):
                 threading.Event().wait(0.02)
             self._write_inputs()
-            got = answer.result(30)
+            got = answer.result(LIVE_TIMEOUT_S)
         if got.status_code != 200:
             return self._judged_error(got)
         return _answers(json.loads(got.text, parse_float=Decimal), expected)

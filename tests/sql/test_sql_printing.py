@@ -117,7 +117,7 @@ def test_explain_of_a_query_shows_what_it_runs_whatever_the_session_says_now(eng
 
 def test_over_http(engine: SqlEngine) -> None:
     write(engine, (None, b"one"))
-    with SqlServer(engine) as server, httpx.Client(base_url=server.address, timeout=30) as client:
+    with SqlServer(engine) as server, httpx.Client(base_url=server.address, timeout=120) as client:
         lines = client.post("/query-stream", json={"sql": "PRINT 'Raw' FROM BEGINNING LIMIT 1;"}).text.splitlines()
         assert lines[1] == '[5,0,0,null,"one"]'
         asked = client.post("/ksql", json={"ksql": "ASSERT TOPIC raw; ASSERT NOT EXISTS SCHEMA ID 9;"}).json()
