@@ -36,7 +36,7 @@ class Skipped:
 
 
 def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[ValueRow]:
-    """Read a topic once: all records of a stream, the latest of each key of a table."""
+    """Read a topic once: all records of a stream, the latest of each key of a table in the order of partitions and keys."""
     key_format = source.key_format if source.key else FormatSpec("NONE")
     decode_key, decode_value = serde(key_format, source.key).decode, serde(source.value_format, source.value).decode
     time = timestamp_expression(source)
@@ -67,7 +67,8 @@ def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[Value
                 latest[record.key] = row
         else:
             yield row
-    yield from (row for row in latest.values() if row is not None)
+    kept = [(row[x.Side.META, "ROWPARTITION"], key, row) for key, row in latest.items() if row is not None]
+    yield from (row for _, _, row in sorted(kept, key=lambda each: each[:2]))
 
 
 def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[bytes | None, int | None, int | None]:
