@@ -24,6 +24,8 @@ from .binding.sources import source_columns
 from .catalog import SourceInfo
 from .errors import StatementError
 from .evaluate import evaluate
+from .once import is_computed, run_once
+from .ordering import run_ordered
 from .pull_scans import check_limit, check_scan
 from .pull_topic import Skipped, topic_rows
 from .results import Rows
@@ -59,6 +61,12 @@ def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[Sourc
         StatementError: clauses that a pull query cannot have, unknown names.
         SqlError: the topic is beyond the limit, or part of the state is out of reach.
     """
+    if query.order_by or query.offset:
+        check_limit(query, context)
+        return run_ordered(query, lambda plain: run_pull(plain, context, log, kept))
+    if is_computed(query, context):
+        check_limit(query, context)
+        return run_once(query, context, log)
     pull = _bind(query, context)
     found: list[tuple[Any, ...]] = []
     skipped = Skipped()

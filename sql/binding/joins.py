@@ -6,7 +6,7 @@ those of all other sources. A join of streams or tables reads both its sides tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from logflume.log.schemas import Column
@@ -29,35 +29,45 @@ from .sources import Relation, carry, scan_relation
 SYNTHETIC_KEY = "ROWKEY"
 
 
-def bind_relation(query: ast.Query, context: Context) -> Relation:
-    """Bind FROM and its joins.
+def bind_relation(query: ast.Query, context: Context, inner: Callable[[ast.SourceRef], Relation]) -> Relation:
+    """Bind FROM and its joins; `inner` binds a query in the place of a source.
 
     Raises:
         StatementError: unknown sources, joins that cannot be.
     """
-    first = context.catalog.source(query.source.name, query.source.span)
+
+    def one(ref: ast.SourceRef) -> Relation:
+        if ref.query is not None:
+            return inner(ref)
+        return scan_relation(context.catalog.source(ref.name, ref.span), ref.alias, context)
+
     if not query.joins:
-        return scan_relation(first, query.source.alias, context)
+        return one(query.source)
     _check_sources(query, context)
     used = _pseudo_names(query)
-    relation = scan_relation(first, query.source.alias, context)
-    _check_criteria(relation, query, context)
-    for join in query.joins:
-        relation = _join(relation, join, context, used)
+    relation = one(query.source)
+    rights = [one(join.source) for join in query.joins]
+    _check_criteria(relation, rights, query)
+    for join, right in zip(query.joins, rights, strict=True):
+        relation = _join(relation, right, join, context, used)
     return relation
 
 
-def _check_criteria(first: Relation, query: ast.Query, context: Context) -> None:
+def _check_criteria(first: Relation, rights: Sequence[Relation], query: ast.Query) -> None:
     """Refuse conditions that are none of their sources, of all joins, before anything is said of what they join."""
     columns = first.scope.columns
-    for join in query.joins:
-        right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias, context)
+    for join, right in zip(query.joins, rights, strict=True):
         _criteria(Scope(columns), right.scope, join)
         columns += right.scope.columns
 
 
 def _check_sources(query: ast.Query, context: Context) -> None:
     refs = [query.source, *(j.source for j in query.joins)]
+    aliases = [r.alias for r in refs]
+    for ref in refs:
+        if aliases.count(ref.alias) > 1 and any(r.query is not None for r in refs):
+            raise StatementError(f"two sources of the join are named {name_text(ref.alias)}; give each its own alias", ref.span)
+    refs = [r for r in refs if r.query is None]
     names = [context.catalog.source(r.name, r.span).name for r in refs]
     if len(names) == 2 and names[0] == names[1]:
         raise StatementError(f"Can not join '{names[0]}' to '{names[1]}': self joins are not yet supported.", refs[1].span)
@@ -83,8 +93,7 @@ def _pseudo_names(query: ast.Query) -> frozenset[str]:
     return frozenset(n.name for e in parts for n in walk(e) if isinstance(n, ast.Name) and n.name in RESERVED_COLUMNS)
 
 
-def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]) -> Relation:
-    right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias, context)
+def _join(left: Relation, right: Relation, join: ast.Join, context: Context, used: frozenset[str]) -> Relation:
     left_on, right_on = _criteria(left.scope, right.scope, join)
     got = _got(left_on, right_on, join, left, right)
     _check_kinds(left, right, join, got)
