@@ -31,8 +31,8 @@ def run_ordered(query: ast.Query, run: Callable[[ast.Query], Rows]) -> Rows:
     extra = tuple(ast.SelectItem("expr", e, f"{_HIDDEN}{n}", span=e.span) for n, e in enumerate(hidden))
     if hidden and (query.is_distinct or query.unions):
         kind = "SELECT DISTINCT" if query.is_distinct else "UNION ALL"
-        shown = expression_text(hidden[0])
-        raise StatementError(f"ORDER BY {shown}: rows of {kind} are ordered by columns that it selects", hidden[0].span)
+        text = expression_text(hidden[0])
+        raise StatementError(f"ORDER BY {text}: rows of {kind} are ordered by columns that it selects", hidden[0].span)
     found = run(replace(query, select=query.select + extra, order_by=(), offset=0, limit=None))
     shown = len(found.columns) - len(hidden)
     rows, places = list(found.rows), iter(range(shown, len(found.columns)))

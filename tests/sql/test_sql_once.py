@@ -115,7 +115,7 @@ def test_queries_within_queries_run_for_good(engine: SqlEngine) -> None:
     list(
         engine.execute(
             "CREATE STREAM BIG AS WITH X AS (SELECT ID, V * 2 AS W, N FROM S) SELECT ID, W, N FROM X WHERE W > 4;"
-            "CREATE TABLE SIZES AS SELECT C, COUNT(*) AS HOW_MANY FROM (SELECT ID, COUNT(*) AS C FROM S GROUP BY ID) X GROUP BY C;"
+            "CREATE TABLE SIZES AS SELECT C, COUNT(*) AS HOW_MANY FROM (SELECT ID, COUNT(*) C FROM S GROUP BY ID) X GROUP BY C;"
         )
     )
     eventually(lambda: rows(engine, "SELECT ID, W FROM BIG ORDER BY W"), [(2, 5.0), (1, 8.0)])
