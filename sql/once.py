@@ -1,8 +1,8 @@
 """Queries that end and are more than a look-up: JOIN, GROUP BY, UNION ALL, DISTINCT, aggregates, queries in FROM.
 
-The plan is that of the same query with EMIT CHANGES. It runs here, in memory, over all records of its topics up to their ends as they
-are now; what is left at the end is the answer. Records of several partitions and topics are taken in order of time, each partition's
-in its own order, so that the same records give the same answer.
+The plan is that of the same query with EMIT CHANGES. It runs here, in memory, over all records of its topics up to their ends as
+they are now; what is left at the end is the answer. Records of several partitions and topics are taken in order of time, each
+partition's in its own order, so that the same records give the same answer.
 """
 
 from __future__ import annotations

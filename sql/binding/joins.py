@@ -106,7 +106,7 @@ def _join(left: Relation, right: Relation, join: ast.Join, context: Context, use
             join.on.span,
         )
     check_key_type(Column(_join_key_name(left_on), left_expr.type), join.on.span)
-    is_foreign = left.is_table and not _is_key_column(left, left_on)
+    is_foreign = left.is_table and not _is_key_column(left, left_on) and not _is_side(left, left_on)
     if right.is_table:
         _check_key(left, right, join, right_on, got, is_foreign=is_foreign)
     if not is_foreign:
@@ -230,19 +230,33 @@ def _result(
     columns: list[Visible],
 ) -> Relation:
     """Return the relation behind a join. Its key is one side of ON, or a synthetic column where no side is a column."""
+    columns = [c for c in columns if c.source or c.name != _synthetic_name(left, left_on)]
     visible = [_joined(c) for c in columns]
     named = tuple(e for e in (left_on, right_on) if isinstance(e, ast.Name)) if join.kind != "FULL" else ()
-    if left.keys and len(left.sources) > 1 and left_on in left.keys[0].accepted:
+    sides = ()
+    if left.is_table and right.is_table:
+        there = left.keys[0]
+        sides = (*(there.sides or there.accepted), left_on, right_on)
+        named = () if there.is_synthetic else named
+    if left.keys and len(left.sources) > 1 and left_on in left.keys[0].accepted and join.kind != "FULL":
         key = KeyColumn((*left.keys[0].accepted, right_on))
     elif named:
         key = KeyColumn(named)
     else:
         name = _free_key_name({c.name for c in columns})
         visible.append(Visible("", name, x.ColumnRef(x.Side.KEY, p.key_columns(operator)[0].name, left_expr.type), is_key=True))
-        key = KeyColumn((ast.Name(name, ""),), is_synthetic=True)
+        key = KeyColumn((ast.Name(name, ""),), is_synthetic=True, sides=sides)
     key_columns = (Column(_key_name(key.accepted[0]), left_expr.type),)
     sources = (*left.sources, *right.sources)
     return Relation(operator, Scope(tuple(visible)), (key,), key_columns, sources, left.is_table and right.is_table)
+
+
+def _synthetic_name(left: Relation, left_on: ast.Expression) -> str | None:
+    """Return the name of the left's synthetic key where the join is on it: the result's takes its place."""
+    if not left.is_table or not left.keys or not left.keys[0].is_synthetic:
+        return None
+    name = left.keys[0].accepted[0]
+    return name.name if isinstance(name, ast.Name) and _is_side(left, left_on) else None
 
 
 def _free_key_name(taken: set[str]) -> str:
@@ -318,6 +332,10 @@ def _sources_of(e: ast.Expression, scope: Scope) -> set[str]:
 
 def _is_key_column(relation: Relation, e: ast.Expression) -> bool:
     return len(relation.keys) == 1 and e in relation.keys[0].accepted
+
+
+def _is_side(relation: Relation, e: ast.Expression) -> bool:
+    return len(relation.keys) == 1 and e in relation.keys[0].sides
 
 
 def _got(left_on: ast.Expression, right_on: ast.Expression, join: ast.Join, left: Relation, right: Relation) -> str:

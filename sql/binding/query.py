@@ -38,8 +38,8 @@ WINDOWS_MAX = 10_000
 class Target:
     """What a query is for. `sink`: the stream or table it makes or fills; None: someone watches. `statement`: for messages.
 
-    `timestamp`: the column that gives the sink's event time. `needs_undo`: aggregates over a table follow its changes, so each must be
-    able to take a row out again.
+    `timestamp`: the column that gives the sink's event time. `needs_undo`: aggregates over a table follow its changes, so each
+    must be able to take a row out again.
     """
 
     query_id: str

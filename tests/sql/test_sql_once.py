@@ -126,3 +126,20 @@ def test_a_circle_through_another_query_is_refused(engine: SqlEngine) -> None:
     list(engine.execute("CREATE STREAM ONCE_MORE AS SELECT * FROM S; CREATE STREAM AND_AGAIN AS SELECT * FROM ONCE_MORE;"))
     with pytest.raises(StatementError, match="by way of CSAS_ONCE_MORE"):
         list(engine.execute("INSERT INTO S SELECT * FROM AND_AGAIN"))
+
+
+JOINED = """
+CREATE TABLE A (K INT PRIMARY KEY, X INT) WITH (KAFKA_TOPIC='a', PARTITIONS=1, VALUE_FORMAT='JSON');
+CREATE TABLE B (K INT PRIMARY KEY, Y INT) WITH (KAFKA_TOPIC='b', PARTITIONS=1, VALUE_FORMAT='JSON');
+CREATE TABLE C (K INT PRIMARY KEY, Z INT) WITH (KAFKA_TOPIC='c', PARTITIONS=1, VALUE_FORMAT='JSON');
+INSERT INTO A VALUES (1, 10), (2, 20);
+INSERT INTO B VALUES (2, 200), (3, 300);
+INSERT INTO C VALUES (1, 1000), (3, 3000), (4, 4000);
+"""
+
+
+@pytest.mark.parametrize("second", ["A.K = C.K", "B.K = C.K"])
+def test_tables_are_joined_fully_one_after_the_other(engine: SqlEngine, second: str) -> None:
+    list(engine.execute(JOINED.replace("CREATE TABLE", "CREATE OR REPLACE TABLE")))
+    found = rows(engine, f"SELECT ROWKEY, X, Y, Z FROM A FULL JOIN B ON A.K = B.K FULL JOIN C ON {second} ORDER BY 1")
+    assert found == [(1, 10, None, 1000), (2, 20, 200, None), (3, None, 300, 3000), (4, None, None, 4000)]
