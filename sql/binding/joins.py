@@ -233,7 +233,7 @@ def _result(
     columns = [c for c in columns if c.source or c.name != _synthetic_name(left, left_on)]
     visible = [_joined(c) for c in columns]
     named = tuple(e for e in (left_on, right_on) if isinstance(e, ast.Name)) if join.kind != "FULL" else ()
-    sides = ()
+    sides: tuple[ast.Expression, ...] = ()
     if left.is_table and right.is_table:
         there = left.keys[0]
         sides = (*(there.sides or there.accepted), left_on, right_on)
