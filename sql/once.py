@@ -47,7 +47,7 @@ def is_computed(query: ast.Query, context: Context) -> bool:
 
 
 def _has_aggregate(query: ast.Query, context: Context) -> bool:
-    return any(i.expression is not None and has_aggregate(i.expression, context.library) for i in query.select)
+    return any(i.expression is not None and has_aggregate(i.expression, context.functions) for i in query.select)
 
 
 def run_once(query: ast.Query, context: Context, log: Log) -> Rows:
