@@ -56,20 +56,11 @@ def run_once(query: ast.Query, context: Context, log: Log) -> Rows:
     Raises:
         StatementError: what it cannot be, with its position. SqlError: the topics are beyond the limit.
     """
-    _check_places(query)
-    has_other = query.group_by is not None or query.is_distinct or query.window is not None or query.having is not None
-    is_whole = not has_other and _has_aggregate(query, context)
-    if is_whole:
-        query = replace(query, group_by=(ast.StringLiteral("all"),))
-    bound = bind_query(query, context, Target(_QUERY_ID, needs_undo=False))
-    plan = watched_plan(bound, query_id=_QUERY_ID)
-    grouped = _grouped_table(bound.root)
-    if grouped is not None:
-        rows = _folded(grouped, plan, context, log)
-    else:
-        rows = _computed(plan, context, log)
-    if is_whole and not rows:
-        rows = _of_nothing(bound.root)
+    planned = plan_once(query, context)
+    plan, grouped = planned.plan, _grouped_table(planned.root)
+    rows = _computed(plan, context, log) if grouped is None else _folded(grouped, plan, context, log)
+    if planned.is_whole and not rows:
+        rows = _of_nothing(planned.root)
     sources = ", ".join(plan.sources)
     is_limited = query.limit is not None and len(rows) > query.limit
     return Rows(
@@ -79,6 +70,26 @@ def run_once(query: ast.Query, context: Context, log: Log) -> Rows:
         f"computed from the topics of {sources}, start to end",
         is_limited=is_limited,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOnce:
+    """A query that is computed once. `root`: before the rules; `is_whole`: aggregates over all rows, a row of nothing too."""
+
+    plan: p.QueryPlan
+    root: p.Operator
+    is_whole: bool
+
+
+def plan_once(query: ast.Query, context: Context) -> PlannedOnce:
+    """Plan a query that is computed once. Raises StatementError: what it cannot be, with its position."""
+    _check_places(query)
+    has_other = query.group_by is not None or query.is_distinct or query.window is not None or query.having is not None
+    is_whole = not has_other and _has_aggregate(query, context)
+    if is_whole:
+        query = replace(query, group_by=(ast.StringLiteral("all"),))
+    bound = bind_query(query, context, Target(_QUERY_ID, needs_undo=False))
+    return PlannedOnce(watched_plan(bound, query_id=_QUERY_ID), bound.root, is_whole)
 
 
 def _check_places(query: ast.Query) -> None:
