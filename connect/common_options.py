@@ -9,7 +9,7 @@ from logflume.log import is_internal_topic
 
 from .config import Config
 from .errors import Problem
-from .registry_options import registry_options
+from .registry_options import registry_options, registry_problems
 from .spec import Option, OptionType, Spec
 
 NONE, ALL = "none", "all"
@@ -118,7 +118,7 @@ def source_spec(connector: str, own: Spec) -> Spec:
             ),
             *_errors("<name>.dead-letters"),
         ),
-        checks=own.checks,
+        checks=(registry_problems, *own.checks),
     )
 
 
@@ -203,7 +203,7 @@ def sink_spec(connector: str, own: Spec) -> Spec:
             ),
             *_errors("<name>.dead-letters"),
         ),
-        checks=(_sink_columns, *own.checks),
+        checks=(registry_problems, _sink_columns, *own.checks),
     )
 
 

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from logflume.log import InvalidInput
-from logflume.log.schemas import FormatSpec, default_registry, of_topic
+from logflume.log.schemas import FORMATS, FormatSpec, default_registry, format_of, of_topic
 
 from .config import Config
+from .errors import Problem
 from .spec import Option, OptionType
 
 SIDES = ("key", "value")
@@ -70,6 +71,17 @@ def _of_side(side: str) -> tuple[Option, ...]:
             serializers,
         ),
     )
+
+
+def registry_problems(config: Config) -> Iterable[Problem]:
+    """Yield what is wrong with these options taken together."""
+    for side in SIDES:
+        name = config.text(f"{side}.converter").upper()
+        if name in FORMATS and format_of(name).schemas is not None:
+            try:
+                registered_format(FormatSpec(name), config, side, "topic")
+            except InvalidInput as error:
+                yield Problem(f"{side}.converter", str(error))
 
 
 def registered_format(spec: FormatSpec, config: Config, side: str, topic: str) -> FormatSpec:
