@@ -51,7 +51,7 @@ def without_schema_ids(headers: Headers, sides: Sequence[str]) -> tuple[tuple[st
 
 
 class FrameSplitter:
-    """Turns frames of one side and registry into headers. Remembers the schemas it met; not thread-safe."""
+    """Turns frames of one side and registry into headers. Remembers the schemas it met. Thread-safe."""
 
     def __init__(self, side: str, registry: str) -> None:
         self._name = SCHEMA_ID_HEADERS[side]

@@ -23,11 +23,12 @@ from logflume.log.schemas import (
     format_of,
     is_object_class,
     of_topic,
+    register_schema,
     required_fields,
     schema_type,
 )
 
-from ..graph import Schema, Source, Topology, is_bare
+from ..graph import Schema, Sink, Source, Topology, is_bare
 
 PRIMITIVES: Mapping[Any, DataType] = {str: STRING, int: BIGINT, float: DOUBLE, bool: BOOLEAN, bytes: BYTES}
 
@@ -96,7 +97,8 @@ def registered_value(topic: str, name: str | FormatSpec | None, registry: str) -
 
 
 def check_registered(topology: Topology) -> None:
-    """Raise InvalidInput where a source's columns or class do not fit the schema that the registry has for its topic.
+    """Raise InvalidInput where a source's columns or class do not fit the schema that the registry has for its topic, or a schema
+    that is to be written with is not there.
 
     Raises:
         InvalidInput; RegistryUnavailable.
@@ -106,6 +108,10 @@ def check_registered(topology: Topology) -> None:
             cls = node.schema.value_class
             required = required_fields(cls) if cls is not None and is_object_class(cls) else ()
             check_readable(node.value_format, node.schema.value, required)
+        elif isinstance(node, Sink):
+            for spec, columns in ((node.key_format, node.schema.key), (node.value_format, node.schema.value)):
+                if spec.schema_id or spec.uses_latest or not spec.registers:
+                    register_schema(spec, columns)
 
 
 def key_format(key: tuple[Column, ...], name: str | FormatSpec | None, topic: str = "", registry: str = "") -> FormatSpec:

@@ -20,7 +20,7 @@ from logflume.log.interfaces import Log
 from logflume.log.records import Record
 from logflume.log.registry import RegistryServer
 from logflume.log.schemas import FormatSpec, RegistryUnavailable
-from logflume.sql import SqlEngine
+from logflume.sql import Rows, SqlEngine, StatementError
 from logflume.streams import col
 from tests.streams.running import read, running, until
 
@@ -109,6 +109,25 @@ class Mistyped(msgspec.Struct):
 
 
 @pytest.mark.parametrize(
+    ("format", "said"),
+    [
+        (FormatSpec("AVRO", registers=False), "registering is off"),
+        (FormatSpec("AVRO", uses_latest=True), "copies-value"),
+        (FormatSpec("AVRO", schema_id=999), "999"),
+    ],
+)
+def test_a_schema_to_write_with_that_is_not_there_is_missed_at_the_start(
+    log: Log, registry: str, tmp_path: Path, format: FormatSpec, said: str
+) -> None:
+    produce(log, registry, 1)
+    app = lf.App("wanting", log=log, registry=registry, state_dir=tmp_path / "state")
+    app.stream("orders", Order, format="AVRO").to("copies", format=format)
+    with pytest.raises(InvalidInput, match=said):
+        app.run()
+    assert "copies" not in log.admin().list_topics()
+
+
+@pytest.mark.parametrize(
     ("cls", "said"),
     [(Misspelt, r"unknown field of orders-value, schema \d+ .* 'cent'; did you mean 'cents'"), (Mistyped, "user")],
 )
@@ -144,6 +163,36 @@ def test_sql_takes_columns_from_the_registry_and_registers_its_results(log: Log,
         until(lambda: {r.key: r for r in read(log, "SPENT")}.keys() >= {b"u0", b"u1", b"u2"} and _total(log, registry) == 435)
     with SqlEngine(log, tmp_path / "sql", registry="http://127.0.0.1:9") as again:  # what was inferred is kept
         assert [c.name for c in again.catalog.sources["ORDERS"].value] == ["USER", "CENTS", "NOTE"]
+
+
+def test_sql_names_registers_and_tells_schemas_as_its_statements_say(log: Log, registry: str, tmp_path: Path) -> None:
+    client = SchemaRegistryClient({"url": registry})
+    with SqlEngine(log, tmp_path / "sql", registry=registry) as engine:
+        made = "WITH (KAFKA_TOPIC='orders', PARTITIONS=1, VALUE_FORMAT='AVRO'"
+        list(engine.execute(f"CREATE STREAM orders (user STRING, cents INT) {made}, VALUE_SCHEMA_ID_PLACE='HEADER');"))
+        list(engine.execute("INSERT INTO orders VALUES ('ann', 7); INSERT INTO orders VALUES ('bob', 8);"))
+        assert in_headers(registry, read(log, "orders"), "orders") == [
+            {"USER": "ann", "CENTS": 7},
+            {"USER": "bob", "CENTS": 8},
+        ]
+        (found,) = engine.execute("SELECT user, cents FROM orders;")
+        assert isinstance(found, Rows)
+        assert found.rows == (("ann", 7), ("bob", 8))
+        named = "VALUE_SUBJECT_NAMING='RECORD', VALUE_SCHEMA_FULL_NAME='shop.Copy', VALUE_NORMALIZE_SCHEMA=true"
+        list(engine.execute(f"CREATE STREAM copies WITH (VALUE_FORMAT='AVRO', {named}) AS SELECT * FROM orders EMIT CHANGES;"))
+        until(lambda: len(read(log, "COPIES")) == 2)
+        assert client.get_latest_version("shop.Copy").version == 1
+        assert "COPIES-value" not in client.get_subjects()
+        assert not any(record.headers for record in read(log, "COPIES"))
+        assert decoded(registry, read(log, "COPIES"), "COPIES")[0] == {"USER": "ann", "CENTS": 7}
+        for options, said in (
+            ("VALUE_FORMAT='AVRO', VALUE_REGISTER_SCHEMA=false", "registering is off"),
+            ("VALUE_FORMAT='AVRO', VALUE_USE_LATEST_SCHEMA=true", "NEWER-value"),
+            ("VALUE_FORMAT='JSON', VALUE_USE_LATEST_SCHEMA=true", "has no schemas in a registry"),
+            ("VALUE_FORMAT='AVRO', VALUE_SUBJECT_NAMING='RECORD'", "full_name"),
+        ):
+            with pytest.raises(StatementError, match=said):
+                list(engine.execute(f"CREATE STREAM newer WITH ({options}) AS SELECT * FROM orders EMIT CHANGES;"))
 
 
 def _total(log: Log, registry: str) -> int:
