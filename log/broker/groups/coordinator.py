@@ -119,6 +119,11 @@ class GroupCoordinator:
         """Return the partition of `__consumer_offsets` that a group lives in."""
         return partition_of(group_id, self._journal.partition_count)
 
+    def kind_of(self, group_id: str) -> GroupKind | None:
+        """Return the protocol of a group, None for one that does not exist."""
+        group = self._groups.get(group_id)
+        return None if group is None else group.kind
+
     def group(self, group_id: str) -> ClassicGroup | None:
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
