@@ -48,7 +48,7 @@ def test_foreign_offset_metadata_counts_as_none_and_long_one_is_shortened() -> N
 def test_bad_records_are_counted_logged_with_their_place_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "logflume.streams")
     problems = TaskProblems("t.0", handlers=Handlers.all(OnProblem.SKIP), keeps_letters=True)
-    problems.chunk = Chunk.from_columns("a", [b"k"] * 30, [b"v%d" % i for i in range(30)], [5] * 30, partition=0)
+    problems.chunks = [Chunk.from_columns("a", [b"k"] * 30, [b"v%d" % i for i in range(30)], [5] * 30, partition=0)]
     for offset in range(30):
         problems.report("decode", "source", "a", 0, offset, "expected a number, found 'x'")
     problems.report("late", "window", "a", 0, 3, "window closed")
