@@ -74,7 +74,9 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         found = status.get(query.id)
         state = "PAUSED" if query.is_paused else "NOT HERE" if found is None else str(found.state).upper()
         shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
-        rows.append((query.id, state, query.sink, *shown, query.statement, found.error or "" if found else ""))
+        reasons = {} if found is None else found.dropped
+        why = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()) if count)
+        rows.append((query.id, state, query.sink, *shown, query.statement, found.error or "" if found else "", why))
     columns = (
         *_columns("QUERY", "STATE", "SINK"),
         Column("RECORDS IN", BIGINT),
@@ -83,6 +85,7 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         Column("LAG", BIGINT),
         Column("STATEMENT", STRING),
         Column("ERROR", STRING),
+        Column("DROPPED FOR", STRING),
     )
     return Rows("QUERIES", columns, tuple(rows))
 
