@@ -22,7 +22,7 @@ from .errors import (
     UnknownName,
     near_matches,
 )
-from .internal_topics import SERVICE_PREFIX, check_own_topic, is_internal_topic
+from .internal_topics import SERVICE_PREFIX, check_own_topic, is_hidden_topic, is_internal_topic
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
@@ -158,6 +158,7 @@ __all__ = [
     "connect_as_owner",
     "connect_async",
     "default_where",
+    "is_hidden_topic",
     "is_internal_topic",
     "is_rebalance",
     "key_partitions",

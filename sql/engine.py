@@ -329,7 +329,7 @@ class SqlEngine:
                 raise
 
     def start(self, prepared: PreparedQuery) -> Message:
-        """Record a prepared query: from now on it runs, here or wherever the service's queries run, and its result can be read."""
+        """Record a prepared query: from now on it runs, here or where the service's queries run, and its result can be read."""
         with self._lock:
             create_results(prepared.compile(), self._log.admin())
             self._record(prepared.command)

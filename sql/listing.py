@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from logflume.log import is_internal_topic, near_matches
+from logflume.log import is_hidden_topic, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import BIGINT, BOOLEAN, STRING, Column
 from logflume.streams.functions import Library, Scalar
@@ -41,7 +41,7 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
         case "TOPICS":
             admin = log.admin()
             found = admin.describe_topics(
-                [t for t in admin.list_topics(include_internal=True) if s.is_all or not _is_internal(t)]
+                [t for t in admin.list_topics(include_internal=True) if s.is_all or not is_hidden_topic(t)]
             )
             rows = [(d.name, d.partitions) for d in sorted(found.values(), key=lambda d: d.name)]
             return Rows("TOPICS", (Column("TOPIC", STRING), Column("PARTITIONS", BIGINT)), tuple(rows))
@@ -58,10 +58,6 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
         case "VARIABLES":
             return Rows("VARIABLES", _columns("NAME", "VALUE"), tuple(sorted(variables.items())))
     raise NotSupported(f"SHOW {s.what}", s.span)
-
-
-def _is_internal(topic: str) -> bool:
-    return is_internal_topic(topic) or topic.endswith(("-changelog", "-repartition"))
 
 
 def _source_row(source: SourceInfo) -> tuple[Any, ...]:

@@ -170,6 +170,11 @@ def print_object(fields: Mapping[str, Any], *, as_json: bool) -> None:
         print(f"{name:<{width}}  {value}")
 
 
+def print_done(text: str, *, as_json: bool, **fields: Any) -> None:
+    """Say what a command has changed: a sentence, or its fields as JSON."""
+    print(json.dumps(fields, default=str) if as_json else text, flush=True)
+
+
 def text_of(data: bytes | None) -> str | None:
     """Return bytes as text; what is not UTF-8 is shown as escapes."""
     return None if data is None else data.decode("utf-8", errors="backslashreplace")

@@ -36,7 +36,9 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
     internal = {topic for topic, out in outputs.items() if out.is_repartition}
     partitions = _known_partitions(plan, outputs, admin)
     for topic, out in sorted(outputs.items()):
-        partitions[topic] = _ensure_output(topic, out, partitions.get(topic) or _count(topic, plan, outputs, partitions, ()), admin)
+        partitions[topic] = _ensure_output(
+            topic, out, partitions.get(topic) or _count(topic, plan, outputs, partitions, ()), admin
+        )
     _check_copartitioned(plan, partitions)
     changelogs = _ensure_changelogs(plan, partitions, admin)
     return TopicMap(partitions, changelogs, frozenset(internal))
