@@ -26,6 +26,7 @@ from .internal_topics import SERVICE_PREFIX, check_own_topic, is_hidden_topic, i
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
+    from .broker.config_specs import topic_config_names
     from .client import (
         AsyncAdmin,
         AsyncConsumer,
@@ -104,6 +105,7 @@ _LAZY = {
     ),
     **dict.fromkeys(("key_partitions", "load_kernels"), "batch.columns"),
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
+    "topic_config_names": "broker.config_specs",
     **dict.fromkeys(("Chunk", "Headers", "Record", "TopicPartition"), "records"),
 }
 
@@ -165,4 +167,5 @@ __all__ = [
     "load_kernels",
     "local_data",
     "near_matches",
+    "topic_config_names",
 ]

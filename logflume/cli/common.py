@@ -49,7 +49,7 @@ def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except LogflumeError as error:
-        print(f"{prog_name}: {error}", file=sys.stderr)
+        print("\n  ".join([f"{prog_name}: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
         extra = missing_extra(error.name or "")
