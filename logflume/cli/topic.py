@@ -82,10 +82,10 @@ def describe(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json:
     """
     with open_log(data, bootstrap) as log:
         admin = log.admin()
-        topic = admin.describe_topics([name])[name]
+        topic, configs = admin.describe_topics([name])[name], admin.changed_topic_configs(name)
         partitions = [TopicPartition(name, p) for p in range(topic.partitions)]
         starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions)
-    fields = {"topic": topic.name, "id": topic.topic_id, "partitions": topic.partitions, "configs": dict(topic.configs)}
+    fields = {"topic": topic.name, "id": topic.topic_id, "partitions": topic.partitions, "configs": configs}
     if as_json:
         offsets = [{"partition": tp.partition, "start": starts[tp], "end": ends[tp]} for tp in partitions]
         print_object({**fields, "offsets": offsets}, as_json=True)
