@@ -72,7 +72,7 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
         reasons = {} if found is None else found.dropped
         why = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()) if count)
-        rows.append((query.id, state, query.sink, *shown, query.statement, found.error or "" if found else "", why))
+        rows.append((query.id, state, query.sink, *shown, query.statement, why, found.error or "" if found else ""))
     columns = (
         *_columns("QUERY", "STATE", "SINK"),
         Column("RECORDS IN", BIGINT),
@@ -80,8 +80,8 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         Column("DROPPED", BIGINT),
         Column("LAG", BIGINT),
         Column("STATEMENT", STRING),
-        Column("ERROR", STRING),
         Column("DROPPED FOR", STRING),
+        Column("ERROR", STRING),
     )
     return Rows("QUERIES", columns, tuple(rows))
 
