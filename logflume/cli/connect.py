@@ -115,12 +115,12 @@ def list_connectors(as_json: Json = False) -> None:
 def describe(connector: str, as_json: Json = False) -> None:
     """Show the options of a connector: type, default and meaning.
 
-    Example: logflume connect describe file
+    Example: logflume connect describe file-source
     """
     from logflume.connect import connector_spec
 
     rows = [
-        (option.name, option.type, option.shown_default() or "required", option.doc)
+        (option.name, option.type, "required" if option.is_required else option.shown_default(), option.doc)
         for option in connector_spec(connector).options
     ]
     print_rows(("option", "type", "default", "meaning"), rows, as_json=as_json)

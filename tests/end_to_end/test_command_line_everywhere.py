@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -59,3 +60,8 @@ def test_lists_leave_out_what_applications_keep_for_themselves(tmp_path: object)
     assert run("topic", "list", "--data", data).stdout.splitlines()[1:] == ["flights\t1\t0"]
     assert "app-COUNT-changelog\t1\t0" in run("topic", "list", "--internal", "--data", data).stdout
     assert '"deleted": "flights"' in run("topic", "delete", "flights", "--json", "--data", data).stdout
+
+
+def test_an_option_of_a_connector_is_called_required_only_where_it_is() -> None:
+    lines = [json.loads(line) for line in run("connect", "describe", "file-source", "--json").stdout.splitlines()]
+    assert {each["option"] for each in lines if each["default"] == "required"} == {"name", "connector", "topic", "file"}
