@@ -10,7 +10,7 @@ from typing import IO, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, make_app, open_log
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done
 from logflume.log import InvalidInput, RecordMetadata, UnknownName
 
 app = make_app("")
@@ -38,6 +38,7 @@ def produce(
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Write one record per line; every record is on disk when the command ends.
 
@@ -66,6 +67,8 @@ def produce(
             future.result()
         producer.close()
     print(f"wrote {len(sent)} record{'' if len(sent) == 1 else 's'} to {topic}", file=sys.stderr)
+    if as_json:
+        print_done("", as_json=True, topic=topic, records=len(sent))
 
 
 def line_writer(topic: str, format: str | None, schema: Path | None, registry: str | None) -> Callable[[bytes], bytes | None]:
