@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, text_of
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 app = make_app("")
 
 
-Show = Callable[[bytes | None], object]
-"""How a key or value is shown."""
+Show = Callable[["Record", str], object]
+"""How the key or the value ("key", "value") of a record is shown."""
 
 
 @app.command()
@@ -50,7 +51,7 @@ def consume(
 
     Example: logflume consume orders --registry http://127.0.0.1:8081
     """
-    show = text_of if registry is None else registered_reader(registry)
+    show = plain if registry is None else registered_reader(registry)
     with open_log(data, bootstrap) as log:
         count = 0
         for record in read(log, topic, from_, partition, group, follow, not uncommitted, limit):
@@ -153,13 +154,13 @@ class WindowedKey:
     start_ms: int
     end_ms: int | None = None
 
-    def fields(self, show: Show) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         end = {} if self.end_ms is None else {"window_end": iso_time(self.end_ms)}
-        return {"key": show(self.key), "window_start": iso_time(self.start_ms), **end}
+        return {"window_start": iso_time(self.start_ms), **end}
 
-    def text(self, show: Show) -> str:
+    def text(self) -> str:
         end = "" if self.end_ms is None else f"/{iso_time(self.end_ms)}"
-        return f"{as_text(show(self.key))}@{iso_time(self.start_ms)}{end}"
+        return f"@{iso_time(self.start_ms)}{end}"
 
 
 # Years 2000 to 2100: what times of windows are taken to be.
@@ -191,19 +192,25 @@ def iso_time(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
 
 
+def plain(record: Record, side: str) -> object:
+    """Show bytes as text."""
+    return text_of(record.key if side == "key" else record.value)
+
+
 def registered_reader(registry: str) -> Show:
     """Return what shows keys and values by the schema that they were written with; other bytes as text, saying once why."""
     from logflume.log import DecodeError
-    from logflume.log.schemas import SchemaReader
+    from logflume.log.schemas import SCHEMA_ID_HEADERS, SchemaReader
 
     reader = SchemaReader(registry)
     told: set[str] = set()
 
-    def show(data: bytes | None) -> object:
-        if data is None or data[:1] != b"\x00":
+    def show(record: Record, side: str) -> object:
+        data = record.key if side == "key" else record.value
+        if data is None or (data[:1] != b"\x00" and not any(name == SCHEMA_ID_HEADERS[side] for name, _ in record.headers)):
             return text_of(data)
         try:
-            return reader.read(data)
+            return reader.read(data, record.headers, side)
         except DecodeError as error:
             if str(error) not in told:
                 told.add(str(error))
@@ -215,17 +222,16 @@ def registered_reader(registry: str) -> Show:
 
 def json_line(record: Record, show: Show) -> str:
     """Return a record as one JSON object."""
+    windowed = windowed_key(record.key)
     fields: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": show(record.key),
-        "value": show(record.value),
+        "key": show(_with_key_of(record, windowed), "key"),
+        "value": show(record, "value"),
+        **(windowed.fields() if windowed else {}),
     }
-    windowed = windowed_key(record.key)
-    if windowed is not None:
-        fields |= windowed.fields(show)
     if record.headers:
         fields["headers"] = [[name, text_of(value)] for name, value in record.headers]
     return json.dumps(fields)
@@ -234,9 +240,15 @@ def json_line(record: Record, show: Show) -> str:
 def text_line(record: Record, show: Show) -> str:
     """Return a record as `partition:offset  key  value`."""
     windowed = windowed_key(record.key)
-    key = as_text(show(record.key)) if windowed is None else windowed.text(show)
-    value = as_text(show(record.value))
+    key = as_text(show(_with_key_of(record, windowed), "key"))
+    key = key if windowed is None else f"{key}{windowed.text()}"
+    value = as_text(show(record, "value"))
     return f"{record.partition}:{record.offset}\t{'' if key is None else key}\t{'<null>' if value is None else value}"
+
+
+def _with_key_of(record: Record, windowed: WindowedKey | None) -> Record:
+    """Return a record with the key alone, where it has a window's time behind it."""
+    return record if windowed is None else msgspec.structs.replace(record, key=windowed.key)
 
 
 def as_text(found: object) -> str | None:
