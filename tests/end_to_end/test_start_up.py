@@ -48,6 +48,7 @@ def until(status):
 with connect(app.log) as log:
     run_app(app.plan(), log, EngineOptions(state_dir=app.state_dir), on_status=lambda status: None, until=until)
 print(*loaded)
+raise SystemExit  # it runs by itself, as it has to stop
 """
 
 
