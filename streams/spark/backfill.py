@@ -15,8 +15,6 @@ is the value at the cut.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -131,35 +129,29 @@ def run_backfill(
     *,
     on_progress: Callable[[Progress], None] = lambda _: None,
     failpoint: Callable[[str], None] = lambda _: None,
-    state_root: str | None = None,
 ) -> BackfillReport:
     """Compute [start, cut) and install it in one transaction; on any error nothing is left behind.
 
     Args:
         runner: `SparkRunner(session)`, or `LocalRunner()` for a history that one core of this machine can take.
-        state_root: a directory that all executors share, needed on a cluster; with a local master a temporary one is made.
         failpoint: called with a name at each step, so that tests can kill the process there.
     """
     plan = backfill.load_plan()
-    root = state_root or tempfile.mkdtemp(prefix="logflume-backfill-")
-    try:
-        with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
-            check_unused(log, backfill.application, is_stable=True)
-            check_available(log, backfill.ranges)
-            before = set(log.admin().list_topics(include_internal=True))
-            try:
-                topics = prepare_topics(plan, log.admin())
-                failpoint("after-topics")
-                step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, root)
-                result = runner.run(step, plan, on_progress)
-                failpoint("after-job")
-                report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)
-                result.release()
-            except BaseException:
-                remove_new_topics(log, before, plan)
-                raise
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
+        check_unused(log, backfill.application, is_stable=True)
+        check_available(log, backfill.ranges)
+        before = set(log.admin().list_topics(include_internal=True))
+        try:
+            topics = prepare_topics(plan, log.admin())
+            failpoint("after-topics")
+            step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {})
+            result = runner.run(step, plan, on_progress)
+            failpoint("after-job")
+            report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)
+            result.release()
+        except BaseException:
+            remove_new_topics(log, before, plan)
+            raise
     failpoint("after-commit")
     return report
 

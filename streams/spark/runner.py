@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from logflume.log import connect
 from logflume.streams.seams import Plan
 
+from .executors import equip
 from .partials import RangeEnd
+from .ranges import reachable
 from .replay import TaskEnd
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
@@ -42,7 +45,18 @@ class SparkRunner:
     ranges_from_records: int = RANGES_FROM_RECORDS
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
-        """Compute a step; returns when every task has ended, with the rows kept by Spark."""
+        """Compute a step; returns when every task has ended, with the rows kept by Spark.
+
+        Raises:
+            SparkUnavailable: the executors lack something that the step needs; no task of it has begun.
+        """
+        with connect(step.where) as log:
+            step = replace(step, where=reachable(log))
+        equip(self.spark, step)
+        return self.compute(step, plan, on_progress)
+
+    def compute(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
+        """`run`, on executors that were equipped before."""
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(done, on_progress), name="spark-progress", daemon=True)
         watcher.start()

@@ -33,10 +33,10 @@ ORDERS = [TopicPartition("orders", p) for p in range(PARTITIONS)]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    from logflume.streams.spark import open_session
+    from logflume.streams.spark import SparkSettings, open_session
 
     os.environ["PYTHONPATH"] = str(ROOT)
-    session = open_session("logflume-tests", master="local[2]")
+    session = open_session("logflume-tests", SparkSettings("local[2]"))
     yield session
     session.stop()
 
