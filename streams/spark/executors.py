@@ -5,11 +5,15 @@ With a local master they are this machine and this Python, and nothing has to tr
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
+import uuid
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 PROBES_PER_CORE = 2
 SHOWN_MAX = 5
+CAUSE_CHARS_MAX = 500
 
 
 def equip(spark: SparkSession, step: StepPlan) -> None:
@@ -40,15 +45,14 @@ def equip(spark: SparkSession, step: StepPlan) -> None:
     if is_local(spark):
         return
     context = spark.sparkContext
-    with tempfile.TemporaryDirectory(prefix="logflume-") as folder:
-        context.addPyFile(str(pack(Path(folder, "logflume-package.zip"))))
-        if isinstance(step.load_plan, AppFile):
-            context.addFile(step.load_plan.path)
-            beside = step.load_plan.neighbours()
-            if beside:
-                context.addPyFile(str(zipped(Path(folder, "logflume-application.zip"), files_of(beside))))
+    context.addPyFile(str(pack(_served() / "logflume-package.zip")))
+    if isinstance(step.load_plan, AppFile):
+        context.addFile(step.load_plan.path)
+        beside = step.load_plan.neighbours()
+        if beside:
+            context.addPyFile(str(zipped(_served() / f"logflume-application-{uuid.uuid4().hex[:8]}.zip", files_of(beside))))
     try:
-        work = cloudpickle.dumps(step.load_plan)
+        work: bytes = cloudpickle.dumps(step.load_plan)  # type: ignore[no-untyped-call]
     except Exception as error:
         raise InvalidInput(f"the application cannot be sent to executors, it does not pickle: {error}") from error
     problems = _problems(spark, work, step)
@@ -57,12 +61,21 @@ def equip(spark: SparkSession, step: StepPlan) -> None:
         raise SparkUnavailable(f"executors lack something: {'; '.join(problems[:SHOWN_MAX])}{more}")
 
 
+@cache
+def _served() -> Path:
+    """Return a directory that lives as long as this process: executors that start later fetch from it too."""
+    folder = tempfile.mkdtemp(prefix="logflume-sent-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 def _problems(spark: SparkSession, work: bytes, step: StepPlan) -> list[str]:
     from pyspark import cloudpickle
 
     context = spark.sparkContext
     count = PROBES_PER_CORE * context.defaultParallelism
-    cloudpickle.register_pickle_by_value(probe)  # executors may lack what importing it would need
+    # executors may lack what importing the probe would need
+    cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
     try:
         with _marked(step.state_root) as marker:
             asked = probe.Probe(work, step.where, marker)
@@ -70,7 +83,7 @@ def _problems(spark: SparkSession, work: bytes, step: StepPlan) -> list[str]:
     except Exception as error:
         raise SparkUnavailable(f"executors cannot run the tasks of this Python: {_cause(error)}") from error
     finally:
-        cloudpickle.unregister_pickle_by_value(probe)
+        cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -85,14 +98,17 @@ def _marked(state_root: str | None) -> Iterator[str | None]:
 
 
 def _cause(error: Exception) -> str:
-    """Return the line of a Python worker's traceback that says what went wrong."""
+    """Return the line of a Python worker's traceback, or of Java's, that says what went wrong."""
     text = str(error)
     after = text.partition("Traceback (most recent call last):\n")[2].splitlines()
-    return next((line for line in after if line and not line.startswith(" ")), text.partition("\n")[0])
+    of_java = [line.removeprefix(": ") for line in text.splitlines() if line.startswith(": ")]
+    return next((line for line in [*after, *of_java] if line and not line.startswith(" ")), text)[:CAUSE_CHARS_MAX]
 
 
 def pack(archive: Path) -> Path:
-    """Write the package as it runs here, behind `unpack.py`; return the archive."""
+    """Write the package as it runs here, behind `unpack.py`, unless that was done; return the archive."""
+    if archive.is_file():
+        return archive
     import logflume
 
     home = Path(str(logflume.__file__)).parent

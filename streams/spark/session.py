@@ -31,9 +31,10 @@ NEEDED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
 """What the runner relies on: a pass has as many partitions as it asks for."""
-ANYWHERE = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "8"}
+ANYWHERE = {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "8"}
 CONFIGURED_BY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME")
 """With one of these in the environment, somebody else may have said which master it is."""
+QUIET = "spark.ui.showConsoleProgress"
 LOCALLY = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -166,7 +167,7 @@ def _context(name: str, settings: SparkSettings) -> SparkContext:
         start.set(key, value)
     SparkContext._ensure_initialized(conf=start)  # the files of settings are known from here on
     conf = SparkConf()
-    for key, value in wishes.items():
+    for key, value in ({QUIET: "false"} | wishes).items():  # Spark's start-up itself says true
         conf.set(key, value)
     conf.setIfMissing("spark.app.name", name).setIfMissing("spark.master", "local[*]")
     master = str(conf.get("spark.master"))

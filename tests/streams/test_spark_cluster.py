@@ -17,7 +17,7 @@ from logflume.streams.spark.session import check_master, java_version
 from ..end_to_end._command import free_port, run
 from ..end_to_end._delays import DELAYS, flights_counted, load
 from ..log._server_process import ServerProcess
-from ._spark_cluster import Cluster, python_without_the_package
+from ._spark_cluster import QUICK_JAVA, WAIT_S, Cluster, python_without_the_package
 
 NEEDS_JAVA = pytest.mark.skipif(
     (java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
@@ -51,14 +51,17 @@ def application(tmp_path: Path) -> Path:
 
 def backfilled(cluster: Cluster, application: Path, address: str, *, python: str, code: int = 0) -> tuple[str, str]:
     settings = application.with_name("spark.properties")
-    settings.write_text(f"spark.pyspark.python {python}\nspark.driver.host 127.0.0.1\nspark.executor.memory 512m\n")
+    lines = [f"spark.pyspark.python {python}", "spark.driver.host 127.0.0.1", "spark.executor.memory 512m"]
+    lines += [f"spark.{where}.extraJavaOptions {QUICK_JAVA}" for where in ("driver", "executor")]
+    settings.write_text("\n".join(lines))
     options = ("--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2")
-    done = run("backfill", str(application), *options, "--json", "--bootstrap", address, code=code)
+    done = run("backfill", str(application), *options, "--json", "--bootstrap", address, code=code, timeout_s=WAIT_S)
     return done.stdout, done.stderr
 
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(2 * WAIT_S)  # six Java processes start
 @NEEDS_JAVA
 def test_package_and_application_travel_to_a_cluster(cluster: Cluster, server: ServerProcess, application: Path) -> None:
     load(server.address)
@@ -72,6 +75,7 @@ def test_package_and_application_travel_to_a_cluster(cluster: Cluster, server: S
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(2 * WAIT_S)  # six Java processes start
 @NEEDS_JAVA
 def test_what_executors_lack_is_said_before_the_job(cluster: Cluster, server: ServerProcess, application: Path) -> None:
     load(server.address)
