@@ -13,6 +13,8 @@ from logflume.sql.engine import Session
 from .errors import BAD_REQUEST, TOO_LARGE, RestError
 
 BODY_BYTES_MAX = 4 << 20
+DRAINED_BYTES_MAX = 64 << 20
+"""How much of a body that is too large is read all the same: who is still sending when the connection closes sees no answer."""
 T = TypeVar("T")
 
 
@@ -50,11 +52,15 @@ class InsertsTarget(msgspec.Struct, frozen=True):
 
 async def body_of(request: Request) -> bytes:
     """Return the body of a request. Raises RestError when it is too large."""
-    body = bytearray()
+    body, size_bytes = bytearray(), 0
     async for part in request.stream():
-        body += part
-        if len(body) > BODY_BYTES_MAX:
-            raise RestError(TOO_LARGE, f"a request holds at most {BODY_BYTES_MAX} bytes")
+        size_bytes += len(part)
+        if size_bytes <= BODY_BYTES_MAX:
+            body += part
+        elif size_bytes > DRAINED_BYTES_MAX:
+            break
+    if size_bytes > BODY_BYTES_MAX:
+        raise RestError(TOO_LARGE, f"a request holds at most {BODY_BYTES_MAX} bytes")
     return bytes(body)
 
 

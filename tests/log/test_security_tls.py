@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -127,10 +126,8 @@ def test_requests_one_byte_at_a_time_and_many_at_once(secured: Secured, version:
             wire.sock.sendall(bytes([byte]))
         assert wire.receive(messages.ApiVersionsRequest, 0)[0] == 1
         many = b"".join(request_bytes(number) for number in range(3000))  # more than one turn takes
-        writer = threading.Thread(target=wire.sock.sendall, args=(many,))
-        writer.start()
+        wire.sock.sendall(many)
         assert [wire.receive(messages.ApiVersionsRequest, 0)[0] for _ in range(3000)] == list(range(3000))
-        writer.join()
 
 
 class Recorder(Wire):
