@@ -76,5 +76,5 @@ class SqlCompleter(Completer):
             yield name_text(source.name), source.kind.lower()
         for keyword in sorted({*STATEMENT_WORDS, *RESERVED, *_MORE_KEYWORDS, *_MORE_WORDS}):
             yield keyword, "keyword"
-        for function in self._engine.library.names():
+        for function in self._engine.functions.names():
             yield f"{function}(", "function"

@@ -141,7 +141,7 @@ class SqlEngine:
         return self._applied.catalog
 
     @property
-    def library(self) -> Library:
+    def functions(self) -> Library:
         return self._library
 
     @property

@@ -108,7 +108,7 @@ def _row_record(
     s: ast.InsertValues, row: Sequence[ast.Expression], source: SourceInfo, names: Sequence[str], context: Context
 ) -> ValuesRecord:
     columns = {c.name: c for c in source.columns()}
-    binder = Binder(Scope(()), context.library, context.catalog.types, "VALUES", fixed_now_ms=context.fixed_now_ms)
+    binder = Binder(Scope(()), context.functions, context.catalog.types, "VALUES", fixed_now_ms=context.fixed_now_ms)
     values: dict[str, Any] = {}
     for name, e in zip(names, row, strict=True):
         column = Column(name, BIGINT) if name == "ROWTIME" else columns[name]

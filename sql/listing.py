@@ -48,7 +48,7 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
         case "QUERIES":
             return _queries(context, status)
         case "FUNCTIONS":
-            library = context.library
+            library = context.functions
             rows = [(name, str(library.kind_of(name)).upper(), _doc(library, name)) for name in library.names()]
             return Rows("FUNCTIONS", _columns("NAME", "KIND", "WHAT IT DOES"), tuple(rows))
         case "TYPES":
@@ -95,7 +95,7 @@ def _doc(library: Library, name: str) -> str:
 def describe(s: ast.Describe, context: Context, status: Mapping[str, EngineStatus]) -> list[Rows]:
     """Answer DESCRIBE."""
     if s.what == "FUNCTION":
-        return [_describe_function(s, context.library)]
+        return [_describe_function(s, context.functions)]
     if s.what in ("STREAMS", "TABLES"):
         wanted = [x for x in context.catalog.sources.values() if x.is_table == (s.what == "TABLES")]
         return [_describe_source(x) for x in sorted(wanted, key=lambda x: x.name)]

@@ -88,7 +88,7 @@ def _bind(query: ast.Query, context: Context) -> _Pull:
     _refuse_places(query)
     alias = query.source.alias
     scope = Scope(tuple(source_columns(source, alias)))
-    binder = Binder(scope, context.library, context.catalog.types, "SELECT", fixed_now_ms=context.fixed_now_ms)
+    binder = Binder(scope, context.functions, context.catalog.types, "SELECT", fixed_now_ms=context.fixed_now_ms)
     where = None if query.where is None else replace(binder, clause="WHERE").condition(query.where)
     items = spread(query.select, scope, binder, None)
     _refuse_duplicates([i.name for i in items], query)
@@ -118,7 +118,7 @@ def _refuse(query: ast.Query, context: Context) -> None:
             )
     for item in query.select:
         if item.expression is not None and isinstance(item.expression, ast.Call):
-            kind = context.library.kind_of(item.expression.name)
+            kind = context.functions.kind_of(item.expression.name)
             if kind in ("aggregate", "table"):
                 raise StatementError(
                     f"Pull queries don't support {kind} functions. Add EMIT CHANGES, or make a table of it.", item.span

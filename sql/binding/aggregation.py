@@ -63,7 +63,7 @@ def aggregate_calls(expressions: Sequence[ast.Expression], library: Library) -> 
 
 def bind_aggregate(call: ast.Call, index: int, binder: Binder, properties: Mapping[str, str]) -> BoundAggregate:
     """Bind one call over the columns of the aggregation's input. `properties`: limits that the session sets."""
-    overloads = binder.library.aggregates[call.name].overloads
+    overloads = binder.functions.aggregates[call.name].overloads
     for arg in call.args:
         for part in walk(arg):
             if isinstance(part, ast.Name) and part.name in ("WINDOWSTART", "WINDOWEND") and binder.scope.find(part) is None:

@@ -29,7 +29,7 @@ class Context:
     """
 
     catalog: Catalog
-    library: Library = field(default_factory=builtin_library)
+    functions: Library = field(default_factory=builtin_library)
     properties: Mapping[str, str] = field(default_factory=dict)
     fixed_now_ms: int | None = None
     emit: Emit = Emit.COMMIT

@@ -62,7 +62,7 @@ class Binder:
     """
 
     scope: Scope
-    library: Library
+    functions: Library
     types: Mapping[str, DataType]
     clause: str = "SELECT"
     substitutions: Mapping[ast.Expression, x.Expr] = field(default_factory=dict)
@@ -285,7 +285,7 @@ class Binder:
                 )
         escape = e.escape
         if e.ignores_case:
-            lower = self.library.scalars["LCASE"].overloads[0]
+            lower = self.functions.scalars["LCASE"].overloads[0]
             operand, pattern = (self._made_call("LCASE", lower, (side,), {}) for side in (operand, pattern))
             escape = None if escape is None else escape.lower()
         matched = x.Call(LIKE, (operand, pattern, x.Literal(escape, STRING)), BOOLEAN)
@@ -417,16 +417,16 @@ class Binder:
     # -------------------------------------------------------------------------------------------- calls
 
     def _call(self, e: ast.Call) -> x.Expr:
-        found = self.library.scalars.get(e.name)
+        found = self.functions.scalars.get(e.name)
         if found is None:
-            kind = self.library.kind_of(e.name)
+            kind = self.functions.kind_of(e.name)
             if kind == "aggregate":
                 raise StatementError(f"{self._context()}the aggregate function {e.name} is not allowed here", e.span)
             if kind == "table":
                 raise StatementError(
                     f"{self._context()}the table function {e.name} is only allowed as a SELECT expression of its own", e.span
                 )
-            raise unknown_function(self.library, e.name)
+            raise unknown_function(self.functions, e.name)
         overloads = found.overloads
         if e.is_distinct:
             raise StatementError(f"{self._context()}DISTINCT is for COUNT(DISTINCT ...), {e.name} is not an aggregate", e.span)

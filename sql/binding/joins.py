@@ -255,7 +255,7 @@ def _key_name(e: ast.Expression) -> str:
 
 
 def _binder(relation: Relation, context: Context) -> Binder:
-    return Binder(relation.scope, context.library, context.catalog.types, "JOIN ON", fixed_now_ms=context.fixed_now_ms)
+    return Binder(relation.scope, context.functions, context.catalog.types, "JOIN ON", fixed_now_ms=context.fixed_now_ms)
 
 
 def _typed(e: ast.Expression, bound: x.Expr) -> str:

@@ -80,13 +80,13 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     """
     if query.unions:
         return _united(query, context, target)
-    _check_clauses(query, context.library)
+    _check_clauses(query, context.functions)
     relation = bind_relation(query, context)
     shape = _Shape(query, context, target, relation)
     for e in shape.expressions():
-        _check_functions(e, context.library)
+        _check_functions(e, context.functions)
     relation = shape.filtered()
-    if query.group_by is not None or any(has_aggregate(e, context.library) for e in shape.expressions()):
+    if query.group_by is not None or any(has_aggregate(e, context.functions) for e in shape.expressions()):
         return shape.aggregated(relation)
     if query.partition_by is not None:
         return shape.partitioned(relation)
@@ -169,7 +169,7 @@ class _Shape:
     relation: Relation
 
     def binder(self, scope: Scope, clause: str) -> Binder:
-        return Binder(scope, self.context.library, self.context.catalog.types, clause, fixed_now_ms=self.context.fixed_now_ms)
+        return Binder(scope, self.context.functions, self.context.catalog.types, clause, fixed_now_ms=self.context.fixed_now_ms)
 
     def expressions(self) -> list[ast.Expression]:
         found = [i.expression for i in self.query.select if i.expression is not None]
@@ -189,7 +189,7 @@ class _Shape:
         where, relation = self.query.where, self.relation
         if where is None:
             return relation
-        _refuse_calls(where, self.context.library, "WHERE", relation)
+        _refuse_calls(where, self.context.functions, "WHERE", relation)
         predicate = self.binder(relation.scope, "WHERE").condition(where)
         return replace(relation, operator=p.Filter(relation.operator, predicate))
 
@@ -263,7 +263,7 @@ class _Shape:
 
     def _exploded(self, relation: Relation, items: Sequence[Item], kind: p.ResultKind) -> tuple[Relation, Binder]:
         """Put table functions before the projection; their items then read like columns."""
-        library = self.context.library
+        library = self.context.functions
         calls = _table_calls([i.expression for i in items], library)
         if not calls:
             return relation, self.binder(relation.scope, "SELECT")
@@ -311,7 +311,7 @@ class _Shape:
         given = self.query.partition_by or ()
         wanted = [] if [type(e) for e in given] == [ast.NullLiteral] else list(given)
         for e in wanted:
-            _refuse_calls(e, self.context.library, "PARTITION BY", relation)
+            _refuse_calls(e, self.context.functions, "PARTITION BY", relation)
         exprs = [canonical(e, relation.scope, "PARTITION BY") for e in wanted]
         if relation.first.window is not None:
             if exprs == [key.accepted[0] for key in relation.keys]:
@@ -355,7 +355,7 @@ class _Shape:
     # ---------------------------------------------------------------------------------------- GROUP BY
 
     def aggregated(self, relation: Relation) -> BoundQuery:
-        query, library = self.query, self.context.library
+        query, library = self.query, self.context.functions
         self._check_aggregation(relation)
         groups = [canonical(e, relation.scope, "GROUP BY") for e in query.group_by or ()]
         group_binder = self.binder(relation.scope, "GROUP BY")
@@ -411,7 +411,7 @@ class _Shape:
         return self._bound(root, p.ResultKind.TABLE, key, columns, relation, items, window=window, has_new_key=has_new_key)
 
     def _check_aggregation(self, relation: Relation) -> None:
-        query, library = self.query, self.context.library
+        query, library = self.query, self.context.functions
         if query.group_by is None:
             call = aggregate_calls(self.expressions(), library)[0]
             shown = f"{call.name}(ROWTIME)" if call.is_star else expression_text(call)
@@ -439,7 +439,7 @@ class _Shape:
             wrong = [
                 e
                 for e in expressions
-                if not _is_grouped(e, groups, self.context.library, relation.scope, is_windowed=is_windowed)
+                if not _is_grouped(e, groups, self.context.functions, relation.scope, is_windowed=is_windowed)
             ]
             if wrong:
                 shown = ", ".join(expression_text(_bare(e, relation.scope)) for e in wrong)
@@ -653,7 +653,7 @@ def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> lis
 
 def _table_function_list(call: ast.Call, binder: Binder) -> x.Expr:
     """Bind a table function to the expression of its list."""
-    scalar = replace(binder, library=binder.library.extended(scalars=(binder.library.tables[call.name],)))
+    scalar = replace(binder, functions=binder.functions.extended(scalars=(binder.functions.tables[call.name],)))
     bound = scalar.bind(call)
     assert isinstance(bound, x.Call)
     return replace(bound, type=array(bound.type))

@@ -237,7 +237,7 @@ def _explained(s: ast.Explain, text: str, results: list[Result], engine: SqlEngi
 
 
 def _function(name: str, engine: SqlEngine) -> Entity:
-    library = engine.library
+    library = engine.functions
     found = library.find(name)
     assert found is not None, "the statement was executed"
     kind = str(library.kind_of(name)).upper()

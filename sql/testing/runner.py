@@ -43,7 +43,7 @@ class _Run:
     """The state of a case: what exists, what is in the topics, the queries with their drivers."""
 
     case: Case
-    library: Library
+    functions: Library
     catalog: Catalog = field(default_factory=Catalog)
     partitions: dict[str, int] = field(default_factory=dict)
     topics: dict[str, list[Output]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Run:
 
     def context(self) -> Context:
         properties = {REGISTRY_URL: self.registry.location, **self.case.properties}
-        return Context(self.catalog, self.library, properties, fixed_now_ms=0, emit=Emit.UPDATE, partitions=self.partitions)
+        return Context(self.catalog, self.functions, properties, fixed_now_ms=0, emit=Emit.UPDATE, partitions=self.partitions)
 
 
 def run_case(case: Case, library: Library) -> Outcome:

@@ -11,7 +11,7 @@ from logflume.log.schemas import ANY, DataType
 
 from ..expr import WHOLE, ColumnRef, Expr, Literal, Side
 from ..functions import Aggregate, folds, ranking, totals
-from ..functions.library import choose
+from ..functions.lookup import choose
 from ..functions.signature import fill, is_concrete
 from ..graph import Aggregation, Aggregator, is_bare
 from .binding import Scope, bind

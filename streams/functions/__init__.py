@@ -3,7 +3,7 @@
 from .aggregate import Aggregate, AggregateOverload, State, results_of
 from .casts import can_convert, convert, make_cast, to_text
 from .columns import NotHeld, apply_columns, exact_rows, from_pair, to_pair
-from .library import Library, NoOverload, builtin_library, choose
+from .lookup import Library, NoOverload, builtin_library, choose
 from .scalar import Overload, Scalar
 
 __all__ = [
