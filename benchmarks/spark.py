@@ -112,7 +112,7 @@ def ours(spark: Any, backfill: BackfillPlan, partitions: dict[str, int], records
         seconds = clock.stop()
         total = 0.0
         newest = {
-            row["key"]: row["value"] for table in result.tables() for row in table.to_pylist() if row["kind"] == RowKind.SINK
+            row.key: row.value for frame in result.frames for row in frame.filter(f"kind = {int(RowKind.SINK)}").toLocalIterator()
         }
         for value in newest.values():
             total += msgspec.json.decode(value)["total"]

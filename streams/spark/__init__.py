@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .applications import AppFile, app_of
-    from .backfill import BackfillPlan, BackfillReport, plan_backfill, run_backfill
+    from .backfill import BackfillPlan, plan_backfill, run_backfill
     from .continuous import run_continuously
+    from .handover import BackfillReport
     from .local import LocalRunner
     from .ranges import OffsetRange, RangeLost
     from .runner import SparkRunner
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _HOME = {
     "AppFile": "applications",
     "BackfillPlan": "backfill",
-    "BackfillReport": "backfill",
+    "BackfillReport": "handover",
     "LocalRunner": "local",
     "LogflumeDataSource": "source",
     "OffsetRange": "ranges",

@@ -14,8 +14,8 @@ from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
 from logflume.streams.state import Checkpoint
 
-from .backfill import hand_over_producer, install
 from .executors import equip
+from .handover import hand_over_producer, install
 from .ranges import OffsetRange, reachable
 from .runner import SparkRunner
 from .source import LogflumeDataSource

@@ -192,3 +192,5 @@ def _prepare_environment(settings: SparkSettings) -> None:
     is_plain = settings.properties_file is None and not any(name in os.environ for name in CONFIGURED_BY)
     if settings.wishes().get("spark.master", "local" if is_plain else "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "spark.pyspark.python" not in settings.conf:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own helpers would take any python3 on the path

@@ -31,6 +31,7 @@ from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
 from .rows import RowWriter, parts_of, unpack_headers
+from .writing import Target, Written
 
 KERNELS_FROM_RECORDS = 50_000
 
@@ -74,8 +75,8 @@ class StepResult(Protocol):
         """The end of each task that ran."""
         ...
 
-    def tables(self) -> Iterator[Any]:
-        """Yield pyarrow tables of ROWS: records of sinks and changelogs, those of one partition in order."""
+    def write(self, target: Target) -> Written:
+        """Write the records of sinks and changelogs, those of one partition in order."""
         ...
 
     def release(self) -> None: ...

@@ -61,7 +61,6 @@ def backfilled(cluster: Cluster, application: Path, address: str, *, python: str
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(2 * WAIT_S)  # six Java processes start
 @NEEDS_JAVA
 def test_package_and_application_travel_to_a_cluster(cluster: Cluster, server: ServerProcess, application: Path) -> None:
     load(server.address)
@@ -75,7 +74,6 @@ def test_package_and_application_travel_to_a_cluster(cluster: Cluster, server: S
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(2 * WAIT_S)  # six Java processes start
 @NEEDS_JAVA
 def test_what_executors_lack_is_said_before_the_job(cluster: Cluster, server: ServerProcess, application: Path) -> None:
     load(server.address)
