@@ -16,7 +16,7 @@ from .binding.context import Context
 from .catalog import SourceInfo
 from .errors import NotSupported, StatementError
 from .functions import example_text, unknown_function
-from .parser import parse_statement
+from .plan import QueryPlan
 from .planner import plan_create_as, plan_insert, plan_push
 from .results import Rows
 from .show import plan_text
@@ -141,28 +141,28 @@ def _describe_function(s: ast.Describe, library: Library) -> Rows:
     return Rows(f"{s.name}, {library.kind_of(s.name)} function", _columns("VARIATION", "WHAT IT DOES"), tuple(rows))
 
 
-def explain(s: ast.Explain, context: Context) -> Rows:
-    """Answer EXPLAIN: the logical plan and the topology, as lines of text."""
-    statement = s.statement
-    if s.query_id is not None:
-        query = context.catalog.queries.get(s.query_id)
-        if query is None:
-            near = near_matches(s.query_id, context.catalog.queries)
-            hint = f" Did you mean {' or '.join(near)}?" if near else " SHOW QUERIES lists what runs."
-            raise StatementError(f"Query with id:{s.query_id} does not exist.{hint}", s.span)
-        statement = parse_statement(query.statement)
-    match statement:
-        case ast.QueryStatement(query_ast):
-            plan = plan_push(query_ast, context, query_id="QUERY")
-        case ast.CreateAs():
-            plan = plan_create_as(statement, context, query_id="QUERY").plan
-        case ast.InsertQuery():
-            plan = plan_insert(statement, context, query_id="QUERY").plan
-        case _:
-            raise StatementError("EXPLAIN takes a query: SELECT, CREATE ... AS SELECT or INSERT INTO ... SELECT", s.span)
+def explain(s: ast.Explain, context: Context, plans: Mapping[str, QueryPlan]) -> Rows:
+    """Answer EXPLAIN: the logical plan and the topology, as lines of text; of a query that is there (`plans`), what it runs."""
+    plan = _plan_of(s, context) if s.query_id is None else plans.get(s.query_id)
+    if plan is None:
+        near = near_matches(s.query_id or "", plans)
+        hint = f" Did you mean {' or '.join(near)}?" if near else " SHOW QUERIES lists what runs."
+        raise StatementError(f"Query with id:{s.query_id} does not exist.{hint}", s.span)
     try:
         topology = str(build_topology(plan).describe()).splitlines()
     except NotSupported as e:
         topology = [f"none: {e.reason}"]
     text = ["Logical plan", *plan_text(plan.root).splitlines(), "", "Topology", *topology]
     return Rows("EXPLAIN", _columns("PLAN"), tuple((line,) for line in text))
+
+
+def _plan_of(s: ast.Explain, context: Context) -> QueryPlan:
+    """Return how a statement would be run."""
+    match s.statement:
+        case ast.QueryStatement(query_ast):
+            return plan_push(query_ast, context, query_id="QUERY")
+        case ast.CreateAs() as statement:
+            return plan_create_as(statement, context, query_id="QUERY").plan
+        case ast.InsertQuery() as statement:
+            return plan_insert(statement, context, query_id="QUERY").plan
+    raise StatementError("EXPLAIN takes a query: SELECT, CREATE ... AS SELECT or INSERT INTO ... SELECT", s.span)
