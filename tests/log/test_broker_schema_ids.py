@@ -170,13 +170,14 @@ def test_a_topic_takes_what_its_subject_has(served: tuple[Log, SchemaRegistryCli
 def test_a_demand_can_be_made_and_taken_back_later(served: tuple[Log, SchemaRegistryClient]) -> None:
     log, _ = served
     log.admin().create_topic("later", partitions=1)
-    with log.producer() as producer:
+    producer = log.producer()
+    producer.send("later", b"plain").result()
+    log.admin().alter_topic_configs("later", {"confluent.value.schema.validation": "true"})
+    with pytest.raises(KafkaError, match="registered schema alone"):
         producer.send("later", b"plain").result()
-        log.admin().alter_topic_configs("later", {"confluent.value.schema.validation": "true"})
-        with pytest.raises(KafkaError, match="registered schema alone"):
-            producer.send("later", b"plain").result()
-        log.admin().alter_topic_configs("later", {"confluent.value.schema.validation": "false"})
-        producer.send("later", b"plain").result()
+    log.admin().alter_topic_configs("later", {"confluent.value.schema.validation": "false"})
+    producer.send("later", b"plain").result()
+    producer.close()
 
 
 def test_a_broker_without_a_registry_makes_no_such_topic(tmp_path: Path) -> None:
