@@ -17,6 +17,7 @@ from typing import Any
 
 from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
+from logflume.log.registry import EVERYTHING, Rights
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
 from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus
@@ -36,13 +37,14 @@ from .inserts import RecordWriter, values_records, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
-from .printing import start_print
+from .printing import find_topic, start_print
 from .properties import check_property
 from .pull import KeptTable, run_pull
 from .pull_reads import table_rows
 from .push import start_push
 from .recorded import check_same, recorded_plan
 from .results import Message, Result, Rows
+from .rights import check_rights, check_topics
 from .row_records import RecordMakers, ValuesRecord, now_ms
 from .running import RunningQueries, application_id, compile_topology, internal_topics
 from .scripts import StatementText, split_script
@@ -58,10 +60,11 @@ SHOWN_CHARACTERS = 500
 
 @dataclass(slots=True)
 class Session:
-    """What SET and DEFINE change, for one user."""
+    """What SET and DEFINE change, for one user; what the user may do."""
 
     properties: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    rights: Rights = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,11 @@ class SqlEngine:
         statement = parse_statement(source, variables=user.variables)
         settings = {**user.properties, **(properties or {})}
         try:
+            if isinstance(statement, ast.Print):
+                statement = replace(statement, topic=find_topic(statement.topic, self._log, statement.span))
+            if not user.rights.is_admin:
+                self.catch_up()
+                check_rights(statement, user.rights, self.catalog, settings)
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
                 return [self._pull(statement.query, settings)]
             if isinstance(statement, ast.InsertValues):
@@ -379,16 +387,18 @@ class SqlEngine:
         self._writer.write(records)
         return Message(f"{len(records)} row{'s' if len(records) > 1 else ''} inserted")
 
-    def insert_target(self, name: str) -> SourceInfo:
+    def insert_target(self, name: str, *, rights: Rights = EVERYTHING) -> SourceInfo:
         """Return the stream or table of a name that takes rows from outside; quoted names keep their case.
 
         Raises:
-            StatementError: there is none, or it takes none.
+            StatementError: there is none, it takes none, or none of this user.
         """
         wanted = name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in '`"' else name.upper()
         if wanted not in self.catalog.sources:
             self.catch_up()
-        return writable_source(wanted, self.catalog)
+        source = writable_source(wanted, self.catalog)
+        check_topics(rights, writes=(source.topic,))
+        return source
 
     def insert_rows(self, name: str, rows: Sequence[bytes]) -> Callable[[], list[Exception | None]]:
         """Send rows, a JSON object each, together; return what waits for the disk and tells what each was refused for.

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, where
-from logflume.cli.registry import parse_listen
+from logflume.cli.registry import parse_listen, parse_tls
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
 
@@ -59,6 +59,12 @@ def serve(
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the state of queries is kept.")
     ] = None,
     service: Annotated[str, typer.Option(help="Servers of one service share streams, tables and queries.")] = "logflume-sql",
+    users: Annotated[
+        Path | None,
+        typer.Option("--users", metavar="FILE", dir_okay=False, help="Users and their rights by topic (TOML)."),
+    ] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -66,15 +72,28 @@ def serve(
 
     Example: logflume sql serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8088
     """
+    from logflume.log.registry import UserFile
     from logflume.sql.rest import run_server
 
+    known = None if users is None else UserFile(users)
+    tls = parse_tls(tls_certificate, tls_key, None)
     end_with_parent(signal.SIGTERM)
     host, port = parse_listen(listen, option="--listen")
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stop.set())
     address = where(data, bootstrap, may_create=True)
-    run_server(address, stop, host=host, port=port, state_dir=state_dir, runs_queries=queries, service=service)
+    run_server(
+        address,
+        stop,
+        host=host,
+        port=port,
+        state_dir=state_dir,
+        runs_queries=queries,
+        service=service,
+        users=known,
+        tls=tls,
+    )
 
 
 @app.command("test")
