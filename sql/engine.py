@@ -49,6 +49,7 @@ from .row_records import RecordMakers, ValuesRecord, now_ms
 from .running import RunningQueries, application_id, compile_topology, internal_topics
 from .scripts import StatementText, split_script
 from .table_state import TablePage, TableRead, Tables, read_state
+from .tree import source_names
 from .upgrades import check_query_replacement
 from .workers import Workers, merged_status
 
@@ -255,7 +256,7 @@ class SqlEngine:
         query = getattr(statement, "query", None)
         if not isinstance(query, ast.Query):
             return {}
-        names = [query.source.name, *(j.source.name for j in query.joins)]
+        names = dict.fromkeys(source_names(query))
         topics = [self.catalog.sources[n].topic for n in names if n in self.catalog.sources]
         admin = self._log.admin()
         known = set(admin.list_topics())
@@ -277,7 +278,7 @@ class SqlEngine:
 
     def _pull(self, query: ast.Query, settings: dict[str, str]) -> Rows:
         """Answer a pull query; not under the lock, for it may take long and changes nothing."""
-        if query.source.name not in self.catalog.sources or not self.is_followed:
+        if not set(source_names(query)) <= self.catalog.sources.keys() or not self.is_followed:
             self.catch_up()
         context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
         return run_pull(query, context, self._log, self._kept)

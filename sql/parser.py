@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -96,7 +97,7 @@ def _build(text: str) -> Any:
         raise SyntaxFault(f"nested {deepest} deep; at most {NESTING_MAX} are allowed")
     try:
         statement = AstBuilder().transform(_grammar().parse(text))
-        _check_depth(statement)
+        _check_nodes(statement, text)
         return statement
     except VisitError as e:
         if isinstance(e.orig_exc, SqlError):
@@ -110,14 +111,16 @@ def _build(text: str) -> Any:
         raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
 
 
-def _check_depth(statement: ast.Node) -> None:
-    """Refuse expressions within expressions beyond what all later stages can walk; walks without recursion itself."""
+def _check_nodes(statement: ast.Node, text: str) -> None:
+    """Refuse expressions nested beyond what all later stages can walk, and doubles out of range; walks without recursion."""
     todo: list[tuple[Any, int]] = [(statement, 0)]
     while todo:
         value, depth = todo.pop()
         if isinstance(value, tuple):
             todo += [(item, depth) for item in value]
         elif isinstance(value, ast.Node):
+            if isinstance(value, ast.DoubleLiteral) and math.isinf(value.value):
+                raise SyntaxFault(f"Number overflows DOUBLE: {text[value.span.start : value.span.stop]}", value.span)
             if depth > DEPTH_MAX:
                 raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", value.span)
             todo += [

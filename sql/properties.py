@@ -13,7 +13,8 @@ TABLE_SCAN = "ksql.query.pull.table.scan.enabled"
 RANGE_SCAN = "ksql.query.pull.range.scan.enabled"
 LIMIT_CLAUSE = "ksql.query.pull.limit.clause.enabled"
 CACHE_BYTES = "ksql.streams.cache.max.bytes.buffering"
-_BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE})
+COMPUTED = "logflume.query.once.enabled"
+_BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE, COMPUTED})
 
 # name -> what it does. Names of ksqlDB, where it has one.
 PROPERTIES: Mapping[str, str] = {
@@ -28,6 +29,7 @@ PROPERTIES: Mapping[str, str] = {
     TABLE_SCAN: "whether a pull query may read all rows of a table, true by default; else WHERE gives its keys",
     RANGE_SCAN: "whether it may do so for a range of keys, true by default",
     LIMIT_CLAUSE: "whether a pull query may have LIMIT, true by default",
+    COMPUTED: "whether a query that ends may have JOIN, GROUP BY and the like, computed once from its topics; true by default",
     "ksql.functions.collect_list.limit": "most items that COLLECT_LIST keeps",
     "ksql.functions.collect_set.limit": "most items that COLLECT_SET keeps",
     "ksql.timestamp.throw.on.invalid": "whether a record without an event time stops the query, false by default",

@@ -32,10 +32,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column of the result's key: the expressions that may stand for it in the SELECT, best first. `is_synthetic`: ROWKEY."""
+    """A column of the result's key: the expressions that may stand for it in the SELECT, best first. `is_synthetic`: ROWKEY.
+
+    `sides`: what equals it where it is not null: the columns that FULL joins of tables were made on.
+    """
 
     accepted: tuple[ast.Expression, ...]
     is_synthetic: bool = False
+    sides: tuple[ast.Expression, ...] = ()
 
 
 def canonical(e: ast.Expression, scope: Scope, clause: str, *, lambdas: frozenset[str] = frozenset()) -> ast.Expression:

@@ -26,6 +26,7 @@ from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert, plan
 from logflume.sql.properties import CACHE_BYTES
 from logflume.sql.row_records import RecordMakers
 from logflume.sql.scripts import split_script
+from logflume.sql.upgrades import check_query_replacement
 from logflume.streams.functions import Library
 
 from .cases import Case, CaseFault, CaseRecord
@@ -166,6 +167,9 @@ def _add_query(run: _Run, statement: ast.CreateAs | ast.InsertQuery, planned: Pl
                 f"Cannot add {existing.kind.lower()} '{statement.name}': A {existing.kind.lower()} with the same name "
                 "already exists"
             )
+        replaced = next((q for q, _ in run.queries if q.sink is not None and q.query.sink == statement.name), None)
+        if replaced is not None:
+            check_query_replacement(replaced, planned, statement.span)
         if existing is not None:
             run.queries = [q for q in run.queries if q[0].query.sink != statement.name]
     register_schemas(planned, statement.span)
