@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import Fault, RegistryError
 
 if TYPE_CHECKING:
+    from .client import credentials_of
     from .schemas import Limits
     from .server import RegistryServer, Tls
     from .users import EVERYTHING, Rights, UserFile, Users
@@ -23,6 +24,7 @@ _LAZY = {
     "Rights": ".users",
     "Tls": ".server",
     "UserFile": ".users",
+    "credentials_of": ".client",
     "Users": ".users",
 }
 
@@ -33,4 +35,15 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name], __name__), name)
 
 
-__all__ = ["EVERYTHING", "Fault", "Limits", "RegistryError", "RegistryServer", "Rights", "Tls", "UserFile", "Users"]
+__all__ = [
+    "EVERYTHING",
+    "Fault",
+    "Limits",
+    "RegistryError",
+    "RegistryServer",
+    "Rights",
+    "Tls",
+    "UserFile",
+    "Users",
+    "credentials_of",
+]

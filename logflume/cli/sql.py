@@ -28,6 +28,17 @@ def sql(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", dir_okay=False, help="Run the statements of a file and end.")
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="LOGFLUME_SQL_SERVER",
+            help="A SQL server, http(s)://[USER:PASSWORD@]HOST:PORT; users also by $LOGFLUME_SQL_AUTH.",
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Who signed the server's certificate (PEM).")
+    ] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -37,14 +48,18 @@ def sql(
         return
     if execute is not None and file is not None:
         raise InvalidInput("give either -e SQL or -f FILE, not both")
-    address = where(data, bootstrap, may_create=True)
+    if server is not None and (data is not None or bootstrap is not None):
+        raise InvalidInput("give either --server, or --data or --bootstrap: statements go to a server or to a log")
+    if server is not None and not server.startswith(("http://", "https://")):
+        raise InvalidInput(f"--server is a URL such as http://127.0.0.1:8088, found {server!r}")
+    address = server or where(data, bootstrap, may_create=True)
     if execute is None and file is None:
         from logflume.sql.shell import run_shell
 
-        raise typer.Exit(run_shell(address, is_json=as_json))
+        raise typer.Exit(run_shell(address, ca=ca, is_json=as_json))
     from logflume.sql.batch import run_batch
 
-    raise typer.Exit(run_batch(address, text=execute, path=file, is_json=as_json))
+    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json))
 
 
 @app.command()

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Scope
 
-from logflume.sql.engine import Session
+from logflume.sql.session import Session
 
 from .errors import BAD_REQUEST, TOO_LARGE, RestError
 
