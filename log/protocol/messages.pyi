@@ -18,7 +18,6 @@ class ProduceRequest(MessageBase):
             index: int = ...,
             records: Any = ...,
         ) -> None: ...
-
     class TopicProduceData(MessageBase):
         name: str
         topic_id: bytes
@@ -30,7 +29,6 @@ class ProduceRequest(MessageBase):
             topic_id: bytes = ...,
             partition_data: list[ProduceRequest.PartitionProduceData] = ...,
         ) -> None: ...
-
     transactional_id: str | None
     acks: int
     timeout_ms: int
@@ -38,7 +36,7 @@ class ProduceRequest(MessageBase):
     def __init__(
         self,
         *,
-        transactional_id: str | None = None,
+        transactional_id: str | None = ...,
         acks: int = ...,
         timeout_ms: int = ...,
         topic_data: list[ProduceRequest.TopicProduceData] = ...,
@@ -52,9 +50,8 @@ class ProduceResponse(MessageBase):
             self,
             *,
             batch_index: int = ...,
-            batch_index_error_message: str | None = None,
+            batch_index_error_message: str | None = ...,
         ) -> None: ...
-
     class LeaderIdAndEpoch(MessageBase):
         leader_id: int
         leader_epoch: int
@@ -64,7 +61,6 @@ class ProduceResponse(MessageBase):
             leader_id: int = ...,
             leader_epoch: int = ...,
         ) -> None: ...
-
     class PartitionProduceResponse(MessageBase):
         index: int
         error_code: int
@@ -83,10 +79,9 @@ class ProduceResponse(MessageBase):
             log_append_time_ms: int = ...,
             log_start_offset: int = ...,
             record_errors: list[ProduceResponse.BatchIndexAndErrorMessage] = ...,
-            error_message: str | None = None,
-            current_leader: ProduceResponse.LeaderIdAndEpoch | None = None,
+            error_message: str | None = ...,
+            current_leader: ProduceResponse.LeaderIdAndEpoch | None = ...,
         ) -> None: ...
-
     class TopicProduceResponse(MessageBase):
         name: str
         topic_id: bytes
@@ -98,7 +93,6 @@ class ProduceResponse(MessageBase):
             topic_id: bytes = ...,
             partition_responses: list[ProduceResponse.PartitionProduceResponse] = ...,
         ) -> None: ...
-
     class NodeEndpoint(MessageBase):
         node_id: int
         host: str
@@ -110,9 +104,8 @@ class ProduceResponse(MessageBase):
             node_id: int = ...,
             host: str = ...,
             port: int = ...,
-            rack: str | None = None,
+            rack: str | None = ...,
         ) -> None: ...
-
     responses: list[ProduceResponse.TopicProduceResponse]
     throttle_time_ms: int
     node_endpoints: list[ProduceResponse.NodeEndpoint]
@@ -134,7 +127,6 @@ class FetchRequest(MessageBase):
             replica_id: int = ...,
             replica_epoch: int = ...,
         ) -> None: ...
-
     class FetchPartition(MessageBase):
         partition: int
         current_leader_epoch: int
@@ -156,7 +148,6 @@ class FetchRequest(MessageBase):
             replica_directory_id: bytes = ...,
             high_watermark: int = ...,
         ) -> None: ...
-
     class FetchTopic(MessageBase):
         topic: str
         topic_id: bytes
@@ -168,7 +159,6 @@ class FetchRequest(MessageBase):
             topic_id: bytes = ...,
             partitions: list[FetchRequest.FetchPartition] = ...,
         ) -> None: ...
-
     class ForgottenTopic(MessageBase):
         topic: str
         topic_id: bytes
@@ -180,7 +170,6 @@ class FetchRequest(MessageBase):
             topic_id: bytes = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     cluster_id: str | None
     replica_id: int
     replica_state: FetchRequest.ReplicaState | None
@@ -196,9 +185,9 @@ class FetchRequest(MessageBase):
     def __init__(
         self,
         *,
-        cluster_id: str | None = None,
+        cluster_id: str | None = ...,
         replica_id: int = ...,
-        replica_state: FetchRequest.ReplicaState | None = None,
+        replica_state: FetchRequest.ReplicaState | None = ...,
         max_wait_ms: int = ...,
         min_bytes: int = ...,
         max_bytes: int = ...,
@@ -220,7 +209,6 @@ class FetchResponse(MessageBase):
             epoch: int = ...,
             end_offset: int = ...,
         ) -> None: ...
-
     class LeaderIdAndEpoch(MessageBase):
         leader_id: int
         leader_epoch: int
@@ -230,7 +218,6 @@ class FetchResponse(MessageBase):
             leader_id: int = ...,
             leader_epoch: int = ...,
         ) -> None: ...
-
     class SnapshotId(MessageBase):
         end_offset: int
         epoch: int
@@ -240,7 +227,6 @@ class FetchResponse(MessageBase):
             end_offset: int = ...,
             epoch: int = ...,
         ) -> None: ...
-
     class AbortedTransaction(MessageBase):
         producer_id: int
         first_offset: int
@@ -250,7 +236,6 @@ class FetchResponse(MessageBase):
             producer_id: int = ...,
             first_offset: int = ...,
         ) -> None: ...
-
     class PartitionData(MessageBase):
         partition_index: int
         error_code: int
@@ -271,14 +256,13 @@ class FetchResponse(MessageBase):
             high_watermark: int = ...,
             last_stable_offset: int = ...,
             log_start_offset: int = ...,
-            diverging_epoch: FetchResponse.EpochEndOffset | None = None,
-            current_leader: FetchResponse.LeaderIdAndEpoch | None = None,
-            snapshot_id: FetchResponse.SnapshotId | None = None,
+            diverging_epoch: FetchResponse.EpochEndOffset | None = ...,
+            current_leader: FetchResponse.LeaderIdAndEpoch | None = ...,
+            snapshot_id: FetchResponse.SnapshotId | None = ...,
             aborted_transactions: list[FetchResponse.AbortedTransaction] | None = ...,
             preferred_read_replica: int = ...,
             records: Any = ...,
         ) -> None: ...
-
     class FetchableTopicResponse(MessageBase):
         topic: str
         topic_id: bytes
@@ -290,7 +274,6 @@ class FetchResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[FetchResponse.PartitionData] = ...,
         ) -> None: ...
-
     class NodeEndpoint(MessageBase):
         node_id: int
         host: str
@@ -302,9 +285,8 @@ class FetchResponse(MessageBase):
             node_id: int = ...,
             host: str = ...,
             port: int = ...,
-            rack: str | None = None,
+            rack: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     session_id: int
@@ -332,7 +314,6 @@ class ListOffsetsRequest(MessageBase):
             current_leader_epoch: int = ...,
             timestamp: int = ...,
         ) -> None: ...
-
     class ListOffsetsTopic(MessageBase):
         name: str
         partitions: list[ListOffsetsRequest.ListOffsetsPartition]
@@ -342,7 +323,6 @@ class ListOffsetsRequest(MessageBase):
             name: str = ...,
             partitions: list[ListOffsetsRequest.ListOffsetsPartition] = ...,
         ) -> None: ...
-
     replica_id: int
     isolation_level: int
     topics: list[ListOffsetsRequest.ListOffsetsTopic]
@@ -372,7 +352,6 @@ class ListOffsetsResponse(MessageBase):
             offset: int = ...,
             leader_epoch: int = ...,
         ) -> None: ...
-
     class ListOffsetsTopicResponse(MessageBase):
         name: str
         partitions: list[ListOffsetsResponse.ListOffsetsPartitionResponse]
@@ -382,7 +361,6 @@ class ListOffsetsResponse(MessageBase):
             name: str = ...,
             partitions: list[ListOffsetsResponse.ListOffsetsPartitionResponse] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[ListOffsetsResponse.ListOffsetsTopicResponse]
     def __init__(
@@ -402,7 +380,6 @@ class MetadataRequest(MessageBase):
             topic_id: bytes = ...,
             name: str | None = ...,
         ) -> None: ...
-
     topics: list[MetadataRequest.MetadataRequestTopic] | None
     allow_auto_topic_creation: bool
     include_cluster_authorized_operations: bool
@@ -411,9 +388,9 @@ class MetadataRequest(MessageBase):
         self,
         *,
         topics: list[MetadataRequest.MetadataRequestTopic] | None = ...,
-        allow_auto_topic_creation: bool = True,
-        include_cluster_authorized_operations: bool = False,
-        include_topic_authorized_operations: bool = False,
+        allow_auto_topic_creation: bool = ...,
+        include_cluster_authorized_operations: bool = ...,
+        include_topic_authorized_operations: bool = ...,
     ) -> None: ...
 
 class MetadataResponse(MessageBase):
@@ -428,9 +405,8 @@ class MetadataResponse(MessageBase):
             node_id: int = ...,
             host: str = ...,
             port: int = ...,
-            rack: str | None = None,
+            rack: str | None = ...,
         ) -> None: ...
-
     class MetadataResponsePartition(MessageBase):
         error_code: int
         partition_index: int
@@ -450,7 +426,6 @@ class MetadataResponse(MessageBase):
             isr_nodes: list[int] = ...,
             offline_replicas: list[int] = ...,
         ) -> None: ...
-
     class MetadataResponseTopic(MessageBase):
         error_code: int
         name: str | None
@@ -464,11 +439,10 @@ class MetadataResponse(MessageBase):
             error_code: int = ...,
             name: str | None = ...,
             topic_id: bytes = ...,
-            is_internal: bool = False,
+            is_internal: bool = ...,
             partitions: list[MetadataResponse.MetadataResponsePartition] = ...,
             topic_authorized_operations: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     brokers: list[MetadataResponse.MetadataResponseBroker]
     cluster_id: str | None
@@ -481,7 +455,7 @@ class MetadataResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         brokers: list[MetadataResponse.MetadataResponseBroker] = ...,
-        cluster_id: str | None = None,
+        cluster_id: str | None = ...,
         controller_id: int = ...,
         topics: list[MetadataResponse.MetadataResponseTopic] = ...,
         cluster_authorized_operations: int = ...,
@@ -502,7 +476,6 @@ class OffsetCommitRequest(MessageBase):
             committed_leader_epoch: int = ...,
             committed_metadata: str | None = ...,
         ) -> None: ...
-
     class OffsetCommitRequestTopic(MessageBase):
         name: str
         topic_id: bytes
@@ -514,7 +487,6 @@ class OffsetCommitRequest(MessageBase):
             topic_id: bytes = ...,
             partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition] = ...,
         ) -> None: ...
-
     group_id: str
     generation_id_or_member_epoch: int
     member_id: str
@@ -527,7 +499,7 @@ class OffsetCommitRequest(MessageBase):
         group_id: str = ...,
         generation_id_or_member_epoch: int = ...,
         member_id: str = ...,
-        group_instance_id: str | None = None,
+        group_instance_id: str | None = ...,
         retention_time_ms: int = ...,
         topics: list[OffsetCommitRequest.OffsetCommitRequestTopic] = ...,
     ) -> None: ...
@@ -542,7 +514,6 @@ class OffsetCommitResponse(MessageBase):
             partition_index: int = ...,
             error_code: int = ...,
         ) -> None: ...
-
     class OffsetCommitResponseTopic(MessageBase):
         name: str
         topic_id: bytes
@@ -554,7 +525,6 @@ class OffsetCommitResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[OffsetCommitResponse.OffsetCommitResponsePartition] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[OffsetCommitResponse.OffsetCommitResponseTopic]
     def __init__(
@@ -574,7 +544,6 @@ class OffsetFetchRequest(MessageBase):
             name: str = ...,
             partition_indexes: list[int] = ...,
         ) -> None: ...
-
     class OffsetFetchRequestTopics(MessageBase):
         name: str
         topic_id: bytes
@@ -586,7 +555,6 @@ class OffsetFetchRequest(MessageBase):
             topic_id: bytes = ...,
             partition_indexes: list[int] = ...,
         ) -> None: ...
-
     class OffsetFetchRequestGroup(MessageBase):
         group_id: str
         member_id: str | None
@@ -596,11 +564,10 @@ class OffsetFetchRequest(MessageBase):
             self,
             *,
             group_id: str = ...,
-            member_id: str | None = None,
+            member_id: str | None = ...,
             member_epoch: int = ...,
             topics: list[OffsetFetchRequest.OffsetFetchRequestTopics] | None = ...,
         ) -> None: ...
-
     group_id: str
     topics: list[OffsetFetchRequest.OffsetFetchRequestTopic] | None
     groups: list[OffsetFetchRequest.OffsetFetchRequestGroup]
@@ -611,7 +578,7 @@ class OffsetFetchRequest(MessageBase):
         group_id: str = ...,
         topics: list[OffsetFetchRequest.OffsetFetchRequestTopic] | None = ...,
         groups: list[OffsetFetchRequest.OffsetFetchRequestGroup] = ...,
-        require_stable: bool = False,
+        require_stable: bool = ...,
     ) -> None: ...
 
 class OffsetFetchResponse(MessageBase):
@@ -630,7 +597,6 @@ class OffsetFetchResponse(MessageBase):
             metadata: str | None = ...,
             error_code: int = ...,
         ) -> None: ...
-
     class OffsetFetchResponseTopic(MessageBase):
         name: str
         partitions: list[OffsetFetchResponse.OffsetFetchResponsePartition]
@@ -640,7 +606,6 @@ class OffsetFetchResponse(MessageBase):
             name: str = ...,
             partitions: list[OffsetFetchResponse.OffsetFetchResponsePartition] = ...,
         ) -> None: ...
-
     class OffsetFetchResponsePartitions(MessageBase):
         partition_index: int
         committed_offset: int
@@ -656,7 +621,6 @@ class OffsetFetchResponse(MessageBase):
             metadata: str | None = ...,
             error_code: int = ...,
         ) -> None: ...
-
     class OffsetFetchResponseTopics(MessageBase):
         name: str
         topic_id: bytes
@@ -668,7 +632,6 @@ class OffsetFetchResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[OffsetFetchResponse.OffsetFetchResponsePartitions] = ...,
         ) -> None: ...
-
     class OffsetFetchResponseGroup(MessageBase):
         group_id: str
         topics: list[OffsetFetchResponse.OffsetFetchResponseTopics]
@@ -680,7 +643,6 @@ class OffsetFetchResponse(MessageBase):
             topics: list[OffsetFetchResponse.OffsetFetchResponseTopics] = ...,
             error_code: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[OffsetFetchResponse.OffsetFetchResponseTopic]
     error_code: int
@@ -724,7 +686,6 @@ class FindCoordinatorResponse(MessageBase):
             error_code: int = ...,
             error_message: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -747,14 +708,13 @@ class FindCoordinatorResponse(MessageBase):
 class JoinGroupRequest(MessageBase):
     class JoinGroupRequestProtocol(MessageBase):
         name: str
-        metadata: bytes | bytearray | memoryview
+        metadata: bytes
         def __init__(
             self,
             *,
             name: str = ...,
-            metadata: bytes | bytearray | memoryview = ...,
+            metadata: bytes = ...,
         ) -> None: ...
-
     group_id: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
@@ -770,25 +730,24 @@ class JoinGroupRequest(MessageBase):
         session_timeout_ms: int = ...,
         rebalance_timeout_ms: int = ...,
         member_id: str = ...,
-        group_instance_id: str | None = None,
+        group_instance_id: str | None = ...,
         protocol_type: str = ...,
         protocols: list[JoinGroupRequest.JoinGroupRequestProtocol] = ...,
-        reason: str | None = None,
+        reason: str | None = ...,
     ) -> None: ...
 
 class JoinGroupResponse(MessageBase):
     class JoinGroupResponseMember(MessageBase):
         member_id: str
         group_instance_id: str | None
-        metadata: bytes | bytearray | memoryview
+        metadata: bytes
         def __init__(
             self,
             *,
             member_id: str = ...,
-            group_instance_id: str | None = None,
-            metadata: bytes | bytearray | memoryview = ...,
+            group_instance_id: str | None = ...,
+            metadata: bytes = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     generation_id: int
@@ -804,10 +763,10 @@ class JoinGroupResponse(MessageBase):
         throttle_time_ms: int = ...,
         error_code: int = ...,
         generation_id: int = ...,
-        protocol_type: str | None = None,
+        protocol_type: str | None = ...,
         protocol_name: str | None = ...,
         leader: str = ...,
-        skip_assignment: bool = False,
+        skip_assignment: bool = ...,
         member_id: str = ...,
         members: list[JoinGroupResponse.JoinGroupResponseMember] = ...,
     ) -> None: ...
@@ -823,7 +782,7 @@ class HeartbeatRequest(MessageBase):
         group_id: str = ...,
         generation_id: int = ...,
         member_id: str = ...,
-        group_instance_id: str | None = None,
+        group_instance_id: str | None = ...,
     ) -> None: ...
 
 class HeartbeatResponse(MessageBase):
@@ -845,10 +804,9 @@ class LeaveGroupRequest(MessageBase):
             self,
             *,
             member_id: str = ...,
-            group_instance_id: str | None = None,
-            reason: str | None = None,
+            group_instance_id: str | None = ...,
+            reason: str | None = ...,
         ) -> None: ...
-
     group_id: str
     member_id: str
     members: list[LeaveGroupRequest.MemberIdentity]
@@ -872,7 +830,6 @@ class LeaveGroupResponse(MessageBase):
             group_instance_id: str | None = ...,
             error_code: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     members: list[LeaveGroupResponse.MemberResponse]
@@ -887,14 +844,13 @@ class LeaveGroupResponse(MessageBase):
 class SyncGroupRequest(MessageBase):
     class SyncGroupRequestAssignment(MessageBase):
         member_id: str
-        assignment: bytes | bytearray | memoryview
+        assignment: bytes
         def __init__(
             self,
             *,
             member_id: str = ...,
-            assignment: bytes | bytearray | memoryview = ...,
+            assignment: bytes = ...,
         ) -> None: ...
-
     group_id: str
     generation_id: int
     member_id: str
@@ -908,9 +864,9 @@ class SyncGroupRequest(MessageBase):
         group_id: str = ...,
         generation_id: int = ...,
         member_id: str = ...,
-        group_instance_id: str | None = None,
-        protocol_type: str | None = None,
-        protocol_name: str | None = None,
+        group_instance_id: str | None = ...,
+        protocol_type: str | None = ...,
+        protocol_name: str | None = ...,
         assignments: list[SyncGroupRequest.SyncGroupRequestAssignment] = ...,
     ) -> None: ...
 
@@ -919,15 +875,15 @@ class SyncGroupResponse(MessageBase):
     error_code: int
     protocol_type: str | None
     protocol_name: str | None
-    assignment: bytes | bytearray | memoryview
+    assignment: bytes
     def __init__(
         self,
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        protocol_type: str | None = None,
-        protocol_name: str | None = None,
-        assignment: bytes | bytearray | memoryview = ...,
+        protocol_type: str | None = ...,
+        protocol_name: str | None = ...,
+        assignment: bytes = ...,
     ) -> None: ...
 
 class DescribeGroupsRequest(MessageBase):
@@ -937,7 +893,7 @@ class DescribeGroupsRequest(MessageBase):
         self,
         *,
         groups: list[str] = ...,
-        include_authorized_operations: bool = False,
+        include_authorized_operations: bool = ...,
     ) -> None: ...
 
 class DescribeGroupsResponse(MessageBase):
@@ -946,19 +902,18 @@ class DescribeGroupsResponse(MessageBase):
         group_instance_id: str | None
         client_id: str
         client_host: str
-        member_metadata: bytes | bytearray | memoryview
-        member_assignment: bytes | bytearray | memoryview
+        member_metadata: bytes
+        member_assignment: bytes
         def __init__(
             self,
             *,
             member_id: str = ...,
-            group_instance_id: str | None = None,
+            group_instance_id: str | None = ...,
             client_id: str = ...,
             client_host: str = ...,
-            member_metadata: bytes | bytearray | memoryview = ...,
-            member_assignment: bytes | bytearray | memoryview = ...,
+            member_metadata: bytes = ...,
+            member_assignment: bytes = ...,
         ) -> None: ...
-
     class DescribedGroup(MessageBase):
         error_code: int
         error_message: str | None
@@ -972,7 +927,7 @@ class DescribeGroupsResponse(MessageBase):
             self,
             *,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
             group_id: str = ...,
             group_state: str = ...,
             protocol_type: str = ...,
@@ -980,7 +935,6 @@ class DescribeGroupsResponse(MessageBase):
             members: list[DescribeGroupsResponse.DescribedGroupMember] = ...,
             authorized_operations: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     groups: list[DescribeGroupsResponse.DescribedGroup]
     def __init__(
@@ -1014,7 +968,6 @@ class ListGroupsResponse(MessageBase):
             group_state: str = ...,
             group_type: str = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     groups: list[ListGroupsResponse.ListedGroup]
@@ -1066,7 +1019,6 @@ class ApiVersionsResponse(MessageBase):
             min_version: int = ...,
             max_version: int = ...,
         ) -> None: ...
-
     class SupportedFeatureKey(MessageBase):
         name: str
         min_version: int
@@ -1078,7 +1030,6 @@ class ApiVersionsResponse(MessageBase):
             min_version: int = ...,
             max_version: int = ...,
         ) -> None: ...
-
     class FinalizedFeatureKey(MessageBase):
         name: str
         max_version_level: int
@@ -1090,7 +1041,6 @@ class ApiVersionsResponse(MessageBase):
             max_version_level: int = ...,
             min_version_level: int = ...,
         ) -> None: ...
-
     error_code: int
     api_keys: list[ApiVersionsResponse.ApiVersion]
     throttle_time_ms: int
@@ -1107,7 +1057,7 @@ class ApiVersionsResponse(MessageBase):
         supported_features: list[ApiVersionsResponse.SupportedFeatureKey] = ...,
         finalized_features_epoch: int = ...,
         finalized_features: list[ApiVersionsResponse.FinalizedFeatureKey] = ...,
-        zk_migration_ready: bool = False,
+        zk_migration_ready: bool = ...,
     ) -> None: ...
 
 class CreateTopicsRequest(MessageBase):
@@ -1120,7 +1070,6 @@ class CreateTopicsRequest(MessageBase):
             partition_index: int = ...,
             broker_ids: list[int] = ...,
         ) -> None: ...
-
     class CreatableTopicConfig(MessageBase):
         name: str
         value: str | None
@@ -1130,7 +1079,6 @@ class CreateTopicsRequest(MessageBase):
             name: str = ...,
             value: str | None = ...,
         ) -> None: ...
-
     class CreatableTopic(MessageBase):
         name: str
         num_partitions: int
@@ -1146,7 +1094,6 @@ class CreateTopicsRequest(MessageBase):
             assignments: list[CreateTopicsRequest.CreatableReplicaAssignment] = ...,
             configs: list[CreateTopicsRequest.CreatableTopicConfig] = ...,
         ) -> None: ...
-
     topics: list[CreateTopicsRequest.CreatableTopic]
     timeout_ms: int
     validate_only: bool
@@ -1155,7 +1102,7 @@ class CreateTopicsRequest(MessageBase):
         *,
         topics: list[CreateTopicsRequest.CreatableTopic] = ...,
         timeout_ms: int = ...,
-        validate_only: bool = False,
+        validate_only: bool = ...,
     ) -> None: ...
 
 class CreateTopicsResponse(MessageBase):
@@ -1170,11 +1117,10 @@ class CreateTopicsResponse(MessageBase):
             *,
             name: str = ...,
             value: str | None = ...,
-            read_only: bool = False,
+            read_only: bool = ...,
             config_source: int = ...,
-            is_sensitive: bool = False,
+            is_sensitive: bool = ...,
         ) -> None: ...
-
     class CreatableTopicResult(MessageBase):
         name: str
         topic_id: bytes
@@ -1196,7 +1142,6 @@ class CreateTopicsResponse(MessageBase):
             replication_factor: int = ...,
             configs: list[CreateTopicsResponse.CreatableTopicConfigs] | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[CreateTopicsResponse.CreatableTopicResult]
     def __init__(
@@ -1213,10 +1158,9 @@ class DeleteTopicsRequest(MessageBase):
         def __init__(
             self,
             *,
-            name: str | None = None,
+            name: str | None = ...,
             topic_id: bytes = ...,
         ) -> None: ...
-
     topics: list[DeleteTopicsRequest.DeleteTopicState]
     topic_names: list[str]
     timeout_ms: int
@@ -1240,9 +1184,8 @@ class DeleteTopicsResponse(MessageBase):
             name: str | None = ...,
             topic_id: bytes = ...,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     responses: list[DeleteTopicsResponse.DeletableTopicResult]
     def __init__(
@@ -1262,7 +1205,6 @@ class DeleteRecordsRequest(MessageBase):
             partition_index: int = ...,
             offset: int = ...,
         ) -> None: ...
-
     class DeleteRecordsTopic(MessageBase):
         name: str
         partitions: list[DeleteRecordsRequest.DeleteRecordsPartition]
@@ -1272,7 +1214,6 @@ class DeleteRecordsRequest(MessageBase):
             name: str = ...,
             partitions: list[DeleteRecordsRequest.DeleteRecordsPartition] = ...,
         ) -> None: ...
-
     topics: list[DeleteRecordsRequest.DeleteRecordsTopic]
     timeout_ms: int
     def __init__(
@@ -1294,7 +1235,6 @@ class DeleteRecordsResponse(MessageBase):
             low_watermark: int = ...,
             error_code: int = ...,
         ) -> None: ...
-
     class DeleteRecordsTopicResult(MessageBase):
         name: str
         partitions: list[DeleteRecordsResponse.DeleteRecordsPartitionResult]
@@ -1304,7 +1244,6 @@ class DeleteRecordsResponse(MessageBase):
             name: str = ...,
             partitions: list[DeleteRecordsResponse.DeleteRecordsPartitionResult] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[DeleteRecordsResponse.DeleteRecordsTopicResult]
     def __init__(
@@ -1354,7 +1293,6 @@ class OffsetForLeaderEpochRequest(MessageBase):
             current_leader_epoch: int = ...,
             leader_epoch: int = ...,
         ) -> None: ...
-
     class OffsetForLeaderTopic(MessageBase):
         topic: str
         partitions: list[OffsetForLeaderEpochRequest.OffsetForLeaderPartition]
@@ -1364,7 +1302,6 @@ class OffsetForLeaderEpochRequest(MessageBase):
             topic: str = ...,
             partitions: list[OffsetForLeaderEpochRequest.OffsetForLeaderPartition] = ...,
         ) -> None: ...
-
     replica_id: int
     topics: list[OffsetForLeaderEpochRequest.OffsetForLeaderTopic]
     def __init__(
@@ -1388,7 +1325,6 @@ class OffsetForLeaderEpochResponse(MessageBase):
             leader_epoch: int = ...,
             end_offset: int = ...,
         ) -> None: ...
-
     class OffsetForLeaderTopicResult(MessageBase):
         topic: str
         partitions: list[OffsetForLeaderEpochResponse.EpochEndOffset]
@@ -1398,7 +1334,6 @@ class OffsetForLeaderEpochResponse(MessageBase):
             topic: str = ...,
             partitions: list[OffsetForLeaderEpochResponse.EpochEndOffset] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult]
     def __init__(
@@ -1418,7 +1353,6 @@ class AddPartitionsToTxnRequest(MessageBase):
             name: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class AddPartitionsToTxnTransaction(MessageBase):
         transactional_id: str
         producer_id: int
@@ -1431,10 +1365,9 @@ class AddPartitionsToTxnRequest(MessageBase):
             transactional_id: str = ...,
             producer_id: int = ...,
             producer_epoch: int = ...,
-            verify_only: bool = False,
+            verify_only: bool = ...,
             topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = ...,
         ) -> None: ...
-
     transactions: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction]
     v3_and_below_transactional_id: str
     v3_and_below_producer_id: int
@@ -1460,7 +1393,6 @@ class AddPartitionsToTxnResponse(MessageBase):
             partition_index: int = ...,
             partition_error_code: int = ...,
         ) -> None: ...
-
     class AddPartitionsToTxnTopicResult(MessageBase):
         name: str
         results_by_partition: list[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult]
@@ -1470,7 +1402,6 @@ class AddPartitionsToTxnResponse(MessageBase):
             name: str = ...,
             results_by_partition: list[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult] = ...,
         ) -> None: ...
-
     class AddPartitionsToTxnResult(MessageBase):
         transactional_id: str
         topic_results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]
@@ -1480,7 +1411,6 @@ class AddPartitionsToTxnResponse(MessageBase):
             transactional_id: str = ...,
             topic_results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     results_by_transaction: list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult]
@@ -1529,7 +1459,7 @@ class EndTxnRequest(MessageBase):
         transactional_id: str = ...,
         producer_id: int = ...,
         producer_epoch: int = ...,
-        committed: bool = False,
+        committed: bool = ...,
     ) -> None: ...
 
 class EndTxnResponse(MessageBase):
@@ -1556,7 +1486,6 @@ class WriteTxnMarkersRequest(MessageBase):
             name: str = ...,
             partition_indexes: list[int] = ...,
         ) -> None: ...
-
     class WritableTxnMarker(MessageBase):
         producer_id: int
         producer_epoch: int
@@ -1569,12 +1498,11 @@ class WriteTxnMarkersRequest(MessageBase):
             *,
             producer_id: int = ...,
             producer_epoch: int = ...,
-            transaction_result: bool = False,
+            transaction_result: bool = ...,
             topics: list[WriteTxnMarkersRequest.WritableTxnMarkerTopic] = ...,
             coordinator_epoch: int = ...,
             transaction_version: int = ...,
         ) -> None: ...
-
     markers: list[WriteTxnMarkersRequest.WritableTxnMarker]
     def __init__(
         self,
@@ -1592,7 +1520,6 @@ class WriteTxnMarkersResponse(MessageBase):
             partition_index: int = ...,
             error_code: int = ...,
         ) -> None: ...
-
     class WritableTxnMarkerTopicResult(MessageBase):
         name: str
         partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult]
@@ -1602,7 +1529,6 @@ class WriteTxnMarkersResponse(MessageBase):
             name: str = ...,
             partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = ...,
         ) -> None: ...
-
     class WritableTxnMarkerResult(MessageBase):
         producer_id: int
         topics: list[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult]
@@ -1612,7 +1538,6 @@ class WriteTxnMarkersResponse(MessageBase):
             producer_id: int = ...,
             topics: list[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = ...,
         ) -> None: ...
-
     markers: list[WriteTxnMarkersResponse.WritableTxnMarkerResult]
     def __init__(
         self,
@@ -1634,7 +1559,6 @@ class TxnOffsetCommitRequest(MessageBase):
             committed_leader_epoch: int = ...,
             committed_metadata: str | None = ...,
         ) -> None: ...
-
     class TxnOffsetCommitRequestTopic(MessageBase):
         name: str
         partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]
@@ -1644,7 +1568,6 @@ class TxnOffsetCommitRequest(MessageBase):
             name: str = ...,
             partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition] = ...,
         ) -> None: ...
-
     transactional_id: str
     group_id: str
     producer_id: int
@@ -1662,7 +1585,7 @@ class TxnOffsetCommitRequest(MessageBase):
         producer_epoch: int = ...,
         generation_id: int = ...,
         member_id: str = ...,
-        group_instance_id: str | None = None,
+        group_instance_id: str | None = ...,
         topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = ...,
     ) -> None: ...
 
@@ -1676,7 +1599,6 @@ class TxnOffsetCommitResponse(MessageBase):
             partition_index: int = ...,
             error_code: int = ...,
         ) -> None: ...
-
     class TxnOffsetCommitResponseTopic(MessageBase):
         name: str
         partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition]
@@ -1686,7 +1608,6 @@ class TxnOffsetCommitResponse(MessageBase):
             name: str = ...,
             partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]
     def __init__(
@@ -1730,7 +1651,6 @@ class DescribeAclsResponse(MessageBase):
             operation: int = ...,
             permission_type: int = ...,
         ) -> None: ...
-
     class DescribeAclsResource(MessageBase):
         resource_type: int
         resource_name: str
@@ -1744,7 +1664,6 @@ class DescribeAclsResponse(MessageBase):
             pattern_type: int = ...,
             acls: list[DescribeAclsResponse.AclDescription] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -1778,7 +1697,6 @@ class CreateAclsRequest(MessageBase):
             operation: int = ...,
             permission_type: int = ...,
         ) -> None: ...
-
     creations: list[CreateAclsRequest.AclCreation]
     def __init__(
         self,
@@ -1796,7 +1714,6 @@ class CreateAclsResponse(MessageBase):
             error_code: int = ...,
             error_message: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     results: list[CreateAclsResponse.AclCreationResult]
     def __init__(
@@ -1826,7 +1743,6 @@ class DeleteAclsRequest(MessageBase):
             operation: int = ...,
             permission_type: int = ...,
         ) -> None: ...
-
     filters: list[DeleteAclsRequest.DeleteAclsFilter]
     def __init__(
         self,
@@ -1858,7 +1774,6 @@ class DeleteAclsResponse(MessageBase):
             operation: int = ...,
             permission_type: int = ...,
         ) -> None: ...
-
     class DeleteAclsFilterResult(MessageBase):
         error_code: int
         error_message: str | None
@@ -1870,7 +1785,6 @@ class DeleteAclsResponse(MessageBase):
             error_message: str | None = ...,
             matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     filter_results: list[DeleteAclsResponse.DeleteAclsFilterResult]
     def __init__(
@@ -1892,7 +1806,6 @@ class DescribeConfigsRequest(MessageBase):
             resource_name: str = ...,
             configuration_keys: list[str] | None = ...,
         ) -> None: ...
-
     resources: list[DescribeConfigsRequest.DescribeConfigsResource]
     include_synonyms: bool
     include_documentation: bool
@@ -1900,8 +1813,8 @@ class DescribeConfigsRequest(MessageBase):
         self,
         *,
         resources: list[DescribeConfigsRequest.DescribeConfigsResource] = ...,
-        include_synonyms: bool = False,
-        include_documentation: bool = False,
+        include_synonyms: bool = ...,
+        include_documentation: bool = ...,
     ) -> None: ...
 
 class DescribeConfigsResponse(MessageBase):
@@ -1916,7 +1829,6 @@ class DescribeConfigsResponse(MessageBase):
             value: str | None = ...,
             source: int = ...,
         ) -> None: ...
-
     class DescribeConfigsResourceResult(MessageBase):
         name: str
         value: str | None
@@ -1931,14 +1843,13 @@ class DescribeConfigsResponse(MessageBase):
             *,
             name: str = ...,
             value: str | None = ...,
-            read_only: bool = False,
+            read_only: bool = ...,
             config_source: int = ...,
-            is_sensitive: bool = False,
+            is_sensitive: bool = ...,
             synonyms: list[DescribeConfigsResponse.DescribeConfigsSynonym] = ...,
             config_type: int = ...,
             documentation: str | None = ...,
         ) -> None: ...
-
     class DescribeConfigsResult(MessageBase):
         error_code: int
         error_message: str | None
@@ -1954,7 +1865,6 @@ class DescribeConfigsResponse(MessageBase):
             resource_name: str = ...,
             configs: list[DescribeConfigsResponse.DescribeConfigsResourceResult] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     results: list[DescribeConfigsResponse.DescribeConfigsResult]
     def __init__(
@@ -1974,7 +1884,6 @@ class AlterConfigsRequest(MessageBase):
             name: str = ...,
             value: str | None = ...,
         ) -> None: ...
-
     class AlterConfigsResource(MessageBase):
         resource_type: int
         resource_name: str
@@ -1986,14 +1895,13 @@ class AlterConfigsRequest(MessageBase):
             resource_name: str = ...,
             configs: list[AlterConfigsRequest.AlterableConfig] = ...,
         ) -> None: ...
-
     resources: list[AlterConfigsRequest.AlterConfigsResource]
     validate_only: bool
     def __init__(
         self,
         *,
         resources: list[AlterConfigsRequest.AlterConfigsResource] = ...,
-        validate_only: bool = False,
+        validate_only: bool = ...,
     ) -> None: ...
 
 class AlterConfigsResponse(MessageBase):
@@ -2010,7 +1918,6 @@ class AlterConfigsResponse(MessageBase):
             resource_type: int = ...,
             resource_name: str = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     responses: list[AlterConfigsResponse.AlterConfigsResourceResponse]
     def __init__(
@@ -2030,7 +1937,6 @@ class AlterReplicaLogDirsRequest(MessageBase):
             name: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class AlterReplicaLogDir(MessageBase):
         path: str
         topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic]
@@ -2040,7 +1946,6 @@ class AlterReplicaLogDirsRequest(MessageBase):
             path: str = ...,
             topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = ...,
         ) -> None: ...
-
     dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir]
     def __init__(
         self,
@@ -2058,7 +1963,6 @@ class AlterReplicaLogDirsResponse(MessageBase):
             partition_index: int = ...,
             error_code: int = ...,
         ) -> None: ...
-
     class AlterReplicaLogDirTopicResult(MessageBase):
         topic_name: str
         partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]
@@ -2068,7 +1972,6 @@ class AlterReplicaLogDirsResponse(MessageBase):
             topic_name: str = ...,
             partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult]
     def __init__(
@@ -2088,7 +1991,6 @@ class DescribeLogDirsRequest(MessageBase):
             topic: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     topics: list[DescribeLogDirsRequest.DescribableLogDirTopic] | None
     def __init__(
         self,
@@ -2108,9 +2010,8 @@ class DescribeLogDirsResponse(MessageBase):
             partition_index: int = ...,
             partition_size: int = ...,
             offset_lag: int = ...,
-            is_future_key: bool = False,
+            is_future_key: bool = ...,
         ) -> None: ...
-
     class DescribeLogDirsTopic(MessageBase):
         name: str
         partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition]
@@ -2120,7 +2021,6 @@ class DescribeLogDirsResponse(MessageBase):
             name: str = ...,
             partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition] = ...,
         ) -> None: ...
-
     class DescribeLogDirsResult(MessageBase):
         error_code: int
         log_dir: str
@@ -2136,9 +2036,8 @@ class DescribeLogDirsResponse(MessageBase):
             topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = ...,
             total_bytes: int = ...,
             usable_bytes: int = ...,
-            is_cordoned: bool = False,
+            is_cordoned: bool = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     results: list[DescribeLogDirsResponse.DescribeLogDirsResult]
@@ -2151,24 +2050,24 @@ class DescribeLogDirsResponse(MessageBase):
     ) -> None: ...
 
 class SaslAuthenticateRequest(MessageBase):
-    auth_bytes: bytes | bytearray | memoryview
+    auth_bytes: bytes
     def __init__(
         self,
         *,
-        auth_bytes: bytes | bytearray | memoryview = ...,
+        auth_bytes: bytes = ...,
     ) -> None: ...
 
 class SaslAuthenticateResponse(MessageBase):
     error_code: int
     error_message: str | None
-    auth_bytes: bytes | bytearray | memoryview
+    auth_bytes: bytes
     session_lifetime_ms: int
     def __init__(
         self,
         *,
         error_code: int = ...,
         error_message: str | None = ...,
-        auth_bytes: bytes | bytearray | memoryview = ...,
+        auth_bytes: bytes = ...,
         session_lifetime_ms: int = ...,
     ) -> None: ...
 
@@ -2180,7 +2079,6 @@ class CreatePartitionsRequest(MessageBase):
             *,
             broker_ids: list[int] = ...,
         ) -> None: ...
-
     class CreatePartitionsTopic(MessageBase):
         name: str
         count: int
@@ -2192,7 +2090,6 @@ class CreatePartitionsRequest(MessageBase):
             count: int = ...,
             assignments: list[CreatePartitionsRequest.CreatePartitionsAssignment] | None = ...,
         ) -> None: ...
-
     topics: list[CreatePartitionsRequest.CreatePartitionsTopic]
     timeout_ms: int
     validate_only: bool
@@ -2201,7 +2098,7 @@ class CreatePartitionsRequest(MessageBase):
         *,
         topics: list[CreatePartitionsRequest.CreatePartitionsTopic] = ...,
         timeout_ms: int = ...,
-        validate_only: bool = False,
+        validate_only: bool = ...,
     ) -> None: ...
 
 class CreatePartitionsResponse(MessageBase):
@@ -2214,9 +2111,8 @@ class CreatePartitionsResponse(MessageBase):
             *,
             name: str = ...,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     results: list[CreatePartitionsResponse.CreatePartitionsTopicResult]
     def __init__(
@@ -2236,7 +2132,6 @@ class CreateDelegationTokenRequest(MessageBase):
             principal_type: str = ...,
             principal_name: str = ...,
         ) -> None: ...
-
     owner_principal_type: str | None
     owner_principal_name: str | None
     renewers: list[CreateDelegationTokenRequest.CreatableRenewers]
@@ -2260,7 +2155,7 @@ class CreateDelegationTokenResponse(MessageBase):
     expiry_timestamp_ms: int
     max_timestamp_ms: int
     token_id: str
-    hmac: bytes | bytearray | memoryview
+    hmac: bytes
     throttle_time_ms: int
     def __init__(
         self,
@@ -2274,17 +2169,17 @@ class CreateDelegationTokenResponse(MessageBase):
         expiry_timestamp_ms: int = ...,
         max_timestamp_ms: int = ...,
         token_id: str = ...,
-        hmac: bytes | bytearray | memoryview = ...,
+        hmac: bytes = ...,
         throttle_time_ms: int = ...,
     ) -> None: ...
 
 class RenewDelegationTokenRequest(MessageBase):
-    hmac: bytes | bytearray | memoryview
+    hmac: bytes
     renew_period_ms: int
     def __init__(
         self,
         *,
-        hmac: bytes | bytearray | memoryview = ...,
+        hmac: bytes = ...,
         renew_period_ms: int = ...,
     ) -> None: ...
 
@@ -2301,12 +2196,12 @@ class RenewDelegationTokenResponse(MessageBase):
     ) -> None: ...
 
 class ExpireDelegationTokenRequest(MessageBase):
-    hmac: bytes | bytearray | memoryview
+    hmac: bytes
     expiry_time_period_ms: int
     def __init__(
         self,
         *,
-        hmac: bytes | bytearray | memoryview = ...,
+        hmac: bytes = ...,
         expiry_time_period_ms: int = ...,
     ) -> None: ...
 
@@ -2332,7 +2227,6 @@ class DescribeDelegationTokenRequest(MessageBase):
             principal_type: str = ...,
             principal_name: str = ...,
         ) -> None: ...
-
     owners: list[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None
     def __init__(
         self,
@@ -2350,7 +2244,6 @@ class DescribeDelegationTokenResponse(MessageBase):
             principal_type: str = ...,
             principal_name: str = ...,
         ) -> None: ...
-
     class DescribedDelegationToken(MessageBase):
         principal_type: str
         principal_name: str
@@ -2360,7 +2253,7 @@ class DescribeDelegationTokenResponse(MessageBase):
         expiry_timestamp: int
         max_timestamp: int
         token_id: str
-        hmac: bytes | bytearray | memoryview
+        hmac: bytes
         renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer]
         def __init__(
             self,
@@ -2373,10 +2266,9 @@ class DescribeDelegationTokenResponse(MessageBase):
             expiry_timestamp: int = ...,
             max_timestamp: int = ...,
             token_id: str = ...,
-            hmac: bytes | bytearray | memoryview = ...,
+            hmac: bytes = ...,
             renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = ...,
         ) -> None: ...
-
     error_code: int
     tokens: list[DescribeDelegationTokenResponse.DescribedDelegationToken]
     throttle_time_ms: int
@@ -2406,7 +2298,6 @@ class DeleteGroupsResponse(MessageBase):
             group_id: str = ...,
             error_code: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     results: list[DeleteGroupsResponse.DeletableGroupResult]
     def __init__(
@@ -2426,7 +2317,6 @@ class ElectLeadersRequest(MessageBase):
             topic: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     election_type: int
     topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None
     timeout_ms: int
@@ -2450,7 +2340,6 @@ class ElectLeadersResponse(MessageBase):
             error_code: int = ...,
             error_message: str | None = ...,
         ) -> None: ...
-
     class ReplicaElectionResult(MessageBase):
         topic: str
         partition_result: list[ElectLeadersResponse.PartitionResult]
@@ -2460,7 +2349,6 @@ class ElectLeadersResponse(MessageBase):
             topic: str = ...,
             partition_result: list[ElectLeadersResponse.PartitionResult] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult]
@@ -2484,7 +2372,6 @@ class IncrementalAlterConfigsRequest(MessageBase):
             config_operation: int = ...,
             value: str | None = ...,
         ) -> None: ...
-
     class AlterConfigsResource(MessageBase):
         resource_type: int
         resource_name: str
@@ -2496,14 +2383,13 @@ class IncrementalAlterConfigsRequest(MessageBase):
             resource_name: str = ...,
             configs: list[IncrementalAlterConfigsRequest.AlterableConfig] = ...,
         ) -> None: ...
-
     resources: list[IncrementalAlterConfigsRequest.AlterConfigsResource]
     validate_only: bool
     def __init__(
         self,
         *,
         resources: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = ...,
-        validate_only: bool = False,
+        validate_only: bool = ...,
     ) -> None: ...
 
 class IncrementalAlterConfigsResponse(MessageBase):
@@ -2520,7 +2406,6 @@ class IncrementalAlterConfigsResponse(MessageBase):
             resource_type: int = ...,
             resource_name: str = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     responses: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]
     def __init__(
@@ -2538,9 +2423,8 @@ class AlterPartitionReassignmentsRequest(MessageBase):
             self,
             *,
             partition_index: int = ...,
-            replicas: list[int] | None = None,
+            replicas: list[int] | None = ...,
         ) -> None: ...
-
     class ReassignableTopic(MessageBase):
         name: str
         partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition]
@@ -2550,7 +2434,6 @@ class AlterPartitionReassignmentsRequest(MessageBase):
             name: str = ...,
             partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition] = ...,
         ) -> None: ...
-
     timeout_ms: int
     allow_replication_factor_change: bool
     topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic]
@@ -2558,7 +2441,7 @@ class AlterPartitionReassignmentsRequest(MessageBase):
         self,
         *,
         timeout_ms: int = ...,
-        allow_replication_factor_change: bool = True,
+        allow_replication_factor_change: bool = ...,
         topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic] = ...,
     ) -> None: ...
 
@@ -2574,7 +2457,6 @@ class AlterPartitionReassignmentsResponse(MessageBase):
             error_code: int = ...,
             error_message: str | None = ...,
         ) -> None: ...
-
     class ReassignableTopicResponse(MessageBase):
         name: str
         partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse]
@@ -2584,7 +2466,6 @@ class AlterPartitionReassignmentsResponse(MessageBase):
             name: str = ...,
             partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     allow_replication_factor_change: bool
     error_code: int
@@ -2594,7 +2475,7 @@ class AlterPartitionReassignmentsResponse(MessageBase):
         self,
         *,
         throttle_time_ms: int = ...,
-        allow_replication_factor_change: bool = True,
+        allow_replication_factor_change: bool = ...,
         error_code: int = ...,
         error_message: str | None = ...,
         responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = ...,
@@ -2610,14 +2491,13 @@ class ListPartitionReassignmentsRequest(MessageBase):
             name: str = ...,
             partition_indexes: list[int] = ...,
         ) -> None: ...
-
     timeout_ms: int
     topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None
     def __init__(
         self,
         *,
         timeout_ms: int = ...,
-        topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = None,
+        topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = ...,
     ) -> None: ...
 
 class ListPartitionReassignmentsResponse(MessageBase):
@@ -2634,7 +2514,6 @@ class ListPartitionReassignmentsResponse(MessageBase):
             adding_replicas: list[int] = ...,
             removing_replicas: list[int] = ...,
         ) -> None: ...
-
     class OngoingTopicReassignment(MessageBase):
         name: str
         partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]
@@ -2644,7 +2523,6 @@ class ListPartitionReassignmentsResponse(MessageBase):
             name: str = ...,
             partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -2666,7 +2544,6 @@ class OffsetDeleteRequest(MessageBase):
             *,
             partition_index: int = ...,
         ) -> None: ...
-
     class OffsetDeleteRequestTopic(MessageBase):
         name: str
         partitions: list[OffsetDeleteRequest.OffsetDeleteRequestPartition]
@@ -2676,7 +2553,6 @@ class OffsetDeleteRequest(MessageBase):
             name: str = ...,
             partitions: list[OffsetDeleteRequest.OffsetDeleteRequestPartition] = ...,
         ) -> None: ...
-
     group_id: str
     topics: list[OffsetDeleteRequest.OffsetDeleteRequestTopic]
     def __init__(
@@ -2696,7 +2572,6 @@ class OffsetDeleteResponse(MessageBase):
             partition_index: int = ...,
             error_code: int = ...,
         ) -> None: ...
-
     class OffsetDeleteResponseTopic(MessageBase):
         name: str
         partitions: list[OffsetDeleteResponse.OffsetDeleteResponsePartition]
@@ -2706,7 +2581,6 @@ class OffsetDeleteResponse(MessageBase):
             name: str = ...,
             partitions: list[OffsetDeleteResponse.OffsetDeleteResponsePartition] = ...,
         ) -> None: ...
-
     error_code: int
     throttle_time_ms: int
     topics: list[OffsetDeleteResponse.OffsetDeleteResponseTopic]
@@ -2730,14 +2604,13 @@ class DescribeClientQuotasRequest(MessageBase):
             match_type: int = ...,
             match: str | None = ...,
         ) -> None: ...
-
     components: list[DescribeClientQuotasRequest.ComponentData]
     strict: bool
     def __init__(
         self,
         *,
         components: list[DescribeClientQuotasRequest.ComponentData] = ...,
-        strict: bool = False,
+        strict: bool = ...,
     ) -> None: ...
 
 class DescribeClientQuotasResponse(MessageBase):
@@ -2750,7 +2623,6 @@ class DescribeClientQuotasResponse(MessageBase):
             entity_type: str = ...,
             entity_name: str | None = ...,
         ) -> None: ...
-
     class ValueData(MessageBase):
         key: str
         value: float
@@ -2760,7 +2632,6 @@ class DescribeClientQuotasResponse(MessageBase):
             key: str = ...,
             value: float = ...,
         ) -> None: ...
-
     class EntryData(MessageBase):
         entity: list[DescribeClientQuotasResponse.EntityData]
         values: list[DescribeClientQuotasResponse.ValueData]
@@ -2770,7 +2641,6 @@ class DescribeClientQuotasResponse(MessageBase):
             entity: list[DescribeClientQuotasResponse.EntityData] = ...,
             values: list[DescribeClientQuotasResponse.ValueData] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -2794,7 +2664,6 @@ class AlterClientQuotasRequest(MessageBase):
             entity_type: str = ...,
             entity_name: str | None = ...,
         ) -> None: ...
-
     class OpData(MessageBase):
         key: str
         value: float
@@ -2804,9 +2673,8 @@ class AlterClientQuotasRequest(MessageBase):
             *,
             key: str = ...,
             value: float = ...,
-            remove: bool = False,
+            remove: bool = ...,
         ) -> None: ...
-
     class EntryData(MessageBase):
         entity: list[AlterClientQuotasRequest.EntityData]
         ops: list[AlterClientQuotasRequest.OpData]
@@ -2816,14 +2684,13 @@ class AlterClientQuotasRequest(MessageBase):
             entity: list[AlterClientQuotasRequest.EntityData] = ...,
             ops: list[AlterClientQuotasRequest.OpData] = ...,
         ) -> None: ...
-
     entries: list[AlterClientQuotasRequest.EntryData]
     validate_only: bool
     def __init__(
         self,
         *,
         entries: list[AlterClientQuotasRequest.EntryData] = ...,
-        validate_only: bool = False,
+        validate_only: bool = ...,
     ) -> None: ...
 
 class AlterClientQuotasResponse(MessageBase):
@@ -2836,7 +2703,6 @@ class AlterClientQuotasResponse(MessageBase):
             entity_type: str = ...,
             entity_name: str | None = ...,
         ) -> None: ...
-
     class EntryData(MessageBase):
         error_code: int
         error_message: str | None
@@ -2848,7 +2714,6 @@ class AlterClientQuotasResponse(MessageBase):
             error_message: str | None = ...,
             entity: list[AlterClientQuotasResponse.EntityData] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     entries: list[AlterClientQuotasResponse.EntryData]
     def __init__(
@@ -2866,7 +2731,6 @@ class DescribeUserScramCredentialsRequest(MessageBase):
             *,
             name: str = ...,
         ) -> None: ...
-
     users: list[DescribeUserScramCredentialsRequest.UserName] | None
     def __init__(
         self,
@@ -2884,7 +2748,6 @@ class DescribeUserScramCredentialsResponse(MessageBase):
             mechanism: int = ...,
             iterations: int = ...,
         ) -> None: ...
-
     class DescribeUserScramCredentialsResult(MessageBase):
         user: str
         error_code: int
@@ -2898,7 +2761,6 @@ class DescribeUserScramCredentialsResponse(MessageBase):
             error_message: str | None = ...,
             credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -2922,23 +2784,21 @@ class AlterUserScramCredentialsRequest(MessageBase):
             name: str = ...,
             mechanism: int = ...,
         ) -> None: ...
-
     class ScramCredentialUpsertion(MessageBase):
         name: str
         mechanism: int
         iterations: int
-        salt: bytes | bytearray | memoryview
-        salted_password: bytes | bytearray | memoryview
+        salt: bytes
+        salted_password: bytes
         def __init__(
             self,
             *,
             name: str = ...,
             mechanism: int = ...,
             iterations: int = ...,
-            salt: bytes | bytearray | memoryview = ...,
-            salted_password: bytes | bytearray | memoryview = ...,
+            salt: bytes = ...,
+            salted_password: bytes = ...,
         ) -> None: ...
-
     deletions: list[AlterUserScramCredentialsRequest.ScramCredentialDeletion]
     upsertions: list[AlterUserScramCredentialsRequest.ScramCredentialUpsertion]
     def __init__(
@@ -2960,7 +2820,6 @@ class AlterUserScramCredentialsResponse(MessageBase):
             error_code: int = ...,
             error_message: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     results: list[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult]
     def __init__(
@@ -2978,7 +2837,6 @@ class DescribeQuorumRequest(MessageBase):
             *,
             partition_index: int = ...,
         ) -> None: ...
-
     class TopicData(MessageBase):
         topic_name: str
         partitions: list[DescribeQuorumRequest.PartitionData]
@@ -2988,7 +2846,6 @@ class DescribeQuorumRequest(MessageBase):
             topic_name: str = ...,
             partitions: list[DescribeQuorumRequest.PartitionData] = ...,
         ) -> None: ...
-
     topics: list[DescribeQuorumRequest.TopicData]
     def __init__(
         self,
@@ -3012,7 +2869,6 @@ class DescribeQuorumResponse(MessageBase):
             last_fetch_timestamp: int = ...,
             last_caught_up_timestamp: int = ...,
         ) -> None: ...
-
     class PartitionData(MessageBase):
         partition_index: int
         error_code: int
@@ -3034,7 +2890,6 @@ class DescribeQuorumResponse(MessageBase):
             current_voters: list[DescribeQuorumResponse.ReplicaState] = ...,
             observers: list[DescribeQuorumResponse.ReplicaState] = ...,
         ) -> None: ...
-
     class TopicData(MessageBase):
         topic_name: str
         partitions: list[DescribeQuorumResponse.PartitionData]
@@ -3044,7 +2899,6 @@ class DescribeQuorumResponse(MessageBase):
             topic_name: str = ...,
             partitions: list[DescribeQuorumResponse.PartitionData] = ...,
         ) -> None: ...
-
     class Listener(MessageBase):
         name: str
         host: str
@@ -3056,7 +2910,6 @@ class DescribeQuorumResponse(MessageBase):
             host: str = ...,
             port: int = ...,
         ) -> None: ...
-
     class Node(MessageBase):
         node_id: int
         listeners: list[DescribeQuorumResponse.Listener]
@@ -3066,7 +2919,6 @@ class DescribeQuorumResponse(MessageBase):
             node_id: int = ...,
             listeners: list[DescribeQuorumResponse.Listener] = ...,
         ) -> None: ...
-
     error_code: int
     error_message: str | None
     topics: list[DescribeQuorumResponse.TopicData]
@@ -3091,10 +2943,9 @@ class UpdateFeaturesRequest(MessageBase):
             *,
             feature: str = ...,
             max_version_level: int = ...,
-            allow_downgrade: bool = False,
+            allow_downgrade: bool = ...,
             upgrade_type: int = ...,
         ) -> None: ...
-
     timeout_ms: int
     feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey]
     validate_only: bool
@@ -3103,7 +2954,7 @@ class UpdateFeaturesRequest(MessageBase):
         *,
         timeout_ms: int = ...,
         feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey] = ...,
-        validate_only: bool = False,
+        validate_only: bool = ...,
     ) -> None: ...
 
 class UpdateFeaturesResponse(MessageBase):
@@ -3118,7 +2969,6 @@ class UpdateFeaturesResponse(MessageBase):
             error_code: int = ...,
             error_message: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -3139,9 +2989,9 @@ class DescribeClusterRequest(MessageBase):
     def __init__(
         self,
         *,
-        include_cluster_authorized_operations: bool = False,
+        include_cluster_authorized_operations: bool = ...,
         endpoint_type: int = ...,
-        include_fenced_brokers: bool = False,
+        include_fenced_brokers: bool = ...,
     ) -> None: ...
 
 class DescribeClusterResponse(MessageBase):
@@ -3157,10 +3007,9 @@ class DescribeClusterResponse(MessageBase):
             broker_id: int = ...,
             host: str = ...,
             port: int = ...,
-            rack: str | None = None,
-            is_fenced: bool = False,
+            rack: str | None = ...,
+            is_fenced: bool = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -3174,7 +3023,7 @@ class DescribeClusterResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        error_message: str | None = None,
+        error_message: str | None = ...,
         endpoint_type: int = ...,
         cluster_id: str = ...,
         controller_id: int = ...,
@@ -3192,7 +3041,6 @@ class DescribeProducersRequest(MessageBase):
             name: str = ...,
             partition_indexes: list[int] = ...,
         ) -> None: ...
-
     topics: list[DescribeProducersRequest.TopicRequest]
     def __init__(
         self,
@@ -3218,7 +3066,6 @@ class DescribeProducersResponse(MessageBase):
             coordinator_epoch: int = ...,
             current_txn_start_offset: int = ...,
         ) -> None: ...
-
     class PartitionResponse(MessageBase):
         partition_index: int
         error_code: int
@@ -3229,10 +3076,9 @@ class DescribeProducersResponse(MessageBase):
             *,
             partition_index: int = ...,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
             active_producers: list[DescribeProducersResponse.ProducerState] = ...,
         ) -> None: ...
-
     class TopicResponse(MessageBase):
         name: str
         partitions: list[DescribeProducersResponse.PartitionResponse]
@@ -3242,7 +3088,6 @@ class DescribeProducersResponse(MessageBase):
             name: str = ...,
             partitions: list[DescribeProducersResponse.PartitionResponse] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[DescribeProducersResponse.TopicResponse]
     def __init__(
@@ -3290,7 +3135,6 @@ class DescribeTransactionsResponse(MessageBase):
             topic: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class TransactionState(MessageBase):
         error_code: int
         transactional_id: str
@@ -3312,7 +3156,6 @@ class DescribeTransactionsResponse(MessageBase):
             producer_epoch: int = ...,
             topics: list[DescribeTransactionsResponse.TopicData] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     transaction_states: list[DescribeTransactionsResponse.TransactionState]
     def __init__(
@@ -3333,7 +3176,7 @@ class ListTransactionsRequest(MessageBase):
         state_filters: list[str] = ...,
         producer_id_filters: list[int] = ...,
         duration_filter: int = ...,
-        transactional_id_pattern: str | None = None,
+        transactional_id_pattern: str | None = ...,
     ) -> None: ...
 
 class ListTransactionsResponse(MessageBase):
@@ -3348,7 +3191,6 @@ class ListTransactionsResponse(MessageBase):
             producer_id: int = ...,
             transaction_state: str = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     unknown_state_filters: list[str]
@@ -3372,7 +3214,6 @@ class ConsumerGroupHeartbeatRequest(MessageBase):
             topic_id: bytes = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     group_id: str
     member_id: str
     member_epoch: int
@@ -3389,13 +3230,13 @@ class ConsumerGroupHeartbeatRequest(MessageBase):
         group_id: str = ...,
         member_id: str = ...,
         member_epoch: int = ...,
-        instance_id: str | None = None,
-        rack_id: str | None = None,
+        instance_id: str | None = ...,
+        rack_id: str | None = ...,
         rebalance_timeout_ms: int = ...,
-        subscribed_topic_names: list[str] | None = None,
-        subscribed_topic_regex: str | None = None,
-        server_assignor: str | None = None,
-        topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None = None,
+        subscribed_topic_names: list[str] | None = ...,
+        subscribed_topic_regex: str | None = ...,
+        server_assignor: str | None = ...,
+        topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None = ...,
     ) -> None: ...
 
 class ConsumerGroupHeartbeatResponse(MessageBase):
@@ -3408,7 +3249,6 @@ class ConsumerGroupHeartbeatResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class Assignment(MessageBase):
         topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions]
         def __init__(
@@ -3416,7 +3256,6 @@ class ConsumerGroupHeartbeatResponse(MessageBase):
             *,
             topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -3429,11 +3268,11 @@ class ConsumerGroupHeartbeatResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        error_message: str | None = None,
-        member_id: str | None = None,
+        error_message: str | None = ...,
+        member_id: str | None = ...,
         member_epoch: int = ...,
         heartbeat_interval_ms: int = ...,
-        assignment: ConsumerGroupHeartbeatResponse.Assignment | None = None,
+        assignment: ConsumerGroupHeartbeatResponse.Assignment | None = ...,
     ) -> None: ...
 
 class ConsumerGroupDescribeRequest(MessageBase):
@@ -3443,7 +3282,7 @@ class ConsumerGroupDescribeRequest(MessageBase):
         self,
         *,
         group_ids: list[str] = ...,
-        include_authorized_operations: bool = False,
+        include_authorized_operations: bool = ...,
     ) -> None: ...
 
 class ConsumerGroupDescribeResponse(MessageBase):
@@ -3454,7 +3293,6 @@ class ConsumerGroupDescribeResponse(MessageBase):
             *,
             topic_partitions: list[ConsumerGroupDescribeResponse.TopicPartitions] = ...,
         ) -> None: ...
-
     class TopicPartitions(MessageBase):
         topic_id: bytes
         topic_name: str
@@ -3466,7 +3304,6 @@ class ConsumerGroupDescribeResponse(MessageBase):
             topic_name: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class Member(MessageBase):
         member_id: str
         instance_id: str | None
@@ -3483,18 +3320,17 @@ class ConsumerGroupDescribeResponse(MessageBase):
             self,
             *,
             member_id: str = ...,
-            instance_id: str | None = None,
-            rack_id: str | None = None,
+            instance_id: str | None = ...,
+            rack_id: str | None = ...,
             member_epoch: int = ...,
             client_id: str = ...,
             client_host: str = ...,
             subscribed_topic_names: list[str] = ...,
-            subscribed_topic_regex: str | None = None,
-            assignment: ConsumerGroupDescribeResponse.Assignment = None,
-            target_assignment: ConsumerGroupDescribeResponse.Assignment = None,
+            subscribed_topic_regex: str | None = ...,
+            assignment: ConsumerGroupDescribeResponse.Assignment = ...,
+            target_assignment: ConsumerGroupDescribeResponse.Assignment = ...,
             member_type: int = ...,
         ) -> None: ...
-
     class DescribedGroup(MessageBase):
         error_code: int
         error_message: str | None
@@ -3509,7 +3345,7 @@ class ConsumerGroupDescribeResponse(MessageBase):
             self,
             *,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
             group_id: str = ...,
             group_state: str = ...,
             group_epoch: int = ...,
@@ -3518,7 +3354,6 @@ class ConsumerGroupDescribeResponse(MessageBase):
             members: list[ConsumerGroupDescribeResponse.Member] = ...,
             authorized_operations: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     groups: list[ConsumerGroupDescribeResponse.DescribedGroup]
     def __init__(
@@ -3556,7 +3391,7 @@ class GetTelemetrySubscriptionsResponse(MessageBase):
         accepted_compression_types: list[int] = ...,
         push_interval_ms: int = ...,
         telemetry_max_bytes: int = ...,
-        delta_temporality: bool = False,
+        delta_temporality: bool = ...,
         requested_metrics: list[str] = ...,
     ) -> None: ...
 
@@ -3565,15 +3400,15 @@ class PushTelemetryRequest(MessageBase):
     subscription_id: int
     terminating: bool
     compression_type: int
-    metrics: bytes | bytearray | memoryview
+    metrics: bytes
     def __init__(
         self,
         *,
         client_instance_id: bytes = ...,
         subscription_id: int = ...,
-        terminating: bool = False,
+        terminating: bool = ...,
         compression_type: int = ...,
-        metrics: bytes | bytearray | memoryview = ...,
+        metrics: bytes = ...,
     ) -> None: ...
 
 class PushTelemetryResponse(MessageBase):
@@ -3604,7 +3439,6 @@ class ListConfigResourcesResponse(MessageBase):
             resource_name: str = ...,
             resource_type: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     config_resources: list[ListConfigResourcesResponse.ConfigResource]
@@ -3624,7 +3458,6 @@ class DescribeTopicPartitionsRequest(MessageBase):
             *,
             name: str = ...,
         ) -> None: ...
-
     class Cursor(MessageBase):
         topic_name: str
         partition_index: int
@@ -3634,7 +3467,6 @@ class DescribeTopicPartitionsRequest(MessageBase):
             topic_name: str = ...,
             partition_index: int = ...,
         ) -> None: ...
-
     topics: list[DescribeTopicPartitionsRequest.TopicRequest]
     response_partition_limit: int
     cursor: DescribeTopicPartitionsRequest.Cursor | None
@@ -3643,7 +3475,7 @@ class DescribeTopicPartitionsRequest(MessageBase):
         *,
         topics: list[DescribeTopicPartitionsRequest.TopicRequest] = ...,
         response_partition_limit: int = ...,
-        cursor: DescribeTopicPartitionsRequest.Cursor | None = None,
+        cursor: DescribeTopicPartitionsRequest.Cursor | None = ...,
     ) -> None: ...
 
 class DescribeTopicPartitionsResponse(MessageBase):
@@ -3666,11 +3498,10 @@ class DescribeTopicPartitionsResponse(MessageBase):
             leader_epoch: int = ...,
             replica_nodes: list[int] = ...,
             isr_nodes: list[int] = ...,
-            eligible_leader_replicas: list[int] | None = None,
-            last_known_elr: list[int] | None = None,
+            eligible_leader_replicas: list[int] | None = ...,
+            last_known_elr: list[int] | None = ...,
             offline_replicas: list[int] = ...,
         ) -> None: ...
-
     class DescribeTopicPartitionsResponseTopic(MessageBase):
         error_code: int
         name: str | None
@@ -3684,11 +3515,10 @@ class DescribeTopicPartitionsResponse(MessageBase):
             error_code: int = ...,
             name: str | None = ...,
             topic_id: bytes = ...,
-            is_internal: bool = False,
+            is_internal: bool = ...,
             partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = ...,
             topic_authorized_operations: int = ...,
         ) -> None: ...
-
     class Cursor(MessageBase):
         topic_name: str
         partition_index: int
@@ -3698,7 +3528,6 @@ class DescribeTopicPartitionsResponse(MessageBase):
             topic_name: str = ...,
             partition_index: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic]
     next_cursor: DescribeTopicPartitionsResponse.Cursor | None
@@ -3707,7 +3536,7 @@ class DescribeTopicPartitionsResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = ...,
-        next_cursor: DescribeTopicPartitionsResponse.Cursor | None = None,
+        next_cursor: DescribeTopicPartitionsResponse.Cursor | None = ...,
     ) -> None: ...
 
 class ShareGroupHeartbeatRequest(MessageBase):
@@ -3722,8 +3551,8 @@ class ShareGroupHeartbeatRequest(MessageBase):
         group_id: str = ...,
         member_id: str = ...,
         member_epoch: int = ...,
-        rack_id: str | None = None,
-        subscribed_topic_names: list[str] | None = None,
+        rack_id: str | None = ...,
+        subscribed_topic_names: list[str] | None = ...,
     ) -> None: ...
 
 class ShareGroupHeartbeatResponse(MessageBase):
@@ -3736,7 +3565,6 @@ class ShareGroupHeartbeatResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class Assignment(MessageBase):
         topic_partitions: list[ShareGroupHeartbeatResponse.TopicPartitions]
         def __init__(
@@ -3744,7 +3572,6 @@ class ShareGroupHeartbeatResponse(MessageBase):
             *,
             topic_partitions: list[ShareGroupHeartbeatResponse.TopicPartitions] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -3757,11 +3584,11 @@ class ShareGroupHeartbeatResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        error_message: str | None = None,
-        member_id: str | None = None,
+        error_message: str | None = ...,
+        member_id: str | None = ...,
         member_epoch: int = ...,
         heartbeat_interval_ms: int = ...,
-        assignment: ShareGroupHeartbeatResponse.Assignment | None = None,
+        assignment: ShareGroupHeartbeatResponse.Assignment | None = ...,
     ) -> None: ...
 
 class ShareGroupDescribeRequest(MessageBase):
@@ -3771,7 +3598,7 @@ class ShareGroupDescribeRequest(MessageBase):
         self,
         *,
         group_ids: list[str] = ...,
-        include_authorized_operations: bool = False,
+        include_authorized_operations: bool = ...,
     ) -> None: ...
 
 class ShareGroupDescribeResponse(MessageBase):
@@ -3786,7 +3613,6 @@ class ShareGroupDescribeResponse(MessageBase):
             topic_name: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class Assignment(MessageBase):
         topic_partitions: list[ShareGroupDescribeResponse.TopicPartitions]
         def __init__(
@@ -3794,7 +3620,6 @@ class ShareGroupDescribeResponse(MessageBase):
             *,
             topic_partitions: list[ShareGroupDescribeResponse.TopicPartitions] = ...,
         ) -> None: ...
-
     class Member(MessageBase):
         member_id: str
         rack_id: str | None
@@ -3807,14 +3632,13 @@ class ShareGroupDescribeResponse(MessageBase):
             self,
             *,
             member_id: str = ...,
-            rack_id: str | None = None,
+            rack_id: str | None = ...,
             member_epoch: int = ...,
             client_id: str = ...,
             client_host: str = ...,
             subscribed_topic_names: list[str] = ...,
-            assignment: ShareGroupDescribeResponse.Assignment = None,
+            assignment: ShareGroupDescribeResponse.Assignment = ...,
         ) -> None: ...
-
     class DescribedGroup(MessageBase):
         error_code: int
         error_message: str | None
@@ -3829,7 +3653,7 @@ class ShareGroupDescribeResponse(MessageBase):
             self,
             *,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
             group_id: str = ...,
             group_state: str = ...,
             group_epoch: int = ...,
@@ -3838,7 +3662,6 @@ class ShareGroupDescribeResponse(MessageBase):
             members: list[ShareGroupDescribeResponse.Member] = ...,
             authorized_operations: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     groups: list[ShareGroupDescribeResponse.DescribedGroup]
     def __init__(
@@ -3860,7 +3683,6 @@ class ShareFetchRequest(MessageBase):
             last_offset: int = ...,
             acknowledge_types: list[int] = ...,
         ) -> None: ...
-
     class FetchPartition(MessageBase):
         partition_index: int
         acknowledgement_batches: list[ShareFetchRequest.AcknowledgementBatch]
@@ -3870,7 +3692,6 @@ class ShareFetchRequest(MessageBase):
             partition_index: int = ...,
             acknowledgement_batches: list[ShareFetchRequest.AcknowledgementBatch] = ...,
         ) -> None: ...
-
     class FetchTopic(MessageBase):
         topic_id: bytes
         partitions: list[ShareFetchRequest.FetchPartition]
@@ -3880,7 +3701,6 @@ class ShareFetchRequest(MessageBase):
             topic_id: bytes = ...,
             partitions: list[ShareFetchRequest.FetchPartition] = ...,
         ) -> None: ...
-
     class ForgottenTopic(MessageBase):
         topic_id: bytes
         partitions: list[int]
@@ -3890,7 +3710,6 @@ class ShareFetchRequest(MessageBase):
             topic_id: bytes = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     group_id: str | None
     member_id: str | None
     share_session_epoch: int
@@ -3906,7 +3725,7 @@ class ShareFetchRequest(MessageBase):
     def __init__(
         self,
         *,
-        group_id: str | None = None,
+        group_id: str | None = ...,
         member_id: str | None = ...,
         share_session_epoch: int = ...,
         max_wait_ms: int = ...,
@@ -3915,7 +3734,7 @@ class ShareFetchRequest(MessageBase):
         max_records: int = ...,
         batch_size: int = ...,
         share_acquire_mode: int = ...,
-        is_renew_ack: bool = False,
+        is_renew_ack: bool = ...,
         topics: list[ShareFetchRequest.FetchTopic] = ...,
         forgotten_topics_data: list[ShareFetchRequest.ForgottenTopic] = ...,
     ) -> None: ...
@@ -3930,7 +3749,6 @@ class ShareFetchResponse(MessageBase):
             leader_id: int = ...,
             leader_epoch: int = ...,
         ) -> None: ...
-
     class AcquiredRecords(MessageBase):
         first_offset: int
         last_offset: int
@@ -3942,7 +3760,6 @@ class ShareFetchResponse(MessageBase):
             last_offset: int = ...,
             delivery_count: int = ...,
         ) -> None: ...
-
     class PartitionData(MessageBase):
         partition_index: int
         error_code: int
@@ -3957,14 +3774,13 @@ class ShareFetchResponse(MessageBase):
             *,
             partition_index: int = ...,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
             acknowledge_error_code: int = ...,
-            acknowledge_error_message: str | None = None,
-            current_leader: ShareFetchResponse.LeaderIdAndEpoch = None,
+            acknowledge_error_message: str | None = ...,
+            current_leader: ShareFetchResponse.LeaderIdAndEpoch = ...,
             records: Any = ...,
             acquired_records: list[ShareFetchResponse.AcquiredRecords] = ...,
         ) -> None: ...
-
     class ShareFetchableTopicResponse(MessageBase):
         topic_id: bytes
         partitions: list[ShareFetchResponse.PartitionData]
@@ -3974,7 +3790,6 @@ class ShareFetchResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[ShareFetchResponse.PartitionData] = ...,
         ) -> None: ...
-
     class NodeEndpoint(MessageBase):
         node_id: int
         host: str
@@ -3986,9 +3801,8 @@ class ShareFetchResponse(MessageBase):
             node_id: int = ...,
             host: str = ...,
             port: int = ...,
-            rack: str | None = None,
+            rack: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -4000,7 +3814,7 @@ class ShareFetchResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        error_message: str | None = None,
+        error_message: str | None = ...,
         acquisition_lock_timeout_ms: int = ...,
         responses: list[ShareFetchResponse.ShareFetchableTopicResponse] = ...,
         node_endpoints: list[ShareFetchResponse.NodeEndpoint] = ...,
@@ -4018,7 +3832,6 @@ class ShareAcknowledgeRequest(MessageBase):
             last_offset: int = ...,
             acknowledge_types: list[int] = ...,
         ) -> None: ...
-
     class AcknowledgePartition(MessageBase):
         partition_index: int
         acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch]
@@ -4028,7 +3841,6 @@ class ShareAcknowledgeRequest(MessageBase):
             partition_index: int = ...,
             acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch] = ...,
         ) -> None: ...
-
     class AcknowledgeTopic(MessageBase):
         topic_id: bytes
         partitions: list[ShareAcknowledgeRequest.AcknowledgePartition]
@@ -4038,7 +3850,6 @@ class ShareAcknowledgeRequest(MessageBase):
             topic_id: bytes = ...,
             partitions: list[ShareAcknowledgeRequest.AcknowledgePartition] = ...,
         ) -> None: ...
-
     group_id: str | None
     member_id: str | None
     share_session_epoch: int
@@ -4047,10 +3858,10 @@ class ShareAcknowledgeRequest(MessageBase):
     def __init__(
         self,
         *,
-        group_id: str | None = None,
+        group_id: str | None = ...,
         member_id: str | None = ...,
         share_session_epoch: int = ...,
-        is_renew_ack: bool = False,
+        is_renew_ack: bool = ...,
         topics: list[ShareAcknowledgeRequest.AcknowledgeTopic] = ...,
     ) -> None: ...
 
@@ -4064,7 +3875,6 @@ class ShareAcknowledgeResponse(MessageBase):
             leader_id: int = ...,
             leader_epoch: int = ...,
         ) -> None: ...
-
     class PartitionData(MessageBase):
         partition_index: int
         error_code: int
@@ -4075,10 +3885,9 @@ class ShareAcknowledgeResponse(MessageBase):
             *,
             partition_index: int = ...,
             error_code: int = ...,
-            error_message: str | None = None,
-            current_leader: ShareAcknowledgeResponse.LeaderIdAndEpoch = None,
+            error_message: str | None = ...,
+            current_leader: ShareAcknowledgeResponse.LeaderIdAndEpoch = ...,
         ) -> None: ...
-
     class ShareAcknowledgeTopicResponse(MessageBase):
         topic_id: bytes
         partitions: list[ShareAcknowledgeResponse.PartitionData]
@@ -4088,7 +3897,6 @@ class ShareAcknowledgeResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[ShareAcknowledgeResponse.PartitionData] = ...,
         ) -> None: ...
-
     class NodeEndpoint(MessageBase):
         node_id: int
         host: str
@@ -4100,9 +3908,8 @@ class ShareAcknowledgeResponse(MessageBase):
             node_id: int = ...,
             host: str = ...,
             port: int = ...,
-            rack: str | None = None,
+            rack: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -4114,7 +3921,7 @@ class ShareAcknowledgeResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        error_message: str | None = None,
+        error_message: str | None = ...,
         acquisition_lock_timeout_ms: int = ...,
         responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = ...,
         node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint] = ...,
@@ -4132,7 +3939,6 @@ class AddRaftVoterRequest(MessageBase):
             host: str = ...,
             port: int = ...,
         ) -> None: ...
-
     cluster_id: str | None
     timeout_ms: int
     voter_id: int
@@ -4147,7 +3953,7 @@ class AddRaftVoterRequest(MessageBase):
         voter_id: int = ...,
         voter_directory_id: bytes = ...,
         listeners: list[AddRaftVoterRequest.Listener] = ...,
-        ack_when_committed: bool = True,
+        ack_when_committed: bool = ...,
     ) -> None: ...
 
 class AddRaftVoterResponse(MessageBase):
@@ -4196,7 +4002,6 @@ class StreamsGroupHeartbeatRequest(MessageBase):
             subtopology_id: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class TaskOffset(MessageBase):
         subtopology_id: str
         partition: int
@@ -4208,7 +4013,6 @@ class StreamsGroupHeartbeatRequest(MessageBase):
             partition: int = ...,
             offset: int = ...,
         ) -> None: ...
-
     class Endpoint(MessageBase):
         host: str
         port: int
@@ -4218,7 +4022,6 @@ class StreamsGroupHeartbeatRequest(MessageBase):
             host: str = ...,
             port: int = ...,
         ) -> None: ...
-
     class TopicInfo(MessageBase):
         name: str
         partitions: int
@@ -4232,7 +4035,6 @@ class StreamsGroupHeartbeatRequest(MessageBase):
             replication_factor: int = ...,
             topic_configs: list[StreamsGroupHeartbeatRequest.KeyValue] = ...,
         ) -> None: ...
-
     class KeyValue(MessageBase):
         key: str
         value: str
@@ -4242,7 +4044,6 @@ class StreamsGroupHeartbeatRequest(MessageBase):
             key: str = ...,
             value: str = ...,
         ) -> None: ...
-
     class CopartitionGroup(MessageBase):
         source_topics: list[int]
         source_topic_regex: list[int]
@@ -4254,7 +4055,6 @@ class StreamsGroupHeartbeatRequest(MessageBase):
             source_topic_regex: list[int] = ...,
             repartition_source_topics: list[int] = ...,
         ) -> None: ...
-
     class Subtopology(MessageBase):
         subtopology_id: str
         source_topics: list[str]
@@ -4274,7 +4074,6 @@ class StreamsGroupHeartbeatRequest(MessageBase):
             repartition_source_topics: list[StreamsGroupHeartbeatRequest.TopicInfo] = ...,
             copartition_groups: list[StreamsGroupHeartbeatRequest.CopartitionGroup] = ...,
         ) -> None: ...
-
     class Topology(MessageBase):
         epoch: int
         subtopologies: list[StreamsGroupHeartbeatRequest.Subtopology]
@@ -4284,7 +4083,6 @@ class StreamsGroupHeartbeatRequest(MessageBase):
             epoch: int = ...,
             subtopologies: list[StreamsGroupHeartbeatRequest.Subtopology] = ...,
         ) -> None: ...
-
     group_id: str
     member_id: str
     member_epoch: int
@@ -4309,19 +4107,19 @@ class StreamsGroupHeartbeatRequest(MessageBase):
         member_id: str = ...,
         member_epoch: int = ...,
         endpoint_information_epoch: int = ...,
-        instance_id: str | None = None,
-        rack_id: str | None = None,
+        instance_id: str | None = ...,
+        rack_id: str | None = ...,
         rebalance_timeout_ms: int = ...,
-        topology: StreamsGroupHeartbeatRequest.Topology | None = None,
-        active_tasks: list[StreamsGroupHeartbeatRequest.TaskIds] | None = None,
-        standby_tasks: list[StreamsGroupHeartbeatRequest.TaskIds] | None = None,
-        warmup_tasks: list[StreamsGroupHeartbeatRequest.TaskIds] | None = None,
-        process_id: str | None = None,
-        user_endpoint: StreamsGroupHeartbeatRequest.Endpoint | None = None,
-        client_tags: list[StreamsGroupHeartbeatRequest.KeyValue] | None = None,
-        task_offsets: list[StreamsGroupHeartbeatRequest.TaskOffset] | None = None,
-        task_end_offsets: list[StreamsGroupHeartbeatRequest.TaskOffset] | None = None,
-        shutdown_application: bool = False,
+        topology: StreamsGroupHeartbeatRequest.Topology | None = ...,
+        active_tasks: list[StreamsGroupHeartbeatRequest.TaskIds] | None = ...,
+        standby_tasks: list[StreamsGroupHeartbeatRequest.TaskIds] | None = ...,
+        warmup_tasks: list[StreamsGroupHeartbeatRequest.TaskIds] | None = ...,
+        process_id: str | None = ...,
+        user_endpoint: StreamsGroupHeartbeatRequest.Endpoint | None = ...,
+        client_tags: list[StreamsGroupHeartbeatRequest.KeyValue] | None = ...,
+        task_offsets: list[StreamsGroupHeartbeatRequest.TaskOffset] | None = ...,
+        task_end_offsets: list[StreamsGroupHeartbeatRequest.TaskOffset] | None = ...,
+        shutdown_application: bool = ...,
     ) -> None: ...
 
 class StreamsGroupHeartbeatResponse(MessageBase):
@@ -4334,7 +4132,6 @@ class StreamsGroupHeartbeatResponse(MessageBase):
             host: str = ...,
             port: int = ...,
         ) -> None: ...
-
     class TaskIds(MessageBase):
         subtopology_id: str
         partitions: list[int]
@@ -4344,7 +4141,6 @@ class StreamsGroupHeartbeatResponse(MessageBase):
             subtopology_id: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class TopicPartition(MessageBase):
         topic: str
         partitions: list[int]
@@ -4354,7 +4150,6 @@ class StreamsGroupHeartbeatResponse(MessageBase):
             topic: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class Status(MessageBase):
         status_code: int
         status_detail: str
@@ -4364,7 +4159,6 @@ class StreamsGroupHeartbeatResponse(MessageBase):
             status_code: int = ...,
             status_detail: str = ...,
         ) -> None: ...
-
     class EndpointToPartitions(MessageBase):
         user_endpoint: StreamsGroupHeartbeatResponse.Endpoint
         active_partitions: list[StreamsGroupHeartbeatResponse.TopicPartition]
@@ -4372,11 +4166,10 @@ class StreamsGroupHeartbeatResponse(MessageBase):
         def __init__(
             self,
             *,
-            user_endpoint: StreamsGroupHeartbeatResponse.Endpoint = None,
+            user_endpoint: StreamsGroupHeartbeatResponse.Endpoint = ...,
             active_partitions: list[StreamsGroupHeartbeatResponse.TopicPartition] = ...,
             standby_partitions: list[StreamsGroupHeartbeatResponse.TopicPartition] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -4396,18 +4189,18 @@ class StreamsGroupHeartbeatResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        error_message: str | None = None,
+        error_message: str | None = ...,
         member_id: str = ...,
         member_epoch: int = ...,
         heartbeat_interval_ms: int = ...,
         acceptable_recovery_lag: int = ...,
         task_offset_interval_ms: int = ...,
         status: list[StreamsGroupHeartbeatResponse.Status] | None = ...,
-        active_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = None,
-        standby_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = None,
-        warmup_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = None,
+        active_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = ...,
+        standby_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = ...,
+        warmup_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = ...,
         endpoint_information_epoch: int = ...,
-        partitions_by_user_endpoint: list[StreamsGroupHeartbeatResponse.EndpointToPartitions] | None = None,
+        partitions_by_user_endpoint: list[StreamsGroupHeartbeatResponse.EndpointToPartitions] | None = ...,
     ) -> None: ...
 
 class StreamsGroupDescribeRequest(MessageBase):
@@ -4417,7 +4210,7 @@ class StreamsGroupDescribeRequest(MessageBase):
         self,
         *,
         group_ids: list[str] = ...,
-        include_authorized_operations: bool = False,
+        include_authorized_operations: bool = ...,
     ) -> None: ...
 
 class StreamsGroupDescribeResponse(MessageBase):
@@ -4434,7 +4227,6 @@ class StreamsGroupDescribeResponse(MessageBase):
             replication_factor: int = ...,
             topic_configs: list[StreamsGroupDescribeResponse.KeyValue] = ...,
         ) -> None: ...
-
     class KeyValue(MessageBase):
         key: str
         value: str
@@ -4444,7 +4236,6 @@ class StreamsGroupDescribeResponse(MessageBase):
             key: str = ...,
             value: str = ...,
         ) -> None: ...
-
     class TaskIds(MessageBase):
         subtopology_id: str
         partitions: list[int]
@@ -4454,7 +4245,6 @@ class StreamsGroupDescribeResponse(MessageBase):
             subtopology_id: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class Assignment(MessageBase):
         active_tasks: list[StreamsGroupDescribeResponse.TaskIds]
         standby_tasks: list[StreamsGroupDescribeResponse.TaskIds]
@@ -4466,7 +4256,6 @@ class StreamsGroupDescribeResponse(MessageBase):
             standby_tasks: list[StreamsGroupDescribeResponse.TaskIds] = ...,
             warmup_tasks: list[StreamsGroupDescribeResponse.TaskIds] = ...,
         ) -> None: ...
-
     class TaskOffset(MessageBase):
         subtopology_id: str
         partition: int
@@ -4478,7 +4267,6 @@ class StreamsGroupDescribeResponse(MessageBase):
             partition: int = ...,
             offset: int = ...,
         ) -> None: ...
-
     class Endpoint(MessageBase):
         host: str
         port: int
@@ -4488,7 +4276,6 @@ class StreamsGroupDescribeResponse(MessageBase):
             host: str = ...,
             port: int = ...,
         ) -> None: ...
-
     class Subtopology(MessageBase):
         subtopology_id: str
         source_topics: list[str]
@@ -4504,7 +4291,6 @@ class StreamsGroupDescribeResponse(MessageBase):
             state_changelog_topics: list[StreamsGroupDescribeResponse.TopicInfo] = ...,
             repartition_source_topics: list[StreamsGroupDescribeResponse.TopicInfo] = ...,
         ) -> None: ...
-
     class Topology(MessageBase):
         epoch: int
         subtopologies: list[StreamsGroupDescribeResponse.Subtopology] | None
@@ -4512,9 +4298,8 @@ class StreamsGroupDescribeResponse(MessageBase):
             self,
             *,
             epoch: int = ...,
-            subtopologies: list[StreamsGroupDescribeResponse.Subtopology] | None = None,
+            subtopologies: list[StreamsGroupDescribeResponse.Subtopology] | None = ...,
         ) -> None: ...
-
     class Member(MessageBase):
         member_id: str
         member_epoch: int
@@ -4536,21 +4321,20 @@ class StreamsGroupDescribeResponse(MessageBase):
             *,
             member_id: str = ...,
             member_epoch: int = ...,
-            instance_id: str | None = None,
-            rack_id: str | None = None,
+            instance_id: str | None = ...,
+            rack_id: str | None = ...,
             client_id: str = ...,
             client_host: str = ...,
             topology_epoch: int = ...,
             process_id: str = ...,
-            user_endpoint: StreamsGroupDescribeResponse.Endpoint | None = None,
+            user_endpoint: StreamsGroupDescribeResponse.Endpoint | None = ...,
             client_tags: list[StreamsGroupDescribeResponse.KeyValue] = ...,
             task_offsets: list[StreamsGroupDescribeResponse.TaskOffset] = ...,
             task_end_offsets: list[StreamsGroupDescribeResponse.TaskOffset] = ...,
-            assignment: StreamsGroupDescribeResponse.Assignment = None,
-            target_assignment: StreamsGroupDescribeResponse.Assignment = None,
-            is_classic: bool = False,
+            assignment: StreamsGroupDescribeResponse.Assignment = ...,
+            target_assignment: StreamsGroupDescribeResponse.Assignment = ...,
+            is_classic: bool = ...,
         ) -> None: ...
-
     class DescribedGroup(MessageBase):
         error_code: int
         error_message: str | None
@@ -4565,16 +4349,15 @@ class StreamsGroupDescribeResponse(MessageBase):
             self,
             *,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
             group_id: str = ...,
             group_state: str = ...,
             group_epoch: int = ...,
             assignment_epoch: int = ...,
-            topology: StreamsGroupDescribeResponse.Topology | None = None,
+            topology: StreamsGroupDescribeResponse.Topology | None = ...,
             members: list[StreamsGroupDescribeResponse.Member] = ...,
             authorized_operations: int = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     groups: list[StreamsGroupDescribeResponse.DescribedGroup]
     def __init__(
@@ -4594,7 +4377,6 @@ class DescribeShareGroupOffsetsRequest(MessageBase):
             topic_name: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     class DescribeShareGroupOffsetsRequestGroup(MessageBase):
         group_id: str
         topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None
@@ -4604,7 +4386,6 @@ class DescribeShareGroupOffsetsRequest(MessageBase):
             group_id: str = ...,
             topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None = ...,
         ) -> None: ...
-
     groups: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup]
     def __init__(
         self,
@@ -4628,9 +4409,8 @@ class DescribeShareGroupOffsetsResponse(MessageBase):
             leader_epoch: int = ...,
             lag: int = ...,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
         ) -> None: ...
-
     class DescribeShareGroupOffsetsResponseTopic(MessageBase):
         topic_name: str
         topic_id: bytes
@@ -4642,7 +4422,6 @@ class DescribeShareGroupOffsetsResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition] = ...,
         ) -> None: ...
-
     class DescribeShareGroupOffsetsResponseGroup(MessageBase):
         group_id: str
         topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic]
@@ -4654,9 +4433,8 @@ class DescribeShareGroupOffsetsResponse(MessageBase):
             group_id: str = ...,
             topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = ...,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup]
     def __init__(
@@ -4676,7 +4454,6 @@ class AlterShareGroupOffsetsRequest(MessageBase):
             partition_index: int = ...,
             start_offset: int = ...,
         ) -> None: ...
-
     class AlterShareGroupOffsetsRequestTopic(MessageBase):
         topic_name: str
         partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition]
@@ -4686,7 +4463,6 @@ class AlterShareGroupOffsetsRequest(MessageBase):
             topic_name: str = ...,
             partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition] = ...,
         ) -> None: ...
-
     group_id: str
     topics: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic]
     def __init__(
@@ -4706,9 +4482,8 @@ class AlterShareGroupOffsetsResponse(MessageBase):
             *,
             partition_index: int = ...,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
         ) -> None: ...
-
     class AlterShareGroupOffsetsResponseTopic(MessageBase):
         topic_name: str
         topic_id: bytes
@@ -4720,7 +4495,6 @@ class AlterShareGroupOffsetsResponse(MessageBase):
             topic_id: bytes = ...,
             partitions: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition] = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -4730,7 +4504,7 @@ class AlterShareGroupOffsetsResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        error_message: str | None = None,
+        error_message: str | None = ...,
         responses: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic] = ...,
     ) -> None: ...
 
@@ -4742,7 +4516,6 @@ class DeleteShareGroupOffsetsRequest(MessageBase):
             *,
             topic_name: str = ...,
         ) -> None: ...
-
     group_id: str
     topics: list[DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic]
     def __init__(
@@ -4764,9 +4537,8 @@ class DeleteShareGroupOffsetsResponse(MessageBase):
             topic_name: str = ...,
             topic_id: bytes = ...,
             error_code: int = ...,
-            error_message: str | None = None,
+            error_message: str | None = ...,
         ) -> None: ...
-
     throttle_time_ms: int
     error_code: int
     error_message: str | None
@@ -4776,7 +4548,7 @@ class DeleteShareGroupOffsetsResponse(MessageBase):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
-        error_message: str | None = None,
+        error_message: str | None = ...,
         responses: list[DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic] = ...,
     ) -> None: ...
 
@@ -4790,14 +4562,13 @@ class ConsumerProtocolAssignment(MessageBase):
             topic: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     assigned_partitions: list[ConsumerProtocolAssignment.TopicPartition]
-    user_data: bytes | bytearray | memoryview | None
+    user_data: bytes | None
     def __init__(
         self,
         *,
         assigned_partitions: list[ConsumerProtocolAssignment.TopicPartition] = ...,
-        user_data: bytes | bytearray | memoryview | None = None,
+        user_data: bytes | None = ...,
     ) -> None: ...
 
 class ConsumerProtocolSubscription(MessageBase):
@@ -4810,9 +4581,8 @@ class ConsumerProtocolSubscription(MessageBase):
             topic: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     topics: list[str]
-    user_data: bytes | bytearray | memoryview | None
+    user_data: bytes | None
     owned_partitions: list[ConsumerProtocolSubscription.TopicPartition]
     generation_id: int
     rack_id: str | None
@@ -4820,10 +4590,10 @@ class ConsumerProtocolSubscription(MessageBase):
         self,
         *,
         topics: list[str] = ...,
-        user_data: bytes | bytearray | memoryview | None = None,
+        user_data: bytes | None = ...,
         owned_partitions: list[ConsumerProtocolSubscription.TopicPartition] = ...,
         generation_id: int = ...,
-        rack_id: str | None = None,
+        rack_id: str | None = ...,
     ) -> None: ...
 
 class StreamsGroupCurrentMemberAssignmentValue(MessageBase):
@@ -4838,7 +4608,6 @@ class StreamsGroupCurrentMemberAssignmentValue(MessageBase):
             partitions: list[int] = ...,
             assignment_epochs: list[int] | None = ...,
         ) -> None: ...
-
     member_epoch: int
     previous_member_epoch: int
     state: int
@@ -4872,7 +4641,6 @@ class StreamsGroupMemberMetadataValue(MessageBase):
             key: str = ...,
             value: str = ...,
         ) -> None: ...
-
     class Endpoint(MessageBase):
         host: str
         port: int
@@ -4882,7 +4650,6 @@ class StreamsGroupMemberMetadataValue(MessageBase):
             host: str = ...,
             port: int = ...,
         ) -> None: ...
-
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -4902,7 +4669,7 @@ class StreamsGroupMemberMetadataValue(MessageBase):
         rebalance_timeout_ms: int = ...,
         topology_epoch: int = ...,
         process_id: str = ...,
-        user_endpoint: StreamsGroupMemberMetadataValue.Endpoint | None = None,
+        user_endpoint: StreamsGroupMemberMetadataValue.Endpoint | None = ...,
         client_tags: list[StreamsGroupMemberMetadataValue.KeyValue] = ...,
     ) -> None: ...
 
@@ -4916,7 +4683,6 @@ class StreamsGroupMetadataValue(MessageBase):
             key: str = ...,
             value: str = ...,
         ) -> None: ...
-
     epoch: int
     metadata_hash: int
     validated_topology_epoch: int
@@ -4940,7 +4706,6 @@ class StreamsGroupTargetAssignmentMemberValue(MessageBase):
             subtopology_id: str = ...,
             partitions: list[int] = ...,
         ) -> None: ...
-
     active_tasks: list[StreamsGroupTargetAssignmentMemberValue.TaskIds]
     standby_tasks: list[StreamsGroupTargetAssignmentMemberValue.TaskIds]
     warmup_tasks: list[StreamsGroupTargetAssignmentMemberValue.TaskIds]
@@ -4976,7 +4741,6 @@ class StreamsGroupTopologyValue(MessageBase):
             replication_factor: int = ...,
             topic_configs: list[StreamsGroupTopologyValue.TopicConfig] = ...,
         ) -> None: ...
-
     class TopicConfig(MessageBase):
         key: str
         value: str
@@ -4986,7 +4750,6 @@ class StreamsGroupTopologyValue(MessageBase):
             key: str = ...,
             value: str = ...,
         ) -> None: ...
-
     class CopartitionGroup(MessageBase):
         source_topics: list[int]
         source_topic_regex: list[int]
@@ -4998,7 +4761,6 @@ class StreamsGroupTopologyValue(MessageBase):
             source_topic_regex: list[int] = ...,
             repartition_source_topics: list[int] = ...,
         ) -> None: ...
-
     class Subtopology(MessageBase):
         subtopology_id: str
         source_topics: list[str]
@@ -5018,7 +4780,6 @@ class StreamsGroupTopologyValue(MessageBase):
             repartition_source_topics: list[StreamsGroupTopologyValue.TopicInfo] = ...,
             copartition_groups: list[StreamsGroupTopologyValue.CopartitionGroup] = ...,
         ) -> None: ...
-
     epoch: int
     subtopologies: list[StreamsGroupTopologyValue.Subtopology]
     def __init__(

@@ -14,7 +14,7 @@ TYPES = {
     "bool": "bool",
     "float64": "float",
     "string": "str",
-    "bytes": "bytes | bytearray | memoryview",
+    "bytes": "bytes",
     "uuid": "bytes",
     "records": "Any",
 }
@@ -35,10 +35,8 @@ def message_table(name: str) -> Message: ...
 def stub_source() -> str:
     """Return the text of `messages.pyi`."""
     names = [f"{api}{kind}" for api in api_names() for kind in ("Request", "Response")]
-    parts = [HEAD]
-    for name in [*names, *data_message_names()]:
-        parts.append("\n".join(_message(message_table(name))) + "\n")
-    return "\n".join(parts)
+    classes = ("\n".join(_message(message_table(name))) + "\n" for name in [*names, *data_message_names()])
+    return "\n".join([HEAD, *classes])
 
 
 def _message(message: Message) -> Iterator[str]:
