@@ -73,9 +73,9 @@ class SlidingWork(Work):
         times = batch.times.tolist()
         first, last = min(times), max(times)
         self._windows.load((key, first - 2 * size, last + 1) for key in dict.fromkeys(keys))
+        clocks = self._clocks.observe_all(source, batch.times)
         emitted = Emitted()
-        for row, (key, time) in enumerate(zip(keys, times, strict=True)):
-            clock = self._clocks.observe(source, time)
+        for row, (key, time, clock) in enumerate(zip(keys, times, clocks, strict=True)):
             if time + size < clock - self._window.grace_ms:
                 self._task.late(self._node.name, batch, row, (time - size, clock))
                 continue
@@ -130,7 +130,7 @@ class _Adding:
 
     def __init__(
         self, work: SlidingWork, emitted: Emitted, row: int, key: bytes, time: int, clock: int,
-        arguments: Sequence[tuple[Any, ...]], folding: Folding, report: Reporter,
+        arguments: Sequence[Any], folding: Folding, report: Reporter,
     ) -> None:  # fmt: skip
         self._work, self._emitted, self._row, self._key, self._time = work, emitted, row, key, time
         self._arguments, self._folding, self._report = arguments, folding, report
