@@ -9,7 +9,7 @@ from typing import IO, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, make_app, open_log
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done
 from logflume.log import RecordMetadata
 
 app = make_app("")
@@ -25,6 +25,7 @@ def produce(
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Write one record per line; every record is on disk when the command ends.
 
@@ -45,6 +46,8 @@ def produce(
             future.result()
         producer.close()
     print(f"wrote {len(sent)} record{'' if len(sent) == 1 else 's'} to {topic}", file=sys.stderr)
+    if as_json:
+        print_done("", as_json=True, topic=topic, records=len(sent))
 
 
 def split_line(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:

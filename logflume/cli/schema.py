@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.common import Json, make_app, print_object, print_rows
+from logflume.cli.common import Json, make_app, print_done, print_object, print_rows
 from logflume.log import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
@@ -208,6 +208,7 @@ def delete(
     version: Annotated[str | None, typer.Option(help="Only this version.")] = None,
     permanent: Permanent = False,
     registry: Registry = None,
+    as_json: Json = False,
 ) -> None:
     """Delete a subject or a version: softly first, then, with --permanent, for good. Ids stay readable until then.
 
@@ -218,7 +219,8 @@ def delete(
         gone = client.call("DELETE", *path, query={"permanent": str(permanent).lower()})
     numbers = gone if isinstance(gone, list) else [gone]
     how = "deleted for good" if permanent else "deleted"
-    print(f"{how}: {subject} version{'s' if len(numbers) != 1 else ''} {', '.join(map(str, numbers))}")
+    text = f"{how}: {subject} version{'s' if len(numbers) != 1 else ''} {', '.join(map(str, numbers))}"
+    print_done(text, as_json=as_json, subject=subject, deleted=numbers, is_permanent=permanent)
 
 
 @app.command()

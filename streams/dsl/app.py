@@ -14,6 +14,7 @@ from .. import graph as g
 from .binding import Scope, bind
 from .fields import Value
 from .missing import missing
+from .mistakes import show_shortly
 from .naming import Graph
 from .schemas import key_columns, key_format, registered_value, value_format, value_schema
 from .stream import Stream
@@ -80,6 +81,7 @@ class App:
     ) -> None:
         if not isinstance(name, str):
             raise InvalidInput(f"the name of an application is text, found {name!r}")
+        show_shortly()
         self.name, self.log, self.options = name, default_where() if log is None else log, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name, default_registry() if registry is None else registry)

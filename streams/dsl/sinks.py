@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName, topic_config_names
 from logflume.log.schemas import ANY, STRING, FormatSpec, format_of
 
 from .. import graph as g
@@ -29,6 +29,8 @@ def sink(
     """Add a sink. Config names may use `_` for `.`."""
     schema = node.schema
     check_partitions(partitions)
+    for name, value in configs.items():
+        _check_config(name, value)
     settings: dict[str, Any] = {
         "partitions": partitions, "topic_configs": {name.replace("_", "."): value for name, value in configs.items()},
         "schema": schema, "kind": node.kind, "inputs": (node.name,),
@@ -44,6 +46,16 @@ def sink(
         value_format=value_format(schema, format, topic, graph.registry), **settings,
     )  # fmt: skip
     graph.add(added, fix="pass name='...'")
+
+
+def _check_config(name: str, value: object) -> None:
+    """Refuse what is neither an argument of `to` nor a config of topics."""
+    known = topic_config_names()
+    if name.replace("_", ".") not in known:
+        arguments = ("topics", "format", "key_format", "partitions")
+        raise UnknownName("argument of to()", name, [*arguments, *(each.replace(".", "_") for each in known)])
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name}= of to() is text, as the broker takes it: {name}={str(value)!r}, found {value!r:.60}")
 
 
 def check_partitions(partitions: int | None) -> None:
