@@ -16,7 +16,7 @@ from contextlib import contextmanager
 LONG_S = 0.005
 LOOK_AGAIN_S = 3600.0
 BATCH_OBJECTS = 20_000
-"""Objects made until the young ones are looked at, where batches of records are taken: in the midst of one they are all in use."""
+"""Objects made until the young ones are looked at, where records are taken in batches: in the midst of one all are in use."""
 
 
 class ShortCollections:

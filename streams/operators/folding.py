@@ -21,7 +21,7 @@ class Folding:
     """Aggregations over state tuples. None is no state: for a bare result whose state is None, and where there is no entry.
 
     Attributes:
-        add: (state, a row's arguments, row, report) -> the state with them; what cannot be added is reported, and leaves that part.
+        add: (state, a row's arguments, row, report) -> the state with them; what cannot be added is reported and left out.
         subtract: the same without them.
         merge: (state, other state, row, report) -> both in one; None is that of nothing, from which merging begins.
         result: state -> the result row, None for None.

@@ -314,7 +314,7 @@ class ResolveWork(Work):
         self._left, self._answers = wiring.schema(left), wiring.schema(answers)
         self._lookup = lookup_of(wiring, left)
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), self._left, right_schema(node, self._answers))
-        self._emission = Emission(node, wiring, keeps_keys=True)
+        self._emission = Emission(node, wiring, keeps_keys=True, computes=node.columns)
         self._store = None if node.store is None else task.store(node.store)
         self._columns = tuple(Field(c.name, c.type) for c in self._answers.value)
         self._hash = hasher(self._left.value)

@@ -84,7 +84,7 @@ def _packed(code: int, parts: list[Any]) -> msgspec.msgpack.Ext:
 
 def _object_to_wire(value: Any, kind: type[Any], classes: Classes | None) -> Any:
     """Wrap an object of a class, or a row of no class."""
-    name, is_row, is_member = _form_of(kind)
+    name, is_row, is_member = _form_of(kind)  # type: ignore[arg-type]  # mypy takes type[Any] for unhashable
     if is_row:
         return _packed(_ROW, [kind._fields, [to_wire(item, classes) for item in value]])
     if classes is not None and name not in classes:
@@ -111,7 +111,6 @@ def _form_of(kind: type[Any]) -> tuple[str, bool, bool]:
     return class_name(kind), is_row, issubclass(kind, enum.Enum)
 
 
-@lru_cache(maxsize=1024)
 def object_fields(cls: type[Any]) -> tuple[str, ...]:
     """Return the names of the fields that are an object's state. Raises InvalidInput: the class has none that are known."""
     if issubclass(cls, msgspec.Struct):
