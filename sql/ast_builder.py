@@ -454,7 +454,12 @@ class AstBuilder(Transformer[Token, Any]):
         _, gap, retention, grace = children
         return self._window(meta, ast.Window("SESSION", gap, None, retention, grace, span=_span(meta)))
 
-    def _window(self, meta: Any, window: ast.Window) -> _Clause:
+    def calendar(self, meta: Any, children: list[Any]) -> _Clause:
+        _, unit, zone, retention, grace = children
+        zone = "UTC" if zone is None else zone[1:-1].replace("''", "'")
+        return self._window(meta, ast.CalendarWindow(unit, zone, retention, grace, span=_span(meta)))
+
+    def _window(self, meta: Any, window: ast.Window | ast.CalendarWindow) -> _Clause:
         return _Clause(("WINDOW", (window, _span(meta))))
 
     def where(self, meta: Any, children: list[Any]) -> _Clause:
