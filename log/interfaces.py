@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .records import Chunk, Headers, TopicPartition
@@ -27,12 +27,11 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: its id (32 hex digits), number of partitions and the configs that differ from the defaults."""
+    """A topic: its id (32 hex digits) and number of partitions."""
 
     name: str
     topic_id: str
     partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
     is_internal: bool = False
 
 
@@ -202,7 +201,11 @@ class Admin(Protocol):
         ...
 
     def topic_configs(self, name: str) -> dict[str, str]:
-        """All configs of a topic, defaults included."""
+        """All configs of a topic, defaults included. Takes the right to describe configs, as `changed_topic_configs` does."""
+        ...
+
+    def changed_topic_configs(self, name: str) -> dict[str, str]:
+        """The configs of a topic that were set for it."""
         ...
 
     def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:

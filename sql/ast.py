@@ -504,6 +504,26 @@ class AssertSource(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class AssertTopic(Node):
+    """`is_absent`: NOT EXISTS."""
+
+    topic: str
+    properties: tuple[Property, ...]
+    is_absent: bool = False
+    timeout: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssertSchema(Node):
+    """By subject, id, or both. `is_absent`: NOT EXISTS."""
+
+    subject: str | None
+    schema_id: int | None
+    is_absent: bool = False
+    timeout: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Unsupported(Node):
     """A statement of the dialect that has no meaning here yet; `what` names it."""
 
@@ -531,5 +551,7 @@ Statement = (
     | Undefine
     | RunScript
     | AssertSource
+    | AssertTopic
+    | AssertSchema
     | Unsupported
 )

@@ -93,6 +93,10 @@ def _unsupported(what: str) -> Callable[..., ast.Unsupported]:
     return build
 
 
+def _name_or_string(token: Any) -> str:
+    return str(token) if isinstance(token, _Ident) else unquote(token)
+
+
 class _Ident(str):
     """A folded name that still knows where it stood."""
 
@@ -568,8 +572,23 @@ class AstBuilder(Transformer[Token, Any]):
             return ast.Unsupported("EXPLAIN ANALYZE", span=_span(meta))
         return ast.Explain(None, str(children[1]), span=_span(meta))
 
-    def print(self, meta: Any, children: list[Any]) -> ast.Unsupported:
-        return ast.Unsupported("PRINT", span=_span(meta))
+    def print(self, meta: Any, children: list[Any]) -> ast.Print:
+        name, from_beginning, interval, limit = children
+        every = 1 if interval is None else int(interval)
+        if every < 1:
+            raise SyntaxFault(f"INTERVAL is at least 1, found {every}", _span(meta))
+        most = None if limit is None else int(limit)
+        return ast.Print(_name_or_string(name), from_beginning is not None, every, most, span=_span(meta))
+
+    def from_beginning(self, meta: Any, children: list[Any]) -> str:
+        return "from beginning"
+
+    def not_exists(self, meta: Any, children: list[Any]) -> str:
+        return "not exists"
+
+    def timeout(self, meta: Any, children: list[Any]) -> ast.Duration:
+        duration: ast.Duration = children[0]
+        return duration
 
     def control(self, meta: Any, children: list[Any]) -> ast.QueryControl:
         verb, target = children
@@ -698,10 +717,17 @@ class AstBuilder(Transformer[Token, Any]):
 
     create_connector = _unsupported("CREATE CONNECTOR")
     drop_connector = _unsupported("DROP CONNECTOR")
-    assert_topic = _unsupported("ASSERT TOPIC")
-    assert_schema = _unsupported("ASSERT SCHEMA")
     assert_values = _unsupported("ASSERT VALUES")
     assert_tombstone = _unsupported("ASSERT NULL VALUES")
+
+    def assert_topic(self, meta: Any, children: list[Any]) -> ast.AssertTopic:
+        absent, name, properties, timeout = children
+        return ast.AssertTopic(str(name), properties or (), absent is not None, timeout, span=_span(meta))
+
+    def assert_schema(self, meta: Any, children: list[Any]) -> ast.AssertSchema:
+        absent, subject, number, timeout = children
+        found = None if subject is None else _name_or_string(subject)
+        return ast.AssertSchema(found, None if number is None else int(number), absent is not None, timeout, span=_span(meta))
 
     def assert_source(self, meta: Any, children: list[Any]) -> ast.AssertSource:
         kind, name, elements, properties = children

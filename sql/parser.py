@@ -25,6 +25,8 @@ from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 # Deeper nesting is refused: every later stage walks the tree by recursion.
 NESTING_MAX = 200
 DEPTH_MAX = 150
+# Statements whose trees are kept, and how long they may be: a server looks at each several times, and clients repeat themselves.
+KEPT_MAX, KEPT_CHARS_MAX = 256, 4_000
 _ALL_EXPECTED_MAX = 8
 _SET_MAX = 3
 
@@ -61,7 +63,7 @@ def parse_statement(source: StatementText | str, *, variables: dict[str, str] | 
     text = source.text
     try:
         text = substitute(source.text, variables or {})
-        statement: ast.Statement = _build(text)
+        statement: ast.Statement = _kept(text) if len(text) <= KEPT_CHARS_MAX else _build(text)
     except StatementError as e:
         e.locate(text, first_line=source.line, first_column=source.column)
         raise
@@ -76,6 +78,11 @@ def parse_expression(text: str) -> ast.Expression:
     if len(items) != 1 or items[0].expression is None:
         raise SyntaxFault("expected one expression")
     return items[0].expression
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _kept(text: str) -> Any:
+    return _build(text)
 
 
 def _build(text: str) -> Any:

@@ -12,6 +12,7 @@ from .errors import StatementError
 TABLE_SCAN = "ksql.query.pull.table.scan.enabled"
 RANGE_SCAN = "ksql.query.pull.range.scan.enabled"
 LIMIT_CLAUSE = "ksql.query.pull.limit.clause.enabled"
+CACHE_BYTES = "ksql.streams.cache.max.bytes.buffering"
 COMPUTED = "logflume.query.once.enabled"
 _BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE, COMPUTED})
 
@@ -19,6 +20,7 @@ _BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE, COMPUTED})
 PROPERTIES: Mapping[str, str] = {
     "auto.offset.reset": "where SELECT ... EMIT CHANGES starts: earliest (the default) or latest",
     "ksql.streams.auto.offset.reset": "the same",
+    CACHE_BYTES: "0: a table puts out each change; else, by default, the last of each key at every task commit",
     "ksql.persistence.default.format.key": "key format where none is given, KAFKA by default",
     "ksql.persistence.default.format.value": "value format where none is given",
     "ksql.persistence.wrap.single.values": "whether a single value column is written as a record with one field, true by default",
@@ -47,5 +49,7 @@ def check_property(name: str, value: str | None, span: Span) -> None:
         raise StatementError(f"Unknown property: {name}{hint}", span)
     if value is not None and name.endswith("auto.offset.reset") and value.lower() not in ("earliest", "latest"):
         raise StatementError(f"'{name}' is 'earliest' or 'latest', found '{value}'", span)
+    if value is not None and name == CACHE_BYTES and not value.isdecimal():
+        raise StatementError(f"'{name}' is a number of bytes, found '{value}'", span)
     if value is not None and name in _BOOLEANS and value.lower() not in ("true", "false"):
         raise StatementError(f"'{name}' is 'true' or 'false', found '{value}'", span)

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from logflume.log.interfaces import Log
-from logflume.log.schemas import BIGINT, Column
+from logflume.log.schemas import Column
 from logflume.streams import expr as x
 
 from . import ast
@@ -99,12 +99,9 @@ def bind_pull(query: ast.Query, context: Context) -> Pull:
     scope = Scope(tuple(source_columns(source, alias)))
     binder = Binder(scope, context.functions, context.catalog.types, "SELECT", fixed_now_ms=context.fixed_now_ms)
     where = None if query.where is None else replace(binder, clause="WHERE").condition(query.where)
-    items = spread(query.select, scope, binder, None)
+    items = spread(query.select, scope, binder, None, has_bounds=True)
     _refuse_duplicates([i.name for i in items], query)
     columns = [(i.name, binder.bind(i.expression)) for i in items]
-    if source.window is not None and any(i.kind == "all" for i in query.select):
-        bounds = [(m.value, x.ColumnRef(x.Side.META, m.value, BIGINT)) for m in (x.Meta.WINDOWSTART, x.Meta.WINDOWEND)]
-        columns[len(source.key) : len(source.key)] = bounds
     keys = None if query.where is None else _keys(query.where, source, scope, binder)
     if source.is_table:
         check_scan(query, source, context, has_keys=keys is not None)

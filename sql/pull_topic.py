@@ -7,7 +7,8 @@ from typing import Any
 
 from logflume.log import DecodeError, TopicPartition
 from logflume.log.interfaces import Log
-from logflume.log.schemas import FormatSpec, serde
+from logflume.log.records import Record
+from logflume.log.schemas import FormatSpec, framed_by_headers, serde
 from logflume.streams import expr as x
 from logflume.streams.windows import bounds_of_key, key_suffix_bytes
 
@@ -37,7 +38,7 @@ class Skipped:
 
 
 def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[ValueRow]:
-    """Read a topic once: all records of a stream, the latest of each key of a table."""
+    """Read a topic once: all records of a stream, the latest of each key of a table in the order of partitions and keys."""
     key_format = source.key_format if source.key else FormatSpec("NONE")
     decode_key, decode_value = serde(key_format, source.key).decode, serde(source.value_format, source.value).decode
     time = timestamp_expression(source)
@@ -46,7 +47,7 @@ def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[Value
     for record in topic_records(source.topic, log):
         try:
             data, start, end = _key_and_window(record.key, window)
-            key, value = decode_key(data), decode_value(record.value)
+            key, value = decode_key(data), decode_value(_framed(record, source.value_format))
         except DecodeError as e:
             skipped.add(record.topic, record.partition, record.offset, e)
             continue
@@ -68,7 +69,13 @@ def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[Value
                 latest[record.key] = row
         else:
             yield row
-    yield from (row for row in latest.values() if row is not None)
+    kept = [(row[x.Side.META, "ROWPARTITION"], key, row) for key, row in latest.items() if row is not None]
+    yield from (row for _, _, row in sorted(kept, key=lambda each: each[:2]))
+
+
+def _framed(record: Record, format: FormatSpec) -> bytes | None:
+    """Return a value, behind the frame that a schema id in its headers stands for."""
+    return framed_by_headers(record.value, record.headers, "value", format.registry) if format.registry else record.value
 
 
 def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[bytes | None, int | None, int | None]:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
-from .access.acls import MAX_ACLS, Acl, new_acl, new_filter
-from .access.store import load_acls, store_acls
+from .access.acls import MAX_ACLS, Acl, AclFilter, new_acl, new_filter
+from .access.store import DOCUMENT, AclStore
 from .core import Core
 from .seams import RequestContext
+from .slices import Steps
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker: set authorizer.class.name"
+JUDGED_AT_A_TIME, ANSWERS_AT_A_TIME = 5_000, 1_000
+"""ACLs that a filter is asked about, and that are told or made, in one slice of the loop's time."""
 
 
-def describe_acls(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_acls(core: Core, context: RequestContext, request: Any) -> Steps:
     """List the ACLs that a filter selects, by resource."""
     response = messages.DescribeAclsResponse(error_message=None)
     try:
-        _require_authorizer(core)
+        store = _require_authorizer(core)
         wanted = new_filter(
             request.resource_type_filter,
             request.resource_name_filter,
@@ -33,33 +37,49 @@ def describe_acls(core: Core, context: RequestContext, request: Any) -> Any:
     except KafkaError as error:
         response.error_code, response.error_message = error.number, detail_of(error)
         return response
-    by_resource: dict[tuple[int, str, int], list[Acl]] = {}
-    for acl in load_acls(core.cluster):
-        if wanted.selects(acl):
-            by_resource.setdefault((acl.resource, acl.name, acl.pattern), []).append(acl)
-    response.resources = [
-        response.DescribeAclsResource(
-            resource_type=resource,
-            resource_name=name,
-            pattern_type=pattern,
-            acls=[
-                response.AclDescription(
-                    principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
-                )
-                for acl in acls
-            ],
+    selected = yield from _selected(wanted, store.all())
+    by_resource: dict[tuple[int, str, int], Any] = {}
+    for number, acl in enumerate(selected, start=1):
+        of_resource = by_resource.get((acl.resource, acl.name, acl.pattern))
+        if of_resource is None:
+            of_resource = by_resource[acl.resource, acl.name, acl.pattern] = response.DescribeAclsResource(
+                resource_type=acl.resource, resource_name=acl.name, pattern_type=acl.pattern
+            )
+        of_resource.acls.append(
+            response.AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+            )
         )
-        for (resource, name, pattern), acls in by_resource.items()
-    ]
+        if number % ANSWERS_AT_A_TIME == 0:
+            yield None
+    response.resources = list(by_resource.values())
     return response
 
 
-def create_acls(core: Core, context: RequestContext, request: Any) -> Any:
+def _selected(wanted: AclFilter, acls: dict[Acl, Any]) -> Steps:
+    """Return a list of those ACLs that a filter selects; they must not change meanwhile."""
+    only_one = wanted.only_one()
+    if only_one is not None:
+        return [only_one] if only_one in acls else []
+    selected: list[Acl] = []
+    left = iter(acls)
+    while part := list(islice(left, JUDGED_AT_A_TIME)):
+        selected += [acl for acl in part if wanted.selects(acl)]
+        if len(part) == JUDGED_AT_A_TIME:
+            yield None
+    return selected
+
+
+def create_acls(core: Core, context: RequestContext, request: Any) -> Steps:
     """Add ACLs; each succeeds or fails alone, and one that is there already succeeds."""
+    return (yield from core.cluster.in_turn(DOCUMENT, _create(core, request)))
+
+
+def _create(core: Core, request: Any) -> Steps:
     response = messages.CreateAclsResponse()
-    old = load_acls(core.cluster)
-    new = dict.fromkeys(old)
-    for asked in request.creations:
+    old = core.acls.all() if core.acls else {}
+    new: dict[Acl, None] = {}
+    for number, asked in enumerate(request.creations, start=1):
         result = response.AclCreationResult(error_message=None)
         response.results.append(result)
         try:
@@ -73,26 +93,34 @@ def create_acls(core: Core, context: RequestContext, request: Any) -> Any:
                 asked.operation,
                 asked.permission_type,
             )
-            if len(new) >= MAX_ACLS and acl not in new:
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, f"this cluster keeps at most {MAX_ACLS} ACLs; use prefixed ones")
+            if acl not in old:
+                if len(old) + len(new) >= MAX_ACLS and acl not in new:
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, f"this cluster keeps at most {MAX_ACLS} ACLs; use prefixed ones")
+                new[acl] = None
         except KafkaError as error:
             result.error_code, result.error_message = error.number, detail_of(error)
-            continue
-        new[acl] = None
-    if len(new) > len(old):
-        error_after = _store(core, new)
-        for result in response.results:
-            if error_after is not None and not result.error_code:
-                result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error_after)
+        if number % ANSWERS_AT_A_TIME == 0:
+            yield None
+    if new:
+        try:
+            yield from _require_authorizer(core).change(added=new)
+        except LogflumeError as error:
+            _fail((result for result in response.results if not result.error_code), error)
     return response
 
 
-def delete_acls(core: Core, context: RequestContext, request: Any) -> Any:
-    """Remove the ACLs that each filter selects, and tell which they were."""
+def delete_acls(core: Core, context: RequestContext, request: Any) -> Steps:
+    """Remove the ACLs that each filter selects, and tell which they were; each ACL is told once."""
+    return (yield from core.cluster.in_turn(DOCUMENT, _delete(core, request)))
+
+
+def _delete(core: Core, request: Any) -> Steps:
     response = messages.DeleteAclsResponse()
-    left = dict.fromkeys(load_acls(core.cluster))
-    gone: set[Acl] = set()
-    for asked in request.filters:
+    left = core.acls.all() if core.acls else {}
+    gone: list[Acl] = []
+    for number, asked in enumerate(request.filters, start=1):
+        if number % ANSWERS_AT_A_TIME == 0:
+            yield None
         result = response.DeleteAclsFilterResult(error_message=None)
         response.filter_results.append(result)
         try:
@@ -109,14 +137,20 @@ def delete_acls(core: Core, context: RequestContext, request: Any) -> Any:
         except KafkaError as error:
             result.error_code, result.error_message = error.number, detail_of(error)
             continue
-        selected = [acl for acl in left if wanted.selects(acl)]
-        gone.update(selected)
-        result.matching_acls = [_deleted(response, acl) for acl in selected]
-    error_after = _store(core, [acl for acl in left if acl not in gone]) if gone else None
-    if error_after is not None:
-        for result in response.filter_results:
-            result.matching_acls = []
-            result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error_after)
+        selected = yield from _selected(wanted, left)
+        gone += selected
+        for told, acl in enumerate(selected, start=1):
+            del left[acl]
+            result.matching_acls.append(_deleted(response, acl))
+            if told % ANSWERS_AT_A_TIME == 0:
+                yield None
+    if gone:
+        try:
+            yield from _require_authorizer(core).change(removed=gone)
+        except LogflumeError as error:
+            for result in response.filter_results:
+                result.matching_acls = []
+            _fail(response.filter_results, error)
     return response
 
 
@@ -133,18 +167,12 @@ def _deleted(response: Any, acl: Acl) -> Any:
     )
 
 
-def _require_authorizer(core: Core) -> None:
-    if core.authorizer is None:
+def _require_authorizer(core: Core) -> AclStore:
+    if core.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    return core.acls
 
 
-def _store(core: Core, acls: Iterable[Acl]) -> LogflumeError | None:
-    """Keep the ACLs, durably, then let them apply; return the error that kept that from happening."""
-    kept = tuple(acls)
-    try:
-        store_acls(core.cluster, kept)
-    except LogflumeError as error:
-        return error
-    assert core.authorizer is not None
-    core.authorizer.set_acls(kept)
-    return None
+def _fail(results: Iterable[Any], error: LogflumeError) -> None:
+    for result in results:
+        result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)

@@ -58,9 +58,10 @@ class ClusterState:
     """The metadata in memory; every change is on disk before it is there.
 
     A `Change` is made by `now`, or by `later` with the file written off the broker's thread. Whoever changes something while such
-    a write is under way waits for it: `later` in its turn, all else on the spot.
+    a write is under way waits for it: `later` in its turn, `now` on the spot.
 
-    Invariants: `by_id` and `topics` hold the same topics; names and ids are unique, also over time for ids.
+    Invariants: `by_id` and `topics` hold the same topics; names and ids are unique, also over time for ids. `_held` has what
+    steps `in_turn` are changing, with the reply that is set when they are over.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class ClusterState:
         """
         self._path, self._disk, self._offload = path, disk, offload
         self._under_way: _Write | None = None
+        self._held: dict[str, Reply] = {}
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.deleting: list[Topic] = []
@@ -105,6 +107,17 @@ class ClusterState:
         if write.error is not None:
             raise write.error
 
+    def in_turn(self, what: str, steps: Steps) -> Steps:
+        """Run steps that read and then change something of the metadata, while nobody else does so; return what they return."""
+        while what in self._held:
+            yield self._held[what]
+        over = self._held[what] = Reply()
+        try:
+            return (yield from steps)
+        finally:
+            del self._held[what]
+            over.set(None)
+
     def add_topics(self, topics: Sequence[Topic]) -> Change:
         assert not any(topic.name in self.topics for topic in topics)
         yield {"topics": [*self.topics.values(), *topics]}
@@ -123,40 +136,35 @@ class ClusterState:
         for name, count in counts.items():
             self.topics[name].partition_count = count
 
-    def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        self._settle()
+    def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> Change:
         changed = Topic(topic.name, topic.topic_id, topic.partition_count, dict(configs))
-        self._save(topics=[changed if each is topic else each for each in self.topics.values()])
+        yield {"topics": [changed if each is topic else each for each in self.topics.values()]}
         topic.configs = dict(configs)
 
-    def set_broker_configs(self, configs: Mapping[str, str]) -> None:
-        self._settle()
-        self._save(broker_configs=configs)
+    def set_broker_configs(self, configs: Mapping[str, str]) -> Change:
+        yield {"broker_configs": configs}
         self.broker_configs = dict(configs)
 
     def document(self, name: str) -> Any:
         """Return what another part of the broker keeps here under a name, as JSON; None if there is nothing."""
         return self._documents.get(name)
 
-    def set_document(self, name: str, value: Any) -> None:
-        """Keep JSON under a name (ACLs, quotas, credentials and the like); durable on return. Raises StorageError."""
-        self._settle()
+    def set_document(self, name: str, value: Any) -> Change:
+        """Keep JSON under a name: ACLs, quotas, credentials and the like."""
         documents = {**self._documents, name: value}
-        self._save(documents=documents)
+        yield {"documents": documents}
         self._documents = documents
 
-    def set_cluster_configs(self, configs: Mapping[str, str]) -> None:
-        self._settle()
-        self._save(cluster_configs=configs)
+    def set_cluster_configs(self, configs: Mapping[str, str]) -> Change:
+        yield {"cluster_configs": configs}
         self.cluster_configs = dict(configs)
 
-    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> Change:
         """Replace a group's own configs; a group without any is forgotten."""
-        self._settle()
         changed = {name: own for name, own in self.group_configs.items() if name != group_id}
         if configs:
             changed[group_id] = dict(configs)
-        self._save(group_configs=changed)
+        yield {"group_configs": changed}
         self.group_configs = changed
 
     def begin_delete(self, topics: Sequence[Topic]) -> Change:
@@ -184,6 +192,20 @@ class ClusterState:
             self._begin(self._more_producer_ids())
         self._next_producer_id += 1
         return self._next_producer_id - 1
+
+    @property
+    def has_producer_ids(self) -> bool:
+        """Whether `new_producer_id` writes nothing on the spot."""
+        return self._next_producer_id < self._producer_id_limit
+
+    def reserve_producer_ids(self) -> Steps:
+        """Get ids to give out, the first ones after a start. Raises StorageError."""
+
+        def reserve() -> Steps:
+            if not self.has_producer_ids:
+                yield from self.later(self._more_producer_ids())
+
+        yield from self.in_turn("producer ids", reserve())
 
     def _more_producer_ids(self) -> Change:
         limit = max(self._producer_id_limit, self._next_producer_id) + PRODUCER_ID_BLOCK
@@ -222,11 +244,6 @@ class ClusterState:
         else:
             _log.error("%s", write.error)
         write.reply.set(None)
-
-    def _save(self, **changes: Any) -> None:
-        """Write the state with these changes; memory is changed by the caller after that, so a failed write changes nothing."""
-        assert self._under_way is None, "settled before the changes were put together"
-        self._write(self._content(changes))
 
     def _content(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Return what is to be written. Nothing of it is changed while it is: whoever would waits first."""

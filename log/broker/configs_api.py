@@ -151,7 +151,7 @@ def _alter_all(
 ) -> Steps:
     seen = set()
     for number, asked in enumerate(request.resources):
-        if number:  # a slice each: each is a write of cluster.json
+        if number:  # a slice each: a broker has hundreds of settings
             yield None
         answer = answer_class(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
         answers.append(answer)
@@ -160,29 +160,36 @@ def _alter_all(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{asked.resource_name!r} is named twice in one request")
             seen.add((asked.resource_type, asked.resource_name))
             _require(context, Operation.ALTER_CONFIGS, asked)
-            if asked.resource_type == TOPIC:
-                topic = _topic(core, asked.resource_name)
-                require_may_change(context, topic.name)
-                _alter_topic(core, topic, asked, change, is_dry=request.validate_only)
-            elif asked.resource_type == BROKER:
-                yield from _alter_broker(core, asked, change, is_dry=request.validate_only)
-            elif asked.resource_type == GROUP:
-                _alter_group(core, asked, change, is_dry=request.validate_only)
-            elif asked.resource_type == CLIENT_METRICS:
-                _alter_client_metrics(core, asked, change, is_dry=request.validate_only)
-            elif asked.resource_type == BROKER_LOGGER and change is _changed:
-                _alter_loggers(core, asked, is_dry=request.validate_only)
-            else:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configs to alter")
+            yield from core.cluster.in_turn("configs", _alter(core, context, asked, change, is_dry=request.validate_only))
         except LogflumeError as error:
             _fail(answer, error)
 
 
-def _alter_topic(core: Core, topic: Topic, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+def _alter(core: Core, context: RequestContext, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
+    """Alter the configs of a resource. Raises LogflumeError."""
+    if asked.resource_type == TOPIC:
+        yield from _alter_topic(core, context, asked, change, is_dry=is_dry)
+    elif asked.resource_type == BROKER:
+        yield from _alter_broker(core, asked, change, is_dry=is_dry)
+    elif asked.resource_type == GROUP:
+        yield from _alter_group(core, asked, change, is_dry=is_dry)
+    elif asked.resource_type == CLIENT_METRICS:
+        yield from _alter_client_metrics(core, asked, change, is_dry=is_dry)
+    elif asked.resource_type == BROKER_LOGGER and change is _changed:
+        _alter_loggers(core, asked, is_dry=is_dry)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configs to alter")
+
+
+def _alter_topic(
+    core: Core, context: RequestContext, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool
+) -> Steps:
+    topic = _topic(core, asked.resource_name)
+    require_may_change(context, topic.name)
     configs = change(asked, topic_spec, topic.configs)
     core.check_topic_configs(configs)
     if not is_dry and configs != topic.configs:
-        core.set_topic_configs(topic, configs)
+        yield from core.set_topic_configs(topic, configs)
 
 
 def _alter_loggers(core: Core, asked: Any, *, is_dry: bool) -> None:
@@ -210,21 +217,21 @@ def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]],
     yield from (core.set_cluster_configs if is_default else core.set_broker_configs)(configs)
 
 
-def _alter_group(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+def _alter_group(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
     old = core.group_configs(asked.resource_name)
     configs = change(asked, group_spec, old)
     core.check_group_configs(asked.resource_name, configs)
     if not is_dry and configs != old:
-        core.set_group_configs(asked.resource_name, configs)
+        yield from core.set_group_configs(asked.resource_name, configs)
 
 
-def _alter_client_metrics(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
+def _alter_client_metrics(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
     """Change a subscription; one without settings of its own is gone."""
     old = core.client_metrics.configs.get(asked.resource_name, {})
     configs = change(asked, metrics_spec, old)
     core.client_metrics.check(asked.resource_name, configs)
     if not is_dry and configs != old:
-        core.client_metrics.set_configs(asked.resource_name, configs)
+        yield from core.client_metrics.set_configs(asked.resource_name, configs)
 
 
 def _changed(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
-from .access.store import make_authorizer
+from .access.store import make_acl_store
 from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
 from .diskspace import DiskSpace, default_min_free_bytes
@@ -136,7 +136,8 @@ class Core:
         self.tokens = DelegationTokens(self.cluster, config.text("delegation.token.secret.key"), random_bytes=random_bytes)
         self.users = Users(self.cluster, random_bytes=random_bytes)
         self.disk_space = DiskSpace(self.free_bytes, self._min_free_bytes)
-        self.authorizer = make_authorizer(config, self.cluster)
+        self.acls = make_acl_store(config, self.cluster)
+        self.authorizer = None if self.acls is None else self.acls.authorizer
         self.client_metrics = SubscriptionStore(self.cluster)
         self.telemetry = ClientTelemetry(
             self.client_metrics, clock, random_bytes, max_bytes=lambda: config.number("telemetry.max.bytes")
@@ -266,9 +267,9 @@ class Core:
                 f"one request names {topics} topics; expected at most {most} (logflume.request.max.topics)",
             )
 
-    def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Replace a topic's own configs, which were checked; they apply at once."""
-        self.cluster.set_topic_configs(topic, configs)
+    def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> Steps:
+        """Replace a topic's own configs, which were checked, durably; they apply at once. Raises StorageError, as those below."""
+        yield from self.cluster.later(self.cluster.set_topic_configs(topic, configs))
         self._apply_configs(topic)
 
     def check_broker_configs(self, configs: Mapping[str, str], *, is_default: bool) -> None:
@@ -278,12 +279,12 @@ class Core:
 
     def set_broker_configs(self, configs: Mapping[str, str]) -> Steps:
         """Replace the dynamic configs of this broker, which were checked; they apply at once, to topics one after the other."""
-        self.cluster.set_broker_configs(configs)
+        yield from self.cluster.later(self.cluster.set_broker_configs(configs))
         yield from self._dynamic_configs_changed()
 
     def set_cluster_configs(self, configs: Mapping[str, str]) -> Steps:
         """Replace the dynamic configs of all brokers, which were checked; they apply as those of `set_broker_configs`."""
-        self.cluster.set_cluster_configs(configs)
+        yield from self.cluster.later(self.cluster.set_cluster_configs(configs))
         yield from self._dynamic_configs_changed()
 
     def _dynamic_configs_changed(self) -> Steps:
@@ -308,9 +309,9 @@ class Core:
             )
         self.config.check_group(configs)
 
-    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Replace a group's own configs, which were checked, durably; they apply at once. Raises StorageError."""
-        self.cluster.set_group_configs(group_id, configs)
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> Steps:
+        """Replace a group's own configs, which were checked; they apply at once."""
+        yield from self.cluster.later(self.cluster.set_group_configs(group_id, configs))
 
     def tell_deleted(self, names: Collection[str]) -> None:
         """Tell those who keep something about topics that these are gone."""

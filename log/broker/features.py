@@ -12,6 +12,7 @@ from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 
 from .cluster import ClusterState
+from .slices import Steps
 
 SUPPORTED = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 """Feature -> its highest level. group.version 1: the consumer protocol (KIP-848); share.version 1: share groups (KIP-932);
@@ -81,11 +82,12 @@ class Features:
             return "A newer version needs the upgrade type upgrade."
         return None
 
-    def set_levels(self, levels: Mapping[str, int]) -> None:
-        """Change levels, which were checked, durably. Raises StorageError."""
+    def set_levels(self, levels: Mapping[str, int]) -> Steps:
+        """Change levels, which were checked, durably. For steps that have the features `in_turn`. Raises StorageError."""
         changed = self.levels | {name: level for name, level in levels.items() if name in SUPPORTED}
         if changed != self.levels:
-            self._cluster.set_document(DOCUMENT, {"epoch": self.epoch + 1, "levels": changed})
+            document = {"epoch": self.epoch + 1, "levels": changed}
+            yield from self._cluster.later(self._cluster.set_document(DOCUMENT, document))
             self.levels, self.epoch = changed, self.epoch + 1
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import GeneratorType
 from typing import Any, Protocol
 
-from logflume.log.errors import LogflumeError
+from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 
 from . import (
@@ -34,16 +35,20 @@ from .fetch import FetchHandler
 from .groups import TxnAdmission
 from .patterns import judged
 from .produce import ProduceHandler
-from .seams import CLOSE_CONNECTION, Handler, RequestContext, as_reply
+from .seams import CLOSE_CONNECTION, Handler, Reply, RequestContext, as_reply
 from .security.audit import Audit
+from .slices import Steps
 from .splitting import SPLITS, in_slices
 
 API_VERSIONS = 18
 MAX_ELEMENTS, MAX_WHOLE_ELEMENTS = 100_000, 10_000
 """Elements in the arrays of a request that is handled in slices, and that may be of any other: those are handled in one go."""
 GENERATORS = (
-    "Metadata", "CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs",
-    "DescribeLogDirs", "WriteTxnMarkers",
+    "ListTransactions", "Metadata", "CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeConfigs", "AlterConfigs",
+    "IncrementalAlterConfigs", "DescribeLogDirs", "WriteTxnMarkers", "DescribeAcls", "CreateAcls", "DeleteAcls",
+    "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials", "AlterUserScramCredentials",
+    "UpdateFeatures", "AlterReplicaLogDirs", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken",
+    "DescribeDelegationToken",
 )  # fmt: skip
 """APIs whose handlers are generators of slices."""
 _log = logging.getLogger("logflume.broker")
@@ -197,8 +202,8 @@ class Handlers:
             return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return self.api_versions
 
-    def _update_features(self, core: Core, context: RequestContext, request: Any) -> Any:
-        response = one_node_api.update_features(core, context, request)
+    def _update_features(self, core: Core, context: RequestContext, request: Any) -> Steps:
+        response = yield from one_node_api.update_features(core, context, request)
         self._apply_features()
         return response
 
@@ -207,6 +212,20 @@ class Handlers:
         self._disabled = self.core.features.disabled_keys
 
     def _init_producer_id(self, context: RequestContext, request: Any) -> Any:
+        handler = self._give_producer_id
+        return handler(context, request) if self.core.cluster.has_producer_ids else self._after_producer_ids(context, request)
+
+    def _after_producer_ids(self, context: RequestContext, request: Any) -> Steps:
+        with contextlib.suppress(StorageError):  # told by who gives the id
+            yield from self.core.cluster.reserve_producer_ids()
+        answer = self._give_producer_id(context, request)
+        if isinstance(answer, Reply):
+            if not answer.is_done:
+                yield answer
+            answer = answer.value
+        return answer
+
+    def _give_producer_id(self, context: RequestContext, request: Any) -> Any:
         if request.transactional_id is None:
             may_write = context.rights.allows(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
             if not may_write and not context.rights.allows_some(Operation.WRITE, Resource.TOPIC):

@@ -8,23 +8,33 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
 from .core import LEADER_EPOCH, Core
+from .features import DOCUMENT as FEATURES
 from .features import SAFE_DOWNGRADE, UPGRADE
 from .metadata import address
 from .seams import RequestContext
+from .slices import Steps
 
 METADATA_TOPIC, METADATA_PARTITION = "__cluster_metadata", 0
+ANSWERS_AT_A_TIME = 1_000
+"""In one slice of the loop's time."""
 METADATA_END = 0
 """The metadata is a file, not a log: there are no offsets, and nobody is behind."""
 
 
-def alter_replica_log_dirs(core: Core, context: RequestContext, request: Any) -> Any:
+def alter_replica_log_dirs(core: Core, context: RequestContext, request: Any) -> Steps:
     """Move replicas to another directory: there is one, in which they are (KIP-113)."""
     response = messages.AlterReplicaLogDirsResponse()
+    left = ANSWERS_AT_A_TIME
     for directory in request.dirs:
         for topic in directory.topics:
             result = response.AlterReplicaLogDirTopicResult(topic_name=topic.name)
             response.results.append(result)
+            left -= 1
             for index in topic.partitions:
+                left -= 1
+                if left <= 0:
+                    left = ANSWERS_AT_A_TIME
+                    yield None
                 error = ErrorCode.NONE
                 if directory.path != core.data_dir.path:
                     error = ErrorCode.LOG_DIR_NOT_FOUND
@@ -114,8 +124,12 @@ def _refuse_voter(core: Core, request: Any, response: Any) -> Any:
     return response
 
 
-def update_features(core: Core, context: RequestContext, request: Any) -> Any:
+def update_features(core: Core, context: RequestContext, request: Any) -> Steps:
     """Raise or lower features: all of a request or none (KIP-584)."""
+    return (yield from core.cluster.in_turn(FEATURES, _update_features(core, context, request)))
+
+
+def _update_features(core: Core, context: RequestContext, request: Any) -> Steps:
     response = messages.UpdateFeaturesResponse(error_message=None)
     levels: dict[str, int] = {}
     try:
@@ -128,14 +142,16 @@ def update_features(core: Core, context: RequestContext, request: Any) -> Any:
             core.features.check(update.feature, update.max_version_level, upgrade_type)
             levels[update.feature] = update.max_version_level
         if not (context.api_version > 0 and request.validate_only):
-            core.features.set_levels(levels)
+            yield from core.features.set_levels(levels)
     except LogflumeError as error:
         response.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
         response.error_message = detail_of(error)
-    response.results = [
-        response.UpdatableFeatureResult(
-            feature=update.feature, error_code=response.error_code, error_message=response.error_message
+    for number, update in enumerate(request.feature_updates, start=1):
+        response.results.append(
+            response.UpdatableFeatureResult(
+                feature=update.feature, error_code=response.error_code, error_message=response.error_message
+            )
         )
-        for update in request.feature_updates
-    ]
+        if number % ANSWERS_AT_A_TIME == 0:
+            yield None
     return response

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from logflume.log.errors import LogflumeError
@@ -11,13 +11,17 @@ from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 from .core import Core
 from .quotas import Entity, QuotaTable
 from .quotas.entities import ENTITY_TYPES, IP, MAX_ENTITIES, check_entity, check_quota
-from .quotas.store import store_quotas
+from .quotas.store import DOCUMENT, store_quotas
 from .seams import RequestContext
+from .slices import Steps
 
+CHECKS_AT_A_TIME, AT_A_TIME = 100, 500
+"""Entities that are changed, and told, in one slice of the loop's time."""
+MAX_OPERATIONS = 100
 MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = 0, 1, 2
 
 
-def describe_client_quotas(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_client_quotas(core: Core, context: RequestContext, request: Any) -> Steps:
     """List the quotas of the entities that a filter selects; `strict` leaves out those with more parts than it names."""
     response = messages.DescribeClientQuotasResponse(error_message=None)
     try:
@@ -25,14 +29,17 @@ def describe_client_quotas(core: Core, context: RequestContext, request: Any) ->
     except KafkaError as error:
         response.error_code, response.error_message, response.entries = error.number, detail_of(error), None
         return response
-    response.entries = [
-        response.EntryData(
-            entity=[response.EntityData(entity_type=kind, entity_name=name) for kind, name in sorted_parts(entity)],
-            values=[response.ValueData(key=key, value=value) for key, value in quotas.items()],
-        )
-        for entity, quotas in core.quotas.table.entries.items()
-        if _selects(wanted, dict(entity), is_strict=request.strict)
-    ]
+    response.entries = []
+    for number, (entity, quotas) in enumerate(core.quotas.table.entries.items(), start=1):
+        if _selects(wanted, dict(entity), is_strict=request.strict):
+            response.entries.append(
+                response.EntryData(
+                    entity=[response.EntityData(entity_type=kind, entity_name=name) for kind, name in sorted_parts(entity)],
+                    values=[response.ValueData(key=key, value=value) for key, value in quotas.items()],
+                )
+            )
+        if number % AT_A_TIME == 0:
+            yield None
     return response
 
 
@@ -79,39 +86,51 @@ def _selects(wanted: dict[str, Callable[[str | None], bool]], entity: dict[str, 
     return all(kind in entity and is_wanted(entity[kind]) for kind, is_wanted in wanted.items())
 
 
-def alter_client_quotas(core: Core, context: RequestContext, request: Any) -> Any:
+def alter_client_quotas(core: Core, context: RequestContext, request: Any) -> Steps:
     """Set and remove quotas; each entity succeeds or fails alone."""
+    return (yield from core.cluster.in_turn(DOCUMENT, _alter(core, request)))
+
+
+def _alter(core: Core, request: Any) -> Steps:
     response = messages.AlterClientQuotasResponse()
-    table = {entity: dict(quotas) for entity, quotas in core.quotas.table.entries.items()}
+    old = core.quotas.table.entries
+    table = dict(old)
     seen: set[Entity] = set()
-    for entry in request.entries:
+    for number, entry in enumerate(request.entries, start=1):
+        named = [(part.entity_type, part.entity_name) for part in entry.entity[: len(ENTITY_TYPES) + 1]]
         answer = response.EntryData(
-            error_message=None,
-            entity=[response.EntityData(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity],
+            error_message=None, entity=[response.EntityData(entity_type=kind, entity_name=name) for kind, name in named]
         )
         response.entries.append(answer)
         try:
-            entity = check_entity([(part.entity_type, part.entity_name) for part in entry.entity])
-            if entity in seen:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named twice in one request")
-            seen.add(entity)
-            changed = _changed(entity, table.get(entity, {}), entry.ops)
-            if entity not in table and changed and len(table) >= MAX_ENTITIES:
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {MAX_ENTITIES} entities have quotas; use defaults")
+            _alter_one(table, entry, check_entity(named), seen)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.number, detail_of(error)
-            continue
-        if changed:
-            table[entity] = changed
-        else:
-            table.pop(entity, None)
-    if not request.validate_only and table != core.quotas.table.entries:
-        _store(core, QuotaTable(table), response)
+        if number % CHECKS_AT_A_TIME == 0:
+            yield None
+    if not request.validate_only and table != old:
+        yield from _store(core, QuotaTable(table), response)
     return response
 
 
-def _changed(entity: Entity, old: dict[str, float], ops: Any) -> dict[str, float]:
+def _alter_one(table: dict[Entity, Mapping[str, float]], entry: Any, entity: Entity, seen: set[Entity]) -> None:
+    """Raises KafkaError."""
+    if entity in seen:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named twice in one request")
+    seen.add(entity)
+    changed = _changed(entity, table.get(entity, {}), entry.ops)
+    if entity not in table and changed and len(table) >= MAX_ENTITIES:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {MAX_ENTITIES} entities have quotas; use defaults")
+    if changed:
+        table[entity] = changed
+    else:
+        table.pop(entity, None)
+
+
+def _changed(entity: Entity, old: Mapping[str, float], ops: Any) -> dict[str, float]:
     """Return the quotas of an entity after the operations. Raises KafkaError."""
+    if len(ops) > MAX_OPERATIONS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{len(ops)} quotas for one entity: expected at most {MAX_OPERATIONS}")
     new = dict(old)
     keys = [op.key for op in ops]
     for op in ops:
@@ -125,9 +144,9 @@ def _changed(entity: Entity, old: dict[str, float], ops: Any) -> dict[str, float
     return new
 
 
-def _store(core: Core, table: QuotaTable, response: Any) -> None:
+def _store(core: Core, table: QuotaTable, response: Any) -> Steps:
     try:
-        store_quotas(core.cluster, table)
+        yield from store_quotas(core.cluster, table)
     except LogflumeError as error:
         for answer in response.entries:
             if not answer.error_code:

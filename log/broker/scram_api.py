@@ -8,17 +8,29 @@ from typing import Any
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
-from .access.scram import MAX_USERS, check_user, load_credentials, make_credential, mechanism_of, store_credentials
+from .access.scram import (
+    AT_A_TIME,
+    DOCUMENT,
+    MAX_USERS,
+    Mechanism,
+    ScramCredential,
+    check_user,
+    make_credential,
+    mechanism_of,
+)
 from .core import Core
 from .seams import RequestContext
+from .slices import Steps
 
 
-def describe_user_scram_credentials(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_user_scram_credentials(core: Core, context: RequestContext, request: Any) -> Steps:
     """List mechanisms and iterations of users; of all without names."""
     response = messages.DescribeUserScramCredentialsResponse(error_message=None)
-    credentials = load_credentials(core.cluster)
-    times = Counter(user.name for user in request.users or ()) or Counter(credentials.keys())
-    for name, count in times.items():
+    credentials = core.users.credentials
+    times = Counter([user.name for user in request.users or ()] or credentials.keys())
+    for number, (name, count) in enumerate(times.items(), start=1):
+        if number % AT_A_TIME == 0:
+            yield None
         result = response.DescribeUserScramCredentialsResult(user=name, error_message=None)
         response.results.append(result)
         if count > 1:
@@ -35,29 +47,39 @@ def describe_user_scram_credentials(core: Core, context: RequestContext, request
     return response
 
 
-def alter_user_scram_credentials(core: Core, context: RequestContext, request: Any) -> Any:
+def alter_user_scram_credentials(core: Core, context: RequestContext, request: Any) -> Steps:
     """Delete, set and replace credentials; each user succeeds or fails alone, and may be named once."""
+    return (yield from core.cluster.in_turn(DOCUMENT, _alter(core, request)))
+
+
+def _alter(core: Core, request: Any) -> Steps:
     response = messages.AlterUserScramCredentialsResponse()
-    old = load_credentials(core.cluster)
-    new = {user: dict(own) for user, own in old.items()}
-    times = Counter(change.name for change in (*request.deletions, *request.upsertions))
+    old = core.users.credentials
+    changed: dict[str, dict[Mechanism, ScramCredential]] = {}
+    users = len(old)
+    times = Counter([change.name for change in (*request.deletions, *request.upsertions)])
     deletions = {deletion.name: deletion for deletion in request.deletions}
     upsertions = {upsertion.name: upsertion for upsertion in request.upsertions}
-    for name, count in times.items():
+    for number, (name, count) in enumerate(times.items(), start=1):
         result = response.AlterUserScramCredentialsResult(user=name, error_message=None)
         response.results.append(result)
+        own = dict(old.get(name, {}))
         try:
             if count > 1:
                 raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
             if name in deletions:
-                _delete(new, deletions[name])
+                _delete(own, deletions[name])
             else:
-                _set(new, upsertions[name])
+                _set(own, upsertions[name], is_full=name not in old and users >= MAX_USERS)
+            changed[name] = own
+            users += (name not in old) - (not own)
         except KafkaError as error:
             result.error_code, result.error_message = error.number, detail_of(error)
-    if new != old:
+        if number % AT_A_TIME == 0:
+            yield None
+    if changed:
         try:
-            store_credentials(core.cluster, new)
+            yield from core.users.change(changed)
         except LogflumeError as error:
             for result in response.results:
                 if not result.error_code:
@@ -65,23 +87,20 @@ def alter_user_scram_credentials(core: Core, context: RequestContext, request: A
     return response
 
 
-def _delete(credentials: dict[str, Any], deletion: Any) -> None:
+def _delete(own: dict[Mechanism, ScramCredential], deletion: Any) -> None:
     """Raises KafkaError."""
     check_user(deletion.name)
     mechanism = mechanism_of(deletion.mechanism)
-    own = credentials.get(deletion.name, {})
     if mechanism not in own:
         raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
     del own[mechanism]
-    if not own:
-        del credentials[deletion.name]
 
 
-def _set(credentials: dict[str, Any], upsertion: Any) -> None:
+def _set(own: dict[Mechanism, ScramCredential], upsertion: Any, *, is_full: bool) -> None:
     """Raises KafkaError."""
     check_user(upsertion.name)
     mechanism = mechanism_of(upsertion.mechanism)
     credential = make_credential(mechanism, upsertion.iterations, upsertion.salt, upsertion.salted_password)
-    if upsertion.name not in credentials and len(credentials) >= MAX_USERS:
+    if is_full:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"this cluster keeps credentials of at most {MAX_USERS} users")
-    credentials.setdefault(upsertion.name, {})[mechanism] = credential
+    own[mechanism] = credential

@@ -34,41 +34,40 @@ class Slices:
         """Slices begun so far, but for the first one of each generator."""
 
     def run(self, steps: Steps) -> Any:
-        """Do the first slice; return the answer if that was all, else a reply that is set to it."""
+        """Do the first slice; return the answer if it is there, else a reply that is set to it."""
         reply = Reply()
         reply.is_long = True
-        if self._step(steps, reply):
-            return reply.value
-        if self._next_turn is None:
-            while self._ready:
-                self._turn()
-        return reply
+        self._step(steps, reply)
+        return reply.value if reply.is_done else reply
 
-    def _step(self, steps: Steps, reply: Reply) -> bool:
-        """Do a slice; return whether it was the last."""
+    def _step(self, steps: Steps, reply: Reply) -> None:
         try:
             waits_for = next(steps)
         except StopIteration as end:
             reply.set(end.value)
-            return True
+            return
         except LogflumeError as error:
             _log.error("a request failed: %s", error)
             reply.set(CLOSE_CONNECTION)
-            return True
+            return
         except Exception:  # the boundary: one request must not take the broker down  # noqa: BLE001
             _log.exception("a request failed")
             reply.set(CLOSE_CONNECTION)
-            return True
+            return
         if waits_for is None:
             self._queue(steps, reply)
         else:
             waits_for.then(lambda _: self._queue(steps, reply))
-        return False
 
     def _queue(self, steps: Steps, reply: Reply) -> None:
         self._ready.append((steps, reply))
-        if len(self._ready) == 1 and self._next_turn is not None:
+        if len(self._ready) > 1:
+            return
+        if self._next_turn is not None:
             self._next_turn(self._turn)
+            return
+        while self._ready:
+            self._turn()
 
     def _turn(self) -> None:
         self.slices += 1

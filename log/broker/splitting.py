@@ -53,9 +53,6 @@ SPLITS = {
     "OffsetFetch": Split(20, "groups", "groups"),
     "FindCoordinator": Split(500, "coordinator_keys", "coordinators"),
     "DescribeTransactions": Split(100, "transactional_ids", "transaction_states"),
-    "CreateAcls": Split(500, "creations", "results"),
-    "DeleteAcls": Split(1, "filters", "filter_results"),
-    "AlterClientQuotas": Split(100, "entries", "entries"),
 }
 
 

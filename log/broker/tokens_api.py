@@ -11,61 +11,68 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from .access import Operation, Resource
 from .core import Core
 from .seams import ANONYMOUS, RequestContext
-from .security.tokens import DelegationToken
+from .security.tokens import DOCUMENT, DelegationToken
+from .slices import Steps
 
 USER = "User"
+TOLD_AT_A_TIME = 200
+"""Tokens in one slice of the loop's time."""
 
 
-def create_delegation_token(core: Core, context: RequestContext, request: Any) -> Any:
+def create_delegation_token(core: Core, context: RequestContext, request: Any) -> Steps:
     """Make a token for who asks, or for somebody whose tokens he may make (CREATE_TOKENS)."""
-    return _answer(messages.CreateDelegationTokenResponse(), lambda response: _create(core, context, request, response))
+    return _answer(core, messages.CreateDelegationTokenResponse(), lambda response: _create(core, context, request, response))
 
 
-def renew_delegation_token(core: Core, context: RequestContext, request: Any) -> Any:
+def renew_delegation_token(core: Core, context: RequestContext, request: Any) -> Steps:
     """Let a token live on, for its owner and renewers."""
 
-    def renew(response: Any) -> None:
+    def renew(response: Any) -> Steps:
         token = _own_token(core, context, request.hmac)
         period_ms = request.renew_period_ms
         if period_ms < 0:
             period_ms = core.config.number("delegation.token.expiry.time.ms")
-        response.expiry_timestamp_ms = core.tokens.renew(token, now_ms=core.clock.wall_ms(), period_ms=period_ms).expires_ms
+        renewed = yield from core.tokens.renew(token, now_ms=core.clock.wall_ms(), period_ms=period_ms)
+        response.expiry_timestamp_ms = renewed.expires_ms
 
-    return _answer(messages.RenewDelegationTokenResponse(), renew)
+    return _answer(core, messages.RenewDelegationTokenResponse(), renew)
 
 
-def expire_delegation_token(core: Core, context: RequestContext, request: Any) -> Any:
+def expire_delegation_token(core: Core, context: RequestContext, request: Any) -> Steps:
     """End a token now (a negative period), or later, for its owner and renewers."""
 
-    def expire(response: Any) -> None:
+    def expire(response: Any) -> Steps:
         token, now_ms = _own_token(core, context, request.hmac), core.clock.wall_ms()
         if request.expiry_time_period_ms < 0:
-            core.tokens.end(token, at_ms=None)
+            yield from core.tokens.end(token, at_ms=None)
             response.expiry_timestamp_ms = now_ms
         else:
-            response.expiry_timestamp_ms = core.tokens.end(token, at_ms=now_ms + request.expiry_time_period_ms)
+            at_ms = now_ms + request.expiry_time_period_ms
+            response.expiry_timestamp_ms = yield from core.tokens.end(token, at_ms=at_ms)
 
-    return _answer(messages.ExpireDelegationTokenResponse(), expire)
+    return _answer(core, messages.ExpireDelegationTokenResponse(), expire)
 
 
-def describe_delegation_token(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_delegation_token(core: Core, context: RequestContext, request: Any) -> Steps:
     """List the tokens that are one's own, and those that one may describe; of some owners, or all."""
 
-    def describe(response: Any) -> None:
+    def describe(response: Any) -> Steps:
         _check_allowed(core, context)
-        core.tokens.forget_ended(core.clock.wall_ms())
+        yield from core.tokens.forget_ended(core.clock.wall_ms())
         owners = None if request.owners is None else {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
-        for token in core.tokens.all():
+        for number, token in enumerate(core.tokens.all(), start=1):
+            if number % TOLD_AT_A_TIME == 0:
+                yield None
             if (owners is None or token.owner in owners) and _may_see(core, context, token):
                 response.tokens.append(_described(core, token, response.DescribedDelegationToken))
 
-    return _answer(messages.DescribeDelegationTokenResponse(), describe)
+    return _answer(core, messages.DescribeDelegationTokenResponse(), describe)
 
 
-def _answer(response: Any, fill: Callable[[Any], None]) -> Any:
+def _answer(core: Core, response: Any, fill: Callable[[Any], Steps]) -> Steps:
     """Return the response filled, or with the error that came of it."""
     try:
-        fill(response)
+        yield from core.cluster.in_turn(DOCUMENT, fill(response))
     except KafkaError as error:
         response.error_code = error.number
     except StorageError:
@@ -73,7 +80,7 @@ def _answer(response: Any, fill: Callable[[Any], None]) -> Any:
     return response
 
 
-def _create(core: Core, context: RequestContext, request: Any, response: Any) -> None:
+def _create(core: Core, context: RequestContext, request: Any, response: Any) -> Steps:
     _check_allowed(core, context)
     owner = context.principal
     if request.owner_principal_name:
@@ -87,7 +94,7 @@ def _create(core: Core, context: RequestContext, request: Any, response: Any) ->
     if not all(map(_is_user, renewers)):
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
     most_ms = core.config.number("delegation.token.max.lifetime.ms")
-    token = core.tokens.make(
+    token = yield from core.tokens.make(
         owner,
         context.principal,
         renewers,

@@ -86,11 +86,13 @@ def _check_sources(query: ast.Query, context: Context) -> None:
 
 
 def _pseudo_names(query: ast.Query) -> frozenset[str]:
-    """Return the pseudo-columns that a query names: only those are carried through joins."""
+    """Return the pseudo-columns that a query names, or means by *: only those are carried through joins."""
     parts: list[ast.Expression] = [i.expression for i in query.select if i.expression is not None]
     parts += [e for e in (query.where, query.having, *(query.group_by or ()), *(query.partition_by or ())) if e is not None]
     parts += [j.on for j in query.joins]
-    return frozenset(n.name for e in parts for n in walk(e) if isinstance(n, ast.Name) and n.name in RESERVED_COLUMNS)
+    named = {n.name for e in parts for n in walk(e) if isinstance(n, ast.Name) and n.name in RESERVED_COLUMNS}
+    bounds = {x.Meta.WINDOWSTART.value, x.Meta.WINDOWEND.value} if any(i.kind == "all" for i in query.select) else set()
+    return frozenset(named | bounds)
 
 
 def _join(left: Relation, right: Relation, join: ast.Join, context: Context, used: frozenset[str]) -> Relation:

@@ -249,7 +249,8 @@ class _Shape:
         return found if self.query.having is None else [*found, self.query.having]
 
     def items(self, relation: Relation, leading: Sequence[ast.Expression] | None = None) -> list[Item]:
-        items = spread(self.query.select, relation.scope, self.binder(relation.scope, "SELECT"), leading)
+        binder, is_shown = self.binder(relation.scope, "SELECT"), not self.target.is_persistent
+        items = spread(self.query.select, relation.scope, binder, leading, has_bounds=is_shown)
         wanted = self.target.timestamp
         if wanted is not None and all(i.name != wanted for i in items):
             raise StatementError(unknown_timestamp(wanted), self.query.span)

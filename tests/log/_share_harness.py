@@ -57,7 +57,7 @@ class ShareBroker:
         """Set a group's configs, with `_` for `.`."""
         changed = {name.replace("_", "."): value for name, value in configs.items()}
         self.core.check_group_configs(group, changed)
-        self.core.set_group_configs(group, changed)
+        self.core.slices.run(self.core.set_group_configs(group, changed))
 
     def topic_id(self, name: str) -> bytes:
         return self.core.cluster.topics[name].topic_id

@@ -230,6 +230,7 @@ class GuardedBroker:
             self.broker.core, coordinators=self.coordinators.handlers(), admission=self.coordinators.transactions
         )
         self.topic_id = b""
+        self._allowed: list[Acl] = []
         self.restore()
 
     def close(self) -> None:
@@ -244,11 +245,14 @@ class GuardedBroker:
             self.topic_id = self.broker.core.cluster.topics["t"].topic_id
 
     def allow(self, *rights: tuple[Operation, Resource, str]) -> None:
-        assert self.broker.core.authorizer is not None
-        self.broker.core.authorizer.set_acls(
+        authorizer = self.broker.core.authorizer
+        assert authorizer is not None
+        authorizer.remove(self._allowed)
+        self._allowed = [
             Acl(resource, name, Pattern.LITERAL, "User:ANONYMOUS", "*", operation, Permission.ALLOW)
-            for operation, resource, name in rights
-        )
+            for operation, resource, name in dict.fromkeys(rights)
+        ]
+        authorizer.add(self._allowed)
 
     def ask(self, request: Any, version: int, *, principal: str = "User:ANONYMOUS") -> Any:
         """Return the response, None if it is still awaited."""

@@ -57,6 +57,7 @@ def model(kept: list[Acl], principal: str, host: str, operation: Operation, name
 
 @given(
     kept=st.lists(acls, max_size=8),
+    gone=st.lists(acls, max_size=4),
     principal=st.sampled_from(["User:a", "User:b", "User:c", "Group:a"]),
     host=st.sampled_from(["10.0.0.1", "10.0.0.9", "10.1.2.3", "fd00::1", "192.168.0.1"]),
     operation=operations,
@@ -64,9 +65,11 @@ def model(kept: list[Acl], principal: str, host: str, operation: Operation, name
     is_open=st.booleans(),
 )
 def test_the_index_decides_like_the_rules(
-    kept: list[Acl], principal: str, host: str, operation: Operation, name: str, is_open: bool
+    kept: list[Acl], gone: list[Acl], principal: str, host: str, operation: Operation, name: str, is_open: bool
 ) -> None:
-    authorizer = AclAuthorizer(kept, is_open_without_acls=is_open)
+    authorizer = AclAuthorizer(gone, is_open_without_acls=is_open)
+    authorizer.add(kept)
+    authorizer.remove(set(gone) - set(kept))
     rights = authorizer.rights(principal, host)
     expected = model(kept, principal, host, operation, name, is_open=is_open)
     assert rights.allows(operation, Resource.TOPIC, name) is expected
@@ -94,9 +97,11 @@ def test_new_acls_apply_at_once_to_rights_asked_for_again() -> None:
     authorizer = AclAuthorizer(is_open_without_acls=True)
     assert authorizer.rights("User:a", "10.0.0.1").allows(Operation.READ, Resource.TOPIC, "t")
     deny = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:a", "*", Operation.READ, Permission.DENY)
-    authorizer.set_acls([deny])
+    authorizer.add([deny])
     assert not authorizer.rights("User:a", "10.0.0.1").allows(Operation.READ, Resource.TOPIC, "t")
     assert not authorizer.rights("User:b", "10.0.0.1").allows(Operation.READ, Resource.TOPIC, "t"), "now there is an ACL"
+    authorizer.remove([deny])
+    assert authorizer.rights("User:b", "10.0.0.1").allows(Operation.READ, Resource.TOPIC, "t")
 
 
 @given(acl=acls)
@@ -184,3 +189,14 @@ def test_a_denied_address_is_denied_in_whatever_form_it_is_written(written: str,
     authorizer = AclAuthorizer([allow, deny])
     assert not authorizer.rights("User:a", comes_from).allows(Operation.READ, Resource.TOPIC, "t")
     assert authorizer.rights("User:a", "192.168.0.1").allows(Operation.READ, Resource.TOPIC, "t")
+
+
+@given(acl=acls, other=acls)
+def test_a_filter_that_names_all_selects_one_acl(acl: Acl, other: Acl) -> None:
+    fields = {name: getattr(acl, name) for name in Acl.__slots__}
+    wanted = AclFilter(**fields)
+    assert wanted.only_one() == acl
+    assert wanted.selects(acl)
+    assert wanted.selects(other) is (other == acl)
+    for vague in ({"name": None}, {"host": None}, {"pattern": Pattern.MATCH}, {"operation": Operation.ANY}):
+        assert AclFilter(**(fields | vague)).only_one() is None

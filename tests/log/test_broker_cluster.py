@@ -94,9 +94,9 @@ def test_a_change_that_cannot_wait_keeps_the_one_that_is_under_way(cluster: Clus
     state.now(state.add_topics([topic("old")]))
     done = cluster.begin(state.later(state.add_topics([topic("a")])))
     tell = cluster.elsewhere.work()
-    state.set_topic_configs(state.topics["old"], {"retention.ms": "1"})
+    state.now(state.set_topic_configs(state.topics["old"], {"retention.ms": "1"}))
     assert set(state.topics) == cluster.on_disk() == {"old", "a"}
-    state.set_document("d", 1)
+    state.now(state.set_document("d", 1))
     tell()
     cluster.turn()
     assert done.is_done

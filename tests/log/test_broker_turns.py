@@ -39,13 +39,15 @@ class Turns:
     def __init__(self) -> None:
         self._due: deque[Callable[[], None]] = deque()
         self.longest = self.turns = self._work = 0
+        self.is_elsewhere = False
 
     def next_turn(self, callback: Callable[[], None]) -> None:
         self._due.append(callback)
 
     def offload(self, work: Callable[[], Any]) -> Reply:
-        before, reply = self._work, do_at_once(work)
-        self._work = before
+        before, self.is_elsewhere = self._work, True
+        reply = do_at_once(work)
+        self._work, self.is_elsewhere = before, False
         return reply
 
     def run(self, work: Callable[[], Any]) -> Any:
@@ -71,13 +73,13 @@ class Turns:
 class TurnedBroker:
     """A broker with all its coordinators on a loop that is turned by hand."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **settings: str) -> None:
         self.turns, disk, time = Turns(), OsDisk(), SimulatedTime()
         self._data_dir = DataDir.open(str(path), disk=disk)
         self.core = Core(
             self._data_dir,
             disk=disk,
-            config=BrokerConfig(),
+            config=BrokerConfig({name.replace("_", "."): value for name, value in settings.items()}),
             clock=time,
             timers=time,
             flusher=SyncFlusher(),
@@ -274,3 +276,159 @@ def test_an_answer_in_parts_is_the_answer_in_one(known: TurnedBroker) -> None:
         [index % 400 for index in range(size)] for size in sizes
     ]
     assert [each.error_code == 0 for each in answer.topics[4].partitions] == [index % 400 < 300 for index in range(450)]
+
+
+# -- what administrators ask for, when a cluster has as much of it as it may
+
+
+WITH_ACLS = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:ANONYMOUS",
+}
+
+
+@pytest.fixture(scope="module")
+def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TurnedBroker]:
+    broker = TurnedBroker(tmp_path_factory.mktemp("turns"), **WITH_ACLS)
+    yield broker
+    broker.close()
+
+
+def acl(number: int) -> Any:
+    creation = messages.CreateAclsRequest.AclCreation
+    made = creation(resource_type=2, resource_name=f"t{number}", resource_pattern_type=3 + number % 2, principal="User:a")
+    made.host, made.operation, made.permission_type = "*", 3, 3
+    return made
+
+
+def every_acl(*, name: str | None = None, pattern: int = 1) -> dict[str, Any]:
+    return {
+        "resource_type_filter": 1, "resource_name_filter": name, "principal_filter": None, "host_filter": None, "operation": 1,
+        "permission_type": 1, "pattern_type_filter": pattern,
+    }  # fmt: skip
+
+
+def test_tens_of_thousands_of_acls_are_kept_and_told_in_short_turns(administered: TurnedBroker) -> None:
+    call, turns = administered.call, administered.turns
+    creations = [acl(number) for number in range(25_000)]
+    made = call(messages.CreateAclsRequest(creations=creations), 3)
+    assert [each.error_code for each in made.results] == [0] * 25_000
+    assert {each.error_code for each in call(messages.CreateAclsRequest(creations=creations), 3).results} == {0}
+    told = call(messages.DescribeAclsRequest(**every_acl()), 3)
+    assert sum(len(each.acls) for each in told.resources) == 25_000
+    deletions = messages.DeleteAclsRequest
+    one = call(deletions(filters=[deletions.DeleteAclsFilter(**every_acl(name="t7", pattern=4))]), 3)
+    assert [each.resource_name for each in one.filter_results[0].matching_acls] == ["t7"]
+    filters = [deletions.DeleteAclsFilter(**every_acl()) for _ in range(2)]
+    gone = call(deletions(filters=filters), 3)
+    assert [len(each.matching_acls) for each in gone.filter_results] == [24_999, 0], "each is told once"
+    assert not call(messages.DescribeAclsRequest(**every_acl()), 3).resources
+    assert turns.longest <= MOST_WORK
+
+
+def test_ten_thousand_users_are_kept_and_told_in_short_turns(administered: TurnedBroker) -> None:
+    request = messages.AlterUserScramCredentialsRequest
+    upsertion, deletion = request.ScramCredentialUpsertion, request.ScramCredentialDeletion
+    names = [f"u{number}" for number in range(10_000)]
+    users = [upsertion(name=name, mechanism=1, iterations=4096, salt=b"s", salted_password=bytes(32)) for name in names]
+    assert {each.error_code for each in administered.call(request(upsertions=users), 0).results} == {0}
+    more = [upsertion(name="one more", mechanism=1, iterations=4096, salt=b"s", salted_password=bytes(32))]
+    assert administered.call(request(upsertions=more), 0).results[0].error_code == ErrorCode.POLICY_VIOLATION
+    told = administered.call(messages.DescribeUserScramCredentialsRequest(users=None), 0)
+    assert [each.user for each in told.results] == names
+    deletions = [deletion(name=name, mechanism=1) for name in names]
+    assert {each.error_code for each in administered.call(request(deletions=deletions), 0).results} == {0}
+    assert not administered.call(messages.DescribeUserScramCredentialsRequest(users=None), 0).results
+    assert administered.turns.longest <= MOST_WORK
+
+
+def test_ten_thousand_quotas_are_kept_and_told_in_short_turns(administered: TurnedBroker) -> None:
+    request = messages.AlterClientQuotasRequest
+    operation = request.OpData(key="producer_byte_rate", value=1e6, remove=False)
+    entries = [
+        request.EntryData(entity=[request.EntityData(entity_type="user", entity_name=f"u{number}")], ops=[operation])
+        for number in range(10_000)
+    ]
+    assert {each.error_code for each in administered.call(request(entries=entries), 1).entries} == {0}
+    told = administered.call(messages.DescribeClientQuotasRequest(components=[]), 1)
+    assert len(told.entries) == 10_000
+    removals = [request.OpData(key=f"k{number}", value=0.0, remove=True) for number in range(50_000)]
+    entry = request.EntryData(entity=entries[0].entity, ops=removals)
+    assert administered.call(request(entries=[entry]), 1).entries[0].error_code == ErrorCode.INVALID_REQUEST
+    assert administered.turns.longest <= MOST_WORK
+
+
+def configs_request(kind: int, name: str, key: str, value: str) -> Any:
+    request = messages.IncrementalAlterConfigsRequest
+    config = request.AlterableConfig(name=key, config_operation=0, value=value)
+    return request(resources=[request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])])
+
+
+def test_the_metadata_are_never_written_while_the_loop_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = TurnedBroker(tmp_path, **WITH_ACLS)
+    written: list[bool] = []
+
+    def noted(disk: Any, path: str, content: bytes) -> None:
+        written.append(broker.turns.is_elsewhere)
+        write_atomically(disk, path, content)
+
+    monkeypatch.setattr(cluster, "write_atomically", noted)
+    scram, quotas, features = (
+        messages.AlterUserScramCredentialsRequest, messages.AlterClientQuotasRequest, messages.UpdateFeaturesRequest,
+    )  # fmt: skip
+    user = scram.ScramCredentialUpsertion(name="u", mechanism=1, iterations=4096, salt=b"s", salted_password=bytes(32))
+    entry = quotas.EntryData(
+        entity=[quotas.EntityData(entity_type="user", entity_name="u")],
+        ops=[quotas.OpData(key="producer_byte_rate", value=1e6, remove=False)],
+    )
+    update = features.FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=3)
+    changes = [
+        (messages.InitProducerIdRequest(transactional_id=None), 4),
+        (create_topic_request("t", 2), 7),
+        (configs_request(2, "t", "retention.ms", "1000"), 1),
+        (configs_request(4, str(broker.core.node_id), "log.retention.ms", "1000"), 1),
+        (configs_request(4, "", "log.retention.ms", "2000"), 1),
+        (configs_request(32, "g", "consumer.session.timeout.ms", "50000"), 1),
+        (configs_request(16, "m", "metrics", "org.apache."), 1),
+        (messages.CreateAclsRequest(creations=[acl(1)]), 3),
+        (scram(upsertions=[user]), 0),
+        (quotas(entries=[entry]), 1),
+        (features(feature_updates=[update]), 1),
+    ]
+    for number, (change, version) in enumerate(changes, start=1):
+        broker.call(change, version)
+        assert written == [True] * number, change
+    broker.close()
+
+
+def test_two_changes_of_the_same_at_a_time_both_count(tmp_path: Path) -> None:
+    broker = TurnedBroker(tmp_path, **WITH_ACLS)
+    broker.call(create_topic_request("t", 1), 7)
+
+    def begin(message: Any, version: int) -> Any:
+        return broker.handlers.handle(RequestContext(message.api_key, version, 1, "c", "127.0.0.1", 1), message)
+
+    begin(configs_request(2, "t", "retention.ms", "1000"), 1)
+    begin(configs_request(2, "t", "segment.bytes", "2000000"), 1)
+    begin(messages.CreateAclsRequest(creations=[acl(1)]), 3)
+    begin(messages.CreateAclsRequest(creations=[acl(2)]), 3)
+    broker.turns.run_due()
+    assert broker.core.cluster.topics["t"].configs == {"retention.ms": "1000", "segment.bytes": "2000000"}
+    assert len(broker.call(messages.DescribeAclsRequest(**every_acl()), 3).resources) == 2
+    broker.close()
+    again = TurnedBroker(tmp_path, **WITH_ACLS)
+    assert again.core.cluster.topics["t"].configs == {"retention.ms": "1000", "segment.bytes": "2000000"}
+    assert len(again.call(messages.DescribeAclsRequest(**every_acl()), 3).resources) == 2
+    again.close()
+
+
+def test_thousands_of_transactional_ids_are_told_in_short_turns(tmp_path: Path) -> None:
+    broker = TurnedBroker(tmp_path)
+    ids = [f"x{number}" for number in range(4_000)]
+    for name in ids:
+        broker.coordinators.transactions.init_producer(name, 60_000)
+    broker.turns.longest = broker.turns.turns = 0
+    told = broker.call(messages.ListTransactionsRequest(duration_filter=-1), 1)
+    assert sorted(each.transactional_id for each in told.transaction_states) == sorted(ids)
+    assert broker.turns.turns >= 4, "a turn for a thousand"
+    broker.close()

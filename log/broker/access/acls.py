@@ -54,10 +54,10 @@ def new_acl(resource: int, name: str, pattern: int, principal: str, host: str, o
 
 
 def _concrete(kind: type[_E], code: int, only_in_filters: set[_E], what: str) -> _E:
+    found = kind._value2member_map_.get(code)
+    if isinstance(found, kind) and found not in only_in_filters:
+        return found
     known = [member for member in kind if member not in only_in_filters]
-    for member in known:
-        if member == code:
-            return member
     names = ", ".join(f"{member.value} ({member.name.lower()})" for member in known)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} {code} of an ACL: expected {names}")
 
@@ -103,6 +103,16 @@ class AclFilter:
             and self.operation in (Operation.ANY, acl.operation)
             and self.permission in (Permission.ANY, acl.permission)
         )
+
+    def only_one(self) -> Acl | None:
+        """Return the one ACL that could be selected, None if there may be several."""
+        if self.name is None or self.principal is None or self.host is None:
+            return None
+        if self.pattern in (Pattern.ANY, Pattern.MATCH):
+            return None
+        if Resource.ANY is self.resource or Operation.ANY is self.operation or Permission.ANY is self.permission:
+            return None
+        return Acl(self.resource, self.name, self.pattern, self.principal, self.host, self.operation, self.permission)
 
     def _selects_name(self, acl: Acl) -> bool:
         if self.pattern in (Pattern.LITERAL, Pattern.PREFIXED) and self.pattern is not acl.pattern:

@@ -7,6 +7,7 @@ without either, a resource about which no ACL says anything is open exactly if `
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -36,20 +37,42 @@ class AclAuthorizer:
         self._super_users = frozenset(super_users) | {OWNER}
         self.is_open_without_acls = is_open_without_acls
         self._rights: dict[tuple[str, str], Rights] = {}
-        self._exact: dict[tuple[Resource, str], list[Acl]] = {}
-        self._prefixed: dict[Resource, dict[str, list[Acl]]] = {}
-        self._lengths: dict[Resource, list[int]] = {}
-        self.set_acls(acls)
+        self._exact: dict[tuple[Resource, str], dict[Acl, None]] = {}
+        self._prefixed: dict[Resource, dict[str, dict[Acl, None]]] = {}
+        self._lengths: dict[Resource, Counter[int]] = {}
+        self.add(acls)
 
-    def set_acls(self, acls: Iterable[Acl]) -> None:
-        """Replace all ACLs; decisions from now on follow the new ones."""
-        self._rights, self._exact, self._prefixed = {}, {}, {}
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Let ACLs apply to decisions from now on; one that applies already stays."""
+        self._rights = {}
         for acl in acls:
             if acl.pattern is Pattern.PREFIXED:
-                self._prefixed.setdefault(acl.resource, {}).setdefault(acl.name, []).append(acl)
+                by_prefix = self._prefixed.setdefault(acl.resource, {})
+                if acl.name not in by_prefix:
+                    by_prefix[acl.name] = {}
+                    self._lengths.setdefault(acl.resource, Counter())[len(acl.name)] += 1
+                by_prefix[acl.name][acl] = None
             else:
-                self._exact.setdefault((acl.resource, acl.name), []).append(acl)
-        self._lengths = {resource: sorted({len(name) for name in names}) for resource, names in self._prefixed.items()}
+                self._exact.setdefault((acl.resource, acl.name), {})[acl] = None
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Let ACLs that apply do so no more."""
+        self._rights = {}
+        for acl in acls:
+            if acl.pattern is Pattern.PREFIXED:
+                by_prefix = self._prefixed[acl.resource]
+                del by_prefix[acl.name][acl]
+                if not by_prefix[acl.name]:
+                    del by_prefix[acl.name]
+                    lengths = self._lengths[acl.resource]
+                    lengths[len(acl.name)] -= 1
+                    if not lengths[len(acl.name)]:
+                        del lengths[len(acl.name)]
+            else:
+                about = self._exact[acl.resource, acl.name]
+                del about[acl]
+                if not about:
+                    del self._exact[acl.resource, acl.name]
 
     def rights(self, principal: str, host: str) -> Rights:
         """Return the rights of a principal that comes from a host (an address)."""
@@ -69,9 +92,8 @@ class AclAuthorizer:
         prefixed = self._prefixed.get(resource)
         if prefixed:
             for length in self._lengths[resource]:
-                if length > len(name):
-                    break
-                yield from prefixed.get(name[:length], ())
+                if length <= len(name):
+                    yield from prefixed.get(name[:length], ())
 
     def of_type(self, resource: Resource) -> Iterator[Acl]:
         """Yield all ACLs about resources of a type."""

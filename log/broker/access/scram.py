@@ -16,10 +16,13 @@ from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
 
 from ..cluster import ClusterState
+from ..slices import Steps
 
 DOCUMENT = "scram_credentials"
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 MAX_USERS = 10_000
+AT_A_TIME = 500
+"""Users in one slice of the loop's time."""
 MAX_NAME_CHARS, MAX_SALT_BYTES = 4096, 1024
 
 
@@ -103,10 +106,20 @@ def load_credentials(cluster: ClusterState) -> Credentials:
         raise StorageError(text) from None
 
 
-def store_credentials(cluster: ClusterState, credentials: Credentials) -> None:
-    """Keep these credentials, durably. Raises StorageError."""
-    content = {user: {mechanism.name: _to_json(value) for mechanism, value in own.items()} for user, own in credentials.items()}
-    cluster.set_document(DOCUMENT, content)
+def store_credentials(cluster: ClusterState, changed: Mapping[str, Mapping[Mechanism, ScramCredential]]) -> Steps:
+    """Keep the credentials of these users, none for those to forget, durably. For steps that have them `in_turn`.
+
+    Raises StorageError.
+    """
+    content = dict(cluster.document(DOCUMENT) or {})
+    for number, (user, own) in enumerate(changed.items(), start=1):
+        if own:
+            content[user] = {mechanism.name: _to_json(value) for mechanism, value in own.items()}
+        else:
+            content.pop(user, None)
+        if number % AT_A_TIME == 0:
+            yield None
+    yield from cluster.later(cluster.set_document(DOCUMENT, content))
 
 
 def _to_json(credential: ScramCredential) -> dict[str, Any]:

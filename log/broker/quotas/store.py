@@ -9,10 +9,13 @@ from logflume.log.errors import StorageError
 from ..cluster import ClusterState
 from ..configs import BrokerConfig
 from ..seams import Clock
+from ..slices import Steps
 from .entities import QuotaTable
 from .limiter import Quotas
 
 DOCUMENT = "client_quotas"
+AT_A_TIME = 1_000
+"""Entities in one slice of the loop's time."""
 
 
 def load_quotas(cluster: ClusterState) -> QuotaTable:
@@ -27,12 +30,14 @@ def load_quotas(cluster: ClusterState) -> QuotaTable:
     return QuotaTable(dict(entries))
 
 
-def store_quotas(cluster: ClusterState, table: QuotaTable) -> None:
-    """Keep these quotas, durably. Raises StorageError."""
-    content: list[dict[str, Any]] = [
-        {"entity": dict(sorted(entity)), "quotas": dict(quotas)} for entity, quotas in table.entries.items()
-    ]
-    cluster.set_document(DOCUMENT, content)
+def store_quotas(cluster: ClusterState, table: QuotaTable) -> Steps:
+    """Keep these quotas, durably. For steps that have the quotas `in_turn`. Raises StorageError."""
+    content: list[dict[str, Any]] = []
+    for entity, quotas in table.entries.items():
+        content.append({"entity": dict(sorted(entity)), "quotas": dict(quotas)})
+        if len(content) % AT_A_TIME == 0:
+            yield None
+    yield from cluster.later(cluster.set_document(DOCUMENT, content))
 
 
 def make_quotas(config: BrokerConfig, cluster: ClusterState, clock: Clock) -> Quotas:

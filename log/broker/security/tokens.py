@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from logflume.log.errors import StorageError
@@ -18,9 +18,13 @@ from logflume.log.protocol import ErrorCode, KafkaError
 
 from ..access.scram import MIN_ITERATIONS, Mechanism, ScramCredential, make_credential
 from ..cluster import ClusterState
+from ..seams import Reply
+from ..slices import Steps
 
 DOCUMENT = "delegation_tokens"
 MAX_TOKENS, MAX_RENEWERS = 10_000, 100
+AT_A_TIME = 1_000
+"""Tokens in one slice of the loop's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,13 @@ class DelegationToken:
     max_ms: int
 
 
+_FIELDS = tuple(each.name for each in fields(DelegationToken))
+
+
 class DelegationTokens:
     """The tokens of a cluster. Without a secret key there are none, and none can be made.
+
+    Who changes them, which is done in steps, has them `in_turn`.
 
     Invariant: `_tokens` is what the cluster's metadata hold, by id.
     """
@@ -58,38 +67,38 @@ class DelegationTokens:
 
     def make(
         self, owner: str, requester: str, renewers: Iterable[str], *, now_ms: int, lifetime_ms: int, renew_ms: int
-    ) -> DelegationToken:
+    ) -> Generator[Reply | None, None, DelegationToken]:
         """Make a token that ends after `lifetime_ms`, and after `renew_ms` unless it is renewed. Raises KafkaError."""
-        self.forget_ended(now_ms)
+        yield from self.forget_ended(now_ms)
         renewers = tuple(renewers)
         if len(self._tokens) >= MAX_TOKENS or len(renewers) > MAX_RENEWERS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {MAX_TOKENS} tokens, of at most {MAX_RENEWERS} renewers each")
         token_id = base64.urlsafe_b64encode(self._random_bytes(16)).decode().rstrip("=")
         most_ms = now_ms + lifetime_ms
         token = DelegationToken(token_id, owner, requester, renewers, now_ms, min(most_ms, now_ms + renew_ms), most_ms)
-        self._store({**self._tokens, token_id: token})
+        yield from self._store({**self._tokens, token_id: token})
         return token
 
-    def renew(self, token: DelegationToken, *, now_ms: int, period_ms: int) -> DelegationToken:
+    def renew(self, token: DelegationToken, *, now_ms: int, period_ms: int) -> Generator[Reply | None, None, DelegationToken]:
         """Let a token live on, up to its most."""
         changed = replace(token, expires_ms=min(token.max_ms, now_ms + period_ms))
-        self._store({**self._tokens, token.token_id: changed})
+        yield from self._store({**self._tokens, token.token_id: changed})
         return changed
 
-    def end(self, token: DelegationToken, *, at_ms: int | None) -> int:
+    def end(self, token: DelegationToken, *, at_ms: int | None) -> Generator[Reply | None, None, int]:
         """Let a token end at a time, or now (None); returns when it ends."""
         if at_ms is None:
-            self._store({key: each for key, each in self._tokens.items() if key != token.token_id})
+            yield from self._store({key: each for key, each in self._tokens.items() if key != token.token_id})
             return token.issued_ms
         changed = replace(token, expires_ms=min(token.max_ms, at_ms))
-        self._store({**self._tokens, token.token_id: changed})
+        yield from self._store({**self._tokens, token.token_id: changed})
         return changed.expires_ms
 
-    def forget_ended(self, now_ms: int) -> None:
+    def forget_ended(self, now_ms: int) -> Steps:
         """Drop the tokens that have ended."""
         alive = {key: token for key, token in self._tokens.items() if token.expires_ms > now_ms}
         if len(alive) < len(self._tokens):
-            self._store(alive)
+            yield from self._store(alive)
 
     def by_id(self, token_id: str) -> DelegationToken | None:
         return self._tokens.get(token_id)
@@ -115,8 +124,12 @@ class DelegationTokens:
         salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password, salt, MIN_ITERATIONS)
         return make_credential(mechanism, MIN_ITERATIONS, salt, salted)
 
-    def _store(self, tokens: dict[str, DelegationToken]) -> None:
+    def _store(self, tokens: dict[str, DelegationToken]) -> Steps:
         """Raises StorageError."""
-        content: list[dict[str, Any]] = [asdict(token) for token in tokens.values()]
-        self._cluster.set_document(DOCUMENT, content)
+        content: list[dict[str, Any]] = []
+        for token in tokens.values():
+            content.append({name: getattr(token, name) for name in _FIELDS})
+            if len(content) % AT_A_TIME == 0:
+                yield None
+        yield from self._cluster.later(self._cluster.set_document(DOCUMENT, content))
         self._tokens = tokens

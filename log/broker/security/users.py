@@ -10,8 +10,9 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 
-from ..access.scram import DOCUMENT, Credentials, Mechanism, ScramCredential, load_credentials, make_credential
+from ..access.scram import Credentials, Mechanism, ScramCredential, load_credentials, make_credential, store_credentials
 from ..cluster import ClusterState
+from ..slices import Steps
 from .login import Identity
 
 DEFAULT_ITERATIONS = 8192
@@ -20,21 +21,32 @@ _SALT_BYTES = 16
 
 
 class Users:
-    """Reads credentials from the cluster's metadata. Invariant: `_credentials` are those of `_document`, which was read last."""
+    """Invariant: `credentials` are those in the cluster's metadata; they are replaced, never changed."""
 
     def __init__(self, cluster: ClusterState, *, random_bytes: Callable[[int], bytes]) -> None:
+        """Raises StorageError: what is kept cannot be read."""
         self._cluster = cluster
-        self._document: object = None
-        self._credentials: Credentials = {}
+        self.credentials: Credentials = load_credentials(cluster)
         self._secret = random_bytes(32)
 
+    def change(self, changed: Credentials) -> Steps:
+        """Replace the credentials of these users, durably; who has none is forgotten. Raises StorageError: nothing has changed.
+
+        For steps that have the credentials `in_turn`.
+        """
+        yield from store_credentials(self._cluster, changed)
+        new = {**self.credentials, **changed}
+        for user in [user for user, own in changed.items() if not own]:
+            del new[user]
+        self.credentials = new
+
     def credential(self, user: str, mechanism: Mechanism) -> ScramCredential | None:
-        """Return what is kept of a user's password for a mechanism. Raises StorageError."""
-        return self._read().get(user, {}).get(mechanism)
+        """Return what is kept of a user's password for a mechanism."""
+        return self.credentials.get(user, {}).get(mechanism)
 
     def best_credential(self, user: str) -> tuple[Mechanism, ScramCredential] | None:
         """Return a user's strongest credential."""
-        own = self._read().get(user)
+        own = self.credentials.get(user)
         return max(own.items()) if own else None
 
     def identity(self, user: str, mechanism: Mechanism, credential: ScramCredential) -> Identity:
@@ -47,13 +59,6 @@ class Users:
         size_bytes = hashlib.new(mechanism.hash_name).digest_size
         never = hmac.digest(self._secret, b"password" + user.encode(), "sha512")[:size_bytes]
         return make_credential(mechanism, DEFAULT_ITERATIONS, salt, never)
-
-    def _read(self) -> Credentials:
-        document = self._cluster.document(DOCUMENT)
-        if document is not self._document or document is None:
-            self._credentials = load_credentials(self._cluster)
-            self._document = document
-        return self._credentials
 
 
 def fits(password: bytes, mechanism: Mechanism, credential: ScramCredential) -> bool:

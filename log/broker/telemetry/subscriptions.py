@@ -16,6 +16,7 @@ from ..cluster import ClusterState
 from ..config_spec import ConfigSpec, find_spec
 from ..config_specs import CLIENT_METRICS_CONFIGS
 from ..patterns import Pattern, PatternError, compile_pattern
+from ..slices import Steps
 
 DOCUMENT = "client_metrics"
 MAX_SUBSCRIPTIONS = 1000
@@ -110,12 +111,12 @@ class SubscriptionStore:
         if configs and name not in self.configs and len(self.configs) >= MAX_SUBSCRIPTIONS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"at most {MAX_SUBSCRIPTIONS} client metrics subscriptions are kept")
 
-    def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> Steps:
         """Set a subscription, whose configs were checked, or remove it if there are none. Durable. Raises StorageError."""
         changed = {other: own for other, own in self.configs.items() if other != name}
         if configs:
             changed[name] = dict(configs)
-        self._cluster.set_document(DOCUMENT, changed)
+        yield from self._cluster.later(self._cluster.set_document(DOCUMENT, changed))
         self.configs = changed
         self.subscriptions = [parse_subscription(each, own) for each, own in changed.items()]
         self.version += 1

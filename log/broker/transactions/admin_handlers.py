@@ -14,7 +14,7 @@ from .coordinator import TransactionCoordinator
 from .metadata import Txn, TxnState
 
 NO_FILTER = -1
-MARKERS_AT_A_TIME, ANSWERS_AT_A_TIME = 20, 2000
+MARKERS_AT_A_TIME, ANSWERS_AT_A_TIME, JUDGED_AT_A_TIME = 20, 2000, 1000
 """In one slice of the loop's time."""
 
 
@@ -24,7 +24,7 @@ class TransactionAdminHandlers:
     def __init__(self, coordinator: TransactionCoordinator, partitions: TxnPartitions, clock: Clock) -> None:
         self._coordinator, self._partitions, self._clock = coordinator, partitions, clock
 
-    def list_transactions(self, context: RequestContext, request: Any) -> Any:
+    def list_transactions(self, context: RequestContext, request: Any) -> Steps:
         response = messages.ListTransactionsResponse
         labels = {state.label for state in TxnState}
         unknown = [state for state in request.state_filters if state not in labels]
@@ -37,26 +37,25 @@ class TransactionAdminHandlers:
         except PatternError:
             return response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         producer_ids = set(request.producer_id_filters)
-        found = [
-            txn
-            for txn in self._coordinator.transactions()
-            if (not states or txn.state.label in states)
-            and (not producer_ids or txn.producer_id in producer_ids)
-            and self._runs_longer(txn, request.duration_filter)
-            and (pattern is None or pattern.fullmatch(txn.transactional_id))
-            and context.may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, txn.transactional_id)
-        ]
-        return response(
-            unknown_state_filters=unknown,
-            transaction_states=[
-                response.TransactionState(
-                    transactional_id=txn.transactional_id,
-                    producer_id=txn.producer_id,
-                    transaction_state=txn.state.label,
+        found: list[Any] = []
+        for number, txn in enumerate(list(self._coordinator.transactions()), start=1):
+            if (
+                (not states or txn.state.label in states)
+                and (not producer_ids or txn.producer_id in producer_ids)
+                and self._runs_longer(txn, request.duration_filter)
+                and (pattern is None or pattern.fullmatch(txn.transactional_id))
+                and context.may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, txn.transactional_id)
+            ):
+                found.append(
+                    response.TransactionState(
+                        transactional_id=txn.transactional_id,
+                        producer_id=txn.producer_id,
+                        transaction_state=txn.state.label,
+                    )
                 )
-                for txn in found
-            ],
-        )
+            if number % JUDGED_AT_A_TIME == 0:
+                yield None
+        return response(unknown_state_filters=unknown, transaction_states=found)
 
     def _runs_longer(self, txn: Txn, duration_ms: int) -> bool:
         if duration_ms == NO_FILTER:
