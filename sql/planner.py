@@ -95,7 +95,9 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
         raise StatementError("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", s.span)
     topic = options.get("KAFKA_TOPIC")
     if topic is None:
-        raise StatementError('Missing required property "KAFKA_TOPIC" which has no default value.', s.span)
+        raise StatementError(
+            "Missing required property \"KAFKA_TOPIC\" which has no default value; e.g. WITH (KAFKA_TOPIC='x')", s.span
+        )
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
     at = s.span
     key_name, value_name = format_names(options, context)

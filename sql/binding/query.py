@@ -83,6 +83,15 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     Raises:
         StatementError: with the position of what is to blame.
     """
+    try:
+        return _bound_query(query, context, target)
+    except StatementError as e:
+        if e.span == ast.NOWHERE:
+            e.span = query.span
+        raise
+
+
+def _bound_query(query: ast.Query, context: Context, target: Target) -> BoundQuery:
     _check_once_only(query)
     if query.unions:
         return _united(query, context, target)
@@ -332,7 +341,9 @@ class _Shape:
                 )
             columns.append((item.name, e))
         if not columns and self.target.is_persistent:
-            raise StatementError("The projection contains no value columns.", self.query.span)
+            raise StatementError(
+                "The projection contains no value columns. Select something beside the key; AS_VALUE copies it.", self.query.span
+            )
         return columns
 
     def _exploded(self, relation: Relation, items: Sequence[Item], kind: p.ResultKind) -> tuple[Relation, Binder]:

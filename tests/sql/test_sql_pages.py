@@ -46,7 +46,7 @@ def shown(result: Result) -> list[str]:
 
 
 def _row(values: tuple[object, ...], columns: tuple[Column, ...]) -> str:
-    return _line([cell_text(v, c.type) for v, c in zip(values, columns, strict=True)]) if values else "(removed)"
+    return _line([cell_text(v, c) for v, c in zip(values, columns, strict=True)]) if values else "(removed)"
 
 
 def _line(cells: list[str]) -> str:
