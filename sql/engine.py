@@ -19,7 +19,7 @@ from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
-from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus
+from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results
 from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
@@ -337,8 +337,9 @@ class SqlEngine:
                 raise
 
     def start(self, prepared: PreparedQuery) -> Message:
-        """Record a prepared query: from now on it runs, here or wherever the service's queries run."""
+        """Record a prepared query: from now on it runs, here or where the service's queries run, and its result can be read."""
         with self._lock:
+            create_results(prepared.compile(), self._log.admin())
             self._record(prepared.command)
         query_id = prepared.command.query_id
         return Message(f"{prepared.what}, running query with ID {query_id}", query_id)

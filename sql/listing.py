@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from logflume.log import is_internal_topic, near_matches
+from logflume.log import is_hidden_topic, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import BIGINT, BOOLEAN, STRING, Column
 from logflume.streams.functions import Library, Scalar
@@ -41,7 +41,7 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
         case "TOPICS":
             admin = log.admin()
             found = admin.describe_topics(
-                [t for t in admin.list_topics(include_internal=True) if s.is_all or not _is_internal(t)]
+                [t for t in admin.list_topics(include_internal=True) if s.is_all or not is_hidden_topic(t)]
             )
             rows = [(d.name, d.partitions) for d in sorted(found.values(), key=lambda d: d.name)]
             return Rows("TOPICS", (Column("TOPIC", STRING), Column("PARTITIONS", BIGINT)), tuple(rows))
@@ -60,10 +60,6 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
     raise NotSupported(f"SHOW {s.what}", s.span)
 
 
-def _is_internal(topic: str) -> bool:
-    return is_internal_topic(topic) or topic.endswith(("-changelog", "-repartition"))
-
-
 def _source_row(source: SourceInfo) -> tuple[Any, ...]:
     return (source.name, source.topic, source.key_format.name, source.value_format.name, source.window is not None)
 
@@ -74,7 +70,9 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         found = status.get(query.id)
         state = "PAUSED" if query.is_paused else "NOT HERE" if found is None else str(found.state).upper()
         shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
-        rows.append((query.id, state, query.sink, *shown, query.statement, found.error or "" if found else ""))
+        reasons = {} if found is None else found.dropped
+        why = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()) if count)
+        rows.append((query.id, state, query.sink, *shown, query.statement, why, found.error or "" if found else ""))
     columns = (
         *_columns("QUERY", "STATE", "SINK"),
         Column("RECORDS IN", BIGINT),
@@ -82,6 +80,7 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         Column("DROPPED", BIGINT),
         Column("LAG", BIGINT),
         Column("STATEMENT", STRING),
+        Column("DROPPED FOR", STRING),
         Column("ERROR", STRING),
     )
     return Rows("QUERIES", columns, tuple(rows))

@@ -194,7 +194,7 @@ class Session:
             running.sort(key=lambda task: task.partition)
             for task in running:
                 task.plan(self._is_caught_up)
-            is_aligned = any(out.is_repartition for out in sub.outputs.values())
+            is_aligned = _is_aligned(sub)
             limit = min((task.frontier() for task in running), default=_EVERYTHING) if is_aligned else _EVERYTHING
             for task in running:
                 if is_due or not task.has_begun:
@@ -385,8 +385,11 @@ class Session:
         self._on_tasks()
 
     def _resume_restored(self) -> None:
-        """Let tasks run whose stores have become complete."""
-        fresh = [t for t in self.tasks.values() if t not in self._running and not self.restorer.is_restoring(t)]
+        """Let tasks run whose stores have become complete; tasks that go by time together begin together."""
+        waiting = [task for task in self.tasks.values() if task not in self._running]
+        restoring = {task for task in waiting if self.restorer.is_restoring(task)}
+        held_up = {task.subtopology.name for task in restoring if _is_aligned(task.subtopology)}
+        fresh = [task for task in waiting if task not in restoring and task.subtopology.name not in held_up]
         for task in fresh:
             check_restored(self._around, task, self._committed)
             if task.state:
@@ -439,6 +442,11 @@ class Session:
 def _topics_read(around: Surroundings) -> dict[str, set[str]]:
     """Return what each sub-topology reads: the same partitions of these topics go to one member."""
     return {sub.name: set(sub.program.sources.values()) for sub in around.plan.subtopologies}
+
+
+def _is_aligned(sub: SubTopology) -> bool:
+    """Return whether its tasks advance together by time."""
+    return any(out.is_repartition for out in sub.outputs.values())
 
 
 def _inputs(sub: SubTopology, partition: int, assigned: Collection[TopicPartition]) -> set[TopicPartition]:

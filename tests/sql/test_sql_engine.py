@@ -133,6 +133,15 @@ def test_two_engines_of_a_service_agree(log: Log, tmp_path: Path, engine: SqlEng
         eventually(lambda: rows(other, "SELECT * FROM C"), [("a", 2), ("b", 1)])
 
 
+def test_a_result_can_be_used_by_the_next_statement_though_another_process_runs_the_query(log: Log, tmp_path: Path) -> None:
+    with SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
+        run(other, SETUP + "CREATE STREAM A AS SELECT * FROM S; CREATE STREAM B AS SELECT * FROM A PARTITION BY N;")
+        run(other, "CREATE TABLE C AS SELECT N, COUNT(*) AS CNT FROM B GROUP BY N; CREATE TABLE D AS SELECT * FROM C;")
+        assert rows(other, "SELECT * FROM D") == rows(other, "SELECT * FROM A") == []
+        described = log.admin().describe_topics(["A", "B", "C", "D"])
+        assert [described[name].partitions for name in "ABCD"] == [2, 2, 2, 2]
+
+
 REFUSED = {
     "SELECT VV FROM S": "Did you mean V?",
     "SELECT * FROM SS": "Did you mean S?",
