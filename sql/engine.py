@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,7 @@ from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, c
 from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
+from .analysis import analyzed
 from .applying import Applied, KnownQuery, plan_persistent, replaced_query
 from .assertions import check_assertion
 from .binding.context import REGISTRY_URL, Context
@@ -212,7 +214,7 @@ class SqlEngine:
         if isinstance(source, str):
             source = next(split_script(source), StatementText("", 1, 1, True))
         statement = parse_statement(source, variables=user.variables)
-        settings = {**user.properties, **(properties or {})}
+        settings = {**self.catalog.properties, **user.properties, **(properties or {})}
         try:
             if isinstance(statement, ast.Print):
                 statement = replace(statement, topic=find_topic(statement.topic, self._log, statement.span))
@@ -225,6 +227,8 @@ class SqlEngine:
                 return [self._insert_values(statement, settings)]
             if isinstance(statement, ast.Print):
                 return [start_print(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
+            if isinstance(statement, ast.Explain) and statement.is_analyzed:
+                return [self._analyze(statement)]
             if isinstance(statement, ast.AssertTopic | ast.AssertSchema):
                 return [check_assertion(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
             with self._lock:
@@ -253,7 +257,7 @@ class SqlEngine:
                 return list(describe(statement, context, self.status()))
             case ast.Explain():
                 return [explain(statement, context, {q: known.planned.plan for q, known in self._applied.queries.items()})]
-            case ast.AlterSource() | ast.CreateType() | ast.DropType():
+            case ast.AlterSource() | ast.CreateType() | ast.DropType() | ast.AlterSystem():
                 return [self._define(statement, context)]
         return [session_statement(statement, user)]
 
@@ -326,6 +330,13 @@ class SqlEngine:
         status = self.status().get(query_id)
         return "" if status is None or status.state is not EngineState.FAILED else f"it has failed: {status.error}"
 
+    def _analyze(self, s: ast.Explain) -> Rows:
+        """Look at a query for a while; not under the lock, for it changes nothing."""
+        self.catch_up()
+        queries = list(self.catalog.queries)
+        s = replace(s, query_id=next((q for q in queries if q.upper() == (s.query_id or "").upper()), s.query_id))
+        return analyzed(s, queries, lambda: self.status().get(s.query_id or ""), wait=time.sleep, monotonic_s=time.monotonic)
+
     def _push(self, query: ast.Query, context: Context) -> Result:
         plan = plan_push(query, context, query_id="PUSH")
         reset = context.property("ksql.streams.auto.offset.reset", context.properties.get("auto.offset.reset", "earliest"))
@@ -346,7 +357,7 @@ class SqlEngine:
                 self.catch_up()
                 if not isinstance(statement, ast.CreateAs | ast.InsertQuery):
                     raise StatementError("expected CREATE STREAM or TABLE ... AS SELECT, or INSERT INTO ... SELECT")
-                context = self._context({**self._session.properties, **(properties or {})}, statement)
+                context = self._context({**self.catalog.properties, **self._session.properties, **(properties or {})}, statement)
                 if isinstance(statement, ast.CreateAs) and statement.name in self.catalog.sources:
                     check_is_free(statement.name, statement.is_table, self.catalog, statement.span)
                 return self._prepare(statement, context)
@@ -497,12 +508,17 @@ class SqlEngine:
             self._log.admin().delete_topic(source.topic)
         return Message(f"Source `{s.name}` (topic: {source.topic}) was dropped{' with its topic' if s.delete_topic else ''}.")
 
-    def _define(self, s: ast.AlterSource | ast.CreateType | ast.DropType, context: Context) -> Result:
+    def _define(self, s: ast.AlterSource | ast.CreateType | ast.DropType | ast.AlterSystem, context: Context) -> Result:
         if apply_definition(s, context) is self.catalog:
             return Message(f"{s.name}: nothing to be done.")
         self._record(Command(statement_text(s)))
-        verb = {"AlterSource": "altered", "CreateType": "registered", "DropType": "dropped"}[type(s).__name__]
-        return Message(f"{s.name} {verb}")
+        done = {
+            "AlterSource": "altered",
+            "CreateType": "registered",
+            "DropType": "dropped",
+            "AlterSystem": "set for all sessions",
+        }
+        return Message(f"{s.name} {done[type(s).__name__]}")
 
     # -------------------------------------------------------------------------------------------- commands
 
