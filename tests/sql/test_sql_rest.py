@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 
 from logflume.log import InvalidInput, connect
 from logflume.sql import SqlEngine
-from logflume.sql.rest import SqlServer
+from logflume.sql.rest import SqlServer, errors
 
 SETUP = """
 CREATE STREAM s (id INT KEY, n STRING, d DECIMAL(5, 2), x DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
@@ -263,3 +265,15 @@ def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:
     found = [json.loads(text) for text in texts]
     assert found[0]["header"]["schema"] == "`N` STRING"
     assert found[1:] == [{"row": {"columns": ["a"]}}, {"row": {"columns": ["b"]}}, {"finalMessage": "Limit Reached"}]
+
+
+def test_the_page_of_the_server_names_every_endpoint_and_no_other(server: SqlServer) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sql-server.md").read_text()
+    named = re.findall(r"^\| (GET|POST) \| `(\S+)` \|", page, re.MULTILINE)
+    assert sorted(named) == sorted(server._app.endpoints)
+
+
+def test_the_page_of_the_server_names_every_code() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sql-server.md").read_text()
+    known = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
+    assert {int(code) for code in re.findall(r"^\| (\d{5}) \|", page, re.MULTILINE)} == known
