@@ -21,7 +21,7 @@ from .core import LEADER_EPOCH, Core, Partition
 from .groups import TxnAdmission
 from .incoming import QUICK_BYTES, NullKeys, Rules, check_header, check_records, is_quick, max_unpacked_bytes
 from .internal_topics import require_may_change
-from .seams import CLOSE_CONNECTION, NO_RESPONSE, Reply, RequestContext, as_reply
+from .seams import CLOSE_CONNECTION, NO_RESPONSE, CloseConnection, Reply, RequestContext, as_reply
 from .slices import Steps
 from .turns import Turns
 
@@ -36,10 +36,13 @@ QUICK_REQUEST_BYTES = 1024 * 1024
 _log = logging.getLogger("logflume.broker")
 _CODEC_OFFSET = 22
 _ZSTD = 4
-_Response = messages.message_class("ProduceResponse")
+_Response = messages.ProduceResponse
 _TopicResponse = _Response.TopicProduceResponse
 _PartitionResponse = _Response.PartitionProduceResponse
 _RecordError = _Response.BatchIndexAndErrorMessage
+
+Outcome = messages.ProduceResponse | Reply | CloseConnection | None
+"""What Produce answers; None with acks=0."""
 
 
 class ProduceHandler:
@@ -49,7 +52,7 @@ class ProduceHandler:
         self._core, self._admission = core, admission
         self._turns = Turns()
 
-    def produce(self, context: RequestContext, request: Any) -> Any:
+    def produce(self, context: RequestContext, request: messages.ProduceRequest) -> Outcome | Steps:
         if request.acks not in (-1, 0, 1):
             return self._all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS)
         if request.transactional_id is not None and not _may_use_transaction(context, request):
@@ -65,7 +68,7 @@ class ProduceHandler:
                 self._write_one(run, answers, topic, data, request, context)
         return run.outcome()
 
-    def _produce_in_slices(self, context: RequestContext, request: Any) -> Steps:
+    def _produce_in_slices(self, context: RequestContext, request: messages.ProduceRequest) -> Steps:
         """Handle a request of very many partitions. Its records are copied at once: they are views."""
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -73,9 +76,9 @@ class ProduceHandler:
         run, done = _Run(request.acks), 0
         for topic in request.topic_data:
             answers = run.answers_of(topic)
-            for data in (None, *topic.partition_data):
-                if data is not None:
-                    self._write_one(run, answers, topic, data, request, context)
+            for each in (None, *topic.partition_data):
+                if each is not None:
+                    self._write_one(run, answers, topic, each, request, context)
                 done += 1
                 if done % PARTITIONS_AT_A_TIME == 0:
                     yield None
@@ -207,7 +210,7 @@ class ProduceHandler:
         require_may_change(context, name)
         return partition
 
-    def _all_failed(self, request: Any, error: int) -> Any:
+    def _all_failed(self, request: messages.ProduceRequest, error: int) -> Outcome:
         if request.acks == 0:
             return CLOSE_CONNECTION
         return _Response(
@@ -301,7 +304,7 @@ class _Run:
         if self.left == 0 and self.reply is not None:
             self.reply.set(self._result())
 
-    def outcome(self) -> Any:
+    def outcome(self) -> Outcome:
         """Return the answer, or a reply if something is still to happen."""
         self.left -= 1
         if self.left == 0:
@@ -310,7 +313,7 @@ class _Run:
         self.reply.held_bytes = self.held_bytes
         return self.reply
 
-    def _result(self) -> Any:
+    def _result(self) -> Outcome:
         if self.has_crashed:
             return CLOSE_CONNECTION
         if self.acks == ACKS_NONE:
@@ -318,9 +321,9 @@ class _Run:
         return self.response
 
 
-def _may_use_transaction(context: RequestContext, request: Any) -> bool:
+def _may_use_transaction(context: RequestContext, request: messages.ProduceRequest) -> bool:
     """Whether who asks may write with this transactional id; a request without transactional batches does not use it."""
-    if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+    if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id or ""):
         return True
     batches = (data.records for topic in request.topic_data for data in topic.partition_data)
     return not any(b and len(b) > _CODEC_OFFSET and b[_CODEC_OFFSET] & TRANSACTIONAL_BIT for b in batches)
