@@ -36,7 +36,7 @@ from .errors import StatementError
 from .executor import KnownSource
 from .format import statement_text
 from .inference import inferred
-from .inserts import RecordWriter, values_records, writable_source
+from .inserts import PendingWrites, RecordWriter, values_records, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
@@ -207,9 +207,17 @@ class SqlEngine:
             yield from self.execute_one(source, properties, session=user)
 
     def execute_one(
-        self, source: StatementText | str, properties: Mapping[str, str] | None = None, *, session: Session | None = None
+        self,
+        source: StatementText | str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        session: Session | None = None,
+        writes: PendingWrites | None = None,
     ) -> list[Result]:
-        """Execute one statement; most give one result."""
+        """Execute one statement; most give one result.
+
+        With `writes`, INSERT VALUES does not wait for the disk: whoever gives it waits, before any statement of another kind.
+        """
         user = session or self._session
         if isinstance(source, str):
             source = next(split_script(source), StatementText("", 1, 1, True))
@@ -224,7 +232,11 @@ class SqlEngine:
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
                 return [self._pull(statement.query, settings)]
             if isinstance(statement, ast.InsertValues):
-                return [self._insert_values(statement, settings)]
+                own = PendingWrites() if writes is None else writes
+                done = self._insert_values(statement, settings, source.text, own)
+                if writes is None:
+                    own.wait()
+                return [done]
             if isinstance(statement, ast.Print):
                 return [start_print(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
             if isinstance(statement, ast.Explain) and statement.is_analyzed:
@@ -401,13 +413,13 @@ class SqlEngine:
         command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
         return PreparedQuery(command, planned, application, f"{what} {verb}")
 
-    def _insert_values(self, s: ast.InsertValues, settings: dict[str, str]) -> Result:
-        """Write rows; not under the lock, for it waits for the disk and changes nothing that is defined."""
+    def _insert_values(self, s: ast.InsertValues, settings: dict[str, str], text: str, writes: PendingWrites) -> Result:
+        """Send rows to the disk; not under the lock, for it changes nothing that is defined."""
         if s.target not in self.catalog.sources or not self.is_followed:
             self.catch_up()
         context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
         records = values_records(s, context, self._makers)
-        self._writer.write(records)
+        writes.add(text, self._writer.send(records))
         return inserted(len(records))
 
     def insert_target(self, name: str, *, rights: Rights = EVERYTHING) -> SourceInfo:
