@@ -19,8 +19,9 @@ from logflume.log.storage import AppendRefused
 from .access import UNRESTRICTED, Operation, Resource
 from .core import LEADER_EPOCH, Core, Partition
 from .groups import TxnAdmission
-from .incoming import QUICK_BYTES, NullKeys, Rules, check_header, check_records, is_quick, max_unpacked_bytes
+from .incoming import QUICK_BYTES, RowsRefused, Rules, check_header, check_records, is_quick, max_unpacked_bytes
 from .internal_topics import require_may_change
+from .schema_ids import Found, find_schemas
 from .seams import CLOSE_CONNECTION, NO_RESPONSE, CloseConnection, Reply, RequestContext, as_reply
 from .slices import Steps
 from .turns import Turns
@@ -137,6 +138,8 @@ class ProduceHandler:
     def _check(self, batch: _Batch) -> Any:
         """Check the records: at once if that is quick, and off this thread if it is not. Returns as `_prepare`."""
         rules = self._rules(batch.partition) if batch.is_kept else batch.rules
+        if batch.partition.demands:
+            return self._check_schemas(batch.kept(), rules)
         try:
             if batch.run.may_check(batch.header, rules):
                 return check_records(batch.records, batch.header, rules, max_bytes=QUICK_BYTES)
@@ -147,6 +150,24 @@ class ProduceHandler:
         kept = batch.kept()
         check = partial(check_records, kept.records, kept.header, rules, max_bytes=max_unpacked_bytes(rules))
         return self._core.offload(check)
+
+    def _check_schemas(self, batch: _Batch, rules: Rules) -> Reply:
+        """Check the records, and that their schemas are those of the topic. Returns as `_prepare`."""
+        checked, max_bytes = Reply(), max_unpacked_bytes(rules)
+
+        def check() -> tuple[Any, Found]:
+            prepared = check_records(batch.records, batch.header, rules, max_bytes=max_bytes)
+            return prepared, find_schemas(batch.records, batch.header, batch.partition.demands, max_bytes=max_bytes)
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, Exception):
+                checked.set(outcome)
+            else:
+                prepared, found = outcome
+                self._core.schemas.judge(found).then(lambda error: checked.set(error or prepared))
+
+        self._core.offload(check).then(judge)
+        return checked
 
     def _write_late(self, batch: _Batch, prepared: Any) -> None:
         try:
@@ -287,11 +308,8 @@ class _Run:
         self.has_failed = True
         answer.base_offset = -1
         answer.error_code, answer.error_message = _error_code(error), detail_of(error)
-        if isinstance(error, NullKeys):
-            answer.record_errors = [
-                _RecordError(batch_index=row, batch_index_error_message="a record of a compacted topic must have a key")
-                for row in error.rows
-            ]
+        if isinstance(error, RowsRefused):
+            answer.record_errors = [_RecordError(batch_index=row, batch_index_error_message=error.each) for row in error.rows]
 
     def flushed(self, answer: Any, error: Exception | None) -> None:
         if error is not None:
