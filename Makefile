@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 # Two at a time, a file stays together: its tests share servers and Spark sessions. WORKERS=0 runs them in one process.
 WORKERS ?= 2
 
-.PHONY: help setup java demo test check format soak fuzz mutants bench clean
+.PHONY: help setup java demo test check format soak fuzz mutants bench docs sbom clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -50,6 +50,12 @@ mutants: $(READY) ## plant seeded bugs one at a time and run the tests that must
 
 bench: $(READY) java ## every benchmark, each figure beside its budget
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(READY) ## the guide as a site in build/site; links are checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+sbom: $(READY) ## what logflume[all] brings, with licences, as build/sbom.json (CycloneDX)
+	@mkdir -p build && $(BIN)/python scripts/sbom.py > build/sbom.json
 
 clean: ## remove what the other commands made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-data
