@@ -75,6 +75,20 @@ class GroupMetadata:
     instance_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that producers in several processes write to; only the one that began it ends it. Made to be sent to them.
+
+    `has_v2`: brokers add partitions to it themselves (KIP-890).
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    has_v2: bool
+
+
 class Producer(Protocol):
     """Sends records. Idempotent by default; transactional when made with a transactional id. Acked = on disk (acks=all)."""
 
@@ -110,6 +124,10 @@ class Producer(Protocol):
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         """Add a group's offset commit to the open transaction."""
+        ...
+
+    def share_transaction(self) -> OpenTransaction:
+        """Return the open transaction for producers that join it (`Log.join_transaction`), here or in other processes."""
         ...
 
     def commit_transaction(self) -> None:
@@ -276,6 +294,10 @@ class Log(Protocol):
         compression: str = "none",
         client_id: str = "logflume",
     ) -> Producer: ...
+
+    def join_transaction(self, transaction: OpenTransaction, *, batch_size: int = 262_144) -> Producer:
+        """Make a producer that writes into a transaction begun elsewhere: each partition by one of them only."""
+        ...
 
     def consumer(
         self,

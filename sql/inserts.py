@@ -75,11 +75,13 @@ class RecordWriter:
         with self._lock:
             producer = self._producer = self._producer or self._log.producer(linger_ms=0)
         if len(records) < CHUNK_RECORDS_MIN:
-            each = (producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms) for r in records)
+            each = (producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms, headers=r.headers) for r in records)
             futures: list[tuple[int, Future[Any]]] = [(1, future) for future in each]
         else:
             topic, times = records[0].topic, [r.timestamp_ms for r in records]
-            chunk = Chunk.from_columns(topic, [r.key for r in records], [r.value for r in records], times)
+            keys, values = [r.key for r in records], [r.value for r in records]
+            headers = [r.headers for r in records] if any(r.headers for r in records) else None
+            chunk = Chunk.from_columns(topic, keys, values, times, headers=headers)
             futures = [(len(records), producer.send_chunk(topic, chunk))]
         return Sending(futures, lambda: self._give_up(producer))
 

@@ -19,7 +19,6 @@ from logflume.log.schemas import (
     Column,
     FormatSpec,
     Kind,
-    RegistryRefused,
     format_of,
     register_schema,
     schema_type,
@@ -319,7 +318,7 @@ def register_schemas(planned: PlannedQuery, span: ast.Span) -> None:
     for spec, columns in ((output.key_format, output.key), (output.value_format, output.value)):
         try:
             register_schema(spec, columns)
-        except RegistryRefused as error:
+        except InvalidInput as error:
             raise StatementError(f"Could not register schema for topic: {output.topic}: {error}", span) from None
 
 

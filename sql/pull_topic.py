@@ -7,7 +7,8 @@ from typing import Any
 
 from logflume.log import DecodeError, TopicPartition
 from logflume.log.interfaces import Log
-from logflume.log.schemas import FormatSpec, serde
+from logflume.log.records import Record
+from logflume.log.schemas import FormatSpec, framed_by_headers, serde
 from logflume.streams import expr as x
 
 from .binding.sources import timestamp_expression
@@ -45,7 +46,7 @@ def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[Value
     for record in topic_records(source.topic, log):
         data, start, end = _key_and_window(record.key, window)
         try:
-            key, value = decode_key(data), decode_value(record.value)
+            key, value = decode_key(data), decode_value(_framed(record, source.value_format))
         except DecodeError as e:
             skipped.add(record.topic, record.partition, record.offset, e)
             continue
@@ -69,6 +70,11 @@ def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[Value
             yield row
     kept = [(row[x.Side.META, "ROWPARTITION"], key, row) for key, row in latest.items() if row is not None]
     yield from (row for _, _, row in sorted(kept, key=lambda each: each[:2]))
+
+
+def _framed(record: Record, format: FormatSpec) -> bytes | None:
+    """Return a value, behind the frame that a schema id in its headers stands for."""
+    return framed_by_headers(record.value, record.headers, "value", format.registry) if format.registry else record.value
 
 
 def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[bytes | None, int | None, int | None]:

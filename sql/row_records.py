@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from logflume.log import DecodeError, InvalidInput, near_matches
-from logflume.log.schemas import CompiledSerde, Kind, serde
+from logflume.log.schemas import CompiledSerde, FrameSplitter, Kind, serde
 from logflume.log.schemas.coerce import INT_RANGES, from_json
 
 from . import ast
@@ -40,6 +40,7 @@ class ValuesRecord:
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class RowRecords:
@@ -50,6 +51,8 @@ class RowRecords:
         self._columns = {column.name: column for column in source.columns()}
         self._key: CompiledSerde = serde(source.key_format, source.key)
         self._value: CompiledSerde = serde(source.value_format, source.value)
+        spec = source.value_format
+        self._splitter = FrameSplitter("value", spec.registry) if spec.has_ids_in_headers else None
         self._keys = len(source.key)
         self._decoders = self._make_decoders()
         self._converted = [(i, c) for i, c in enumerate((*source.key, *source.value)) if c.type.kind not in _AS_THEY_ARE]
@@ -59,7 +62,11 @@ class RowRecords:
     ) -> ValuesRecord:
         """Return the record of a row. Raises StatementError: a value cannot be written in the source's format."""
         try:
-            return ValuesRecord(self.source.topic, self._key.encode(key), self._value.encode(row), timestamp_ms)
+            key_bytes, value = self._key.encode(key), self._value.encode(row)
+            if self._splitter is None or value is None:
+                return ValuesRecord(self.source.topic, key_bytes, value, timestamp_ms)
+            payload, header = self._splitter.split(value)
+            return ValuesRecord(self.source.topic, key_bytes, payload, timestamp_ms, (header,))
         except InvalidInput as e:
             raise StatementError(f"Could not serialize the values: {e}", span) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 app = make_app("")
 
 
-Show = Callable[[bytes | None], object]
-"""How a key or value is shown."""
+Headers = Sequence[tuple[str, bytes | None]]
+Show = Callable[[bytes | None, Headers, str], object]
+"""How the key or the value of a record is shown: its bytes, the record's headers, "key" or "value"."""
 
 
 @app.command()
@@ -50,7 +51,7 @@ def consume(
 
     Example: logflume consume orders --registry http://127.0.0.1:8081
     """
-    show = text_of if registry is None else registered_reader(registry)
+    show = plain if registry is None else registered_reader(registry)
     with open_log(data, bootstrap) as log:
         count = 0
         for record in read(log, topic, from_, partition, group, follow, not uncommitted, limit):
@@ -145,6 +146,11 @@ def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, i
     return {tp: max(first[tp], number) for tp in first}
 
 
+def plain(data: bytes | None, headers: Headers, side: str) -> object:
+    """Show bytes as text."""
+    return text_of(data)
+
+
 @dataclass(frozen=True, slots=True)
 class WindowedKey:
     """A key as topologies and SQL write it for a window: the key, then the window's start, of a session end and start."""
@@ -155,11 +161,11 @@ class WindowedKey:
 
     def fields(self, show: Show) -> dict[str, object]:
         end = {} if self.end_ms is None else {"window_end": iso_time(self.end_ms)}
-        return {"key": show(self.key), "window_start": iso_time(self.start_ms), **end}
+        return {"key": show(self.key, (), "key"), "window_start": iso_time(self.start_ms), **end}
 
     def text(self, show: Show) -> str:
         end = "" if self.end_ms is None else f"/{iso_time(self.end_ms)}"
-        return f"{as_text(show(self.key))}@{iso_time(self.start_ms)}{end}"
+        return f"{as_text(show(self.key, (), 'key'))}@{iso_time(self.start_ms)}{end}"
 
 
 # Years 2000 to 2100: what times of windows are taken to be.
@@ -194,16 +200,16 @@ def iso_time(ms: int) -> str:
 def registered_reader(registry: str) -> Show:
     """Return what shows keys and values by the schema that they were written with; other bytes as text, saying once why."""
     from logflume.log import DecodeError
-    from logflume.log.schemas import SchemaReader
+    from logflume.log.schemas import SCHEMA_ID_HEADERS, SchemaReader
 
     reader = SchemaReader(registry)
     told: set[str] = set()
 
-    def show(data: bytes | None) -> object:
-        if data is None or data[:1] != b"\x00":
+    def show(data: bytes | None, headers: Headers, side: str) -> object:
+        if data is None or (data[:1] != b"\x00" and not any(name == SCHEMA_ID_HEADERS[side] for name, _ in headers)):
             return text_of(data)
         try:
-            return reader.read(data)
+            return reader.read(data, headers, side)
         except DecodeError as error:
             if str(error) not in told:
                 told.add(str(error))
@@ -220,8 +226,8 @@ def json_line(record: Record, show: Show) -> str:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": show(record.key),
-        "value": show(record.value),
+        "key": show(record.key, record.headers, "key"),
+        "value": show(record.value, record.headers, "value"),
     }
     windowed = windowed_key(record.key)
     if windowed is not None:
@@ -234,8 +240,8 @@ def json_line(record: Record, show: Show) -> str:
 def text_line(record: Record, show: Show) -> str:
     """Return a record as `partition:offset  key  value`."""
     windowed = windowed_key(record.key)
-    key = as_text(show(record.key)) if windowed is None else windowed.text(show)
-    value = as_text(show(record.value))
+    key = as_text(show(record.key, record.headers, "key")) if windowed is None else windowed.text(show)
+    value = as_text(show(record.value, record.headers, "value"))
     return f"{record.partition}:{record.offset}\t{'' if key is None else key}\t{'<null>' if value is None else value}"
 
 

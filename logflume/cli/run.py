@@ -85,9 +85,9 @@ def _supervise(file: Path, workers: int, data: str | None) -> None:
     Raises:
         LogflumeError: the topology is not one, before anything is started.
     """
-    from logflume.cli.backfill import app_of
     from logflume.cli.supervisor import Child, Supervisor
     from logflume.log import connect
+    from logflume.streams.spark import app_of
 
     made = app_of(file)
     made.plan()

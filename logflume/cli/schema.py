@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +19,6 @@ from logflume.log import InvalidInput, UnknownName
 if TYPE_CHECKING:
     from logflume.log.registry.client import RegistryClient
 
-DEFAULT_REGISTRY = "http://127.0.0.1:8081"
 TYPES = ("AVRO", "JSON", "PROTOBUF")
 _SUFFIXES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 app = make_app(
@@ -29,7 +28,7 @@ app = make_app(
 )
 Registry = Annotated[
     str | None,
-    typer.Option("--registry", metavar="URL", help=f"The registry; default: $LOGFLUME_REGISTRY or {DEFAULT_REGISTRY}."),
+    typer.Option("--registry", metavar="URL", help="The registry; default: $LOGFLUME_REGISTRY, else that of serve."),
 ]
 Type = Annotated[str | None, typer.Option("--type", help="avro, json or protobuf; default: by the file's suffix, else avro.")]
 References = Annotated[
@@ -43,8 +42,9 @@ Permanent = Annotated[bool, typer.Option("--permanent", help="Delete for good wh
 def registry_at(address: str | None) -> Iterator[RegistryClient]:
     """Give a client of the registry that the option or the environment names."""
     from logflume.log.registry.client import RegistryClient
+    from logflume.log.schemas import default_registry
 
-    with RegistryClient(address or os.environ.get("LOGFLUME_REGISTRY") or DEFAULT_REGISTRY) as client:
+    with RegistryClient(address or default_registry()) as client:
         yield client
 
 
@@ -148,6 +148,45 @@ def show(
     print_object(found, as_json=False)
     print()
     print(pretty(text))
+
+
+@app.command()
+def classes(
+    subject: str,
+    version: Annotated[str, typer.Option(help="A version's number, or latest.")] = "latest",
+    message: Annotated[str, typer.Option(help="Protobuf: this message, not the first one.")] = "",
+    registry: Registry = None,
+) -> None:
+    """Print the Python classes of a schema, for `app.stream("orders", Order, format="AVRO")`.
+
+    Example: logflume schema classes orders-value > orders.py
+    """
+    from logflume.log.schemas import FormatSpec, class_source, format_of_kind, schema_type
+
+    with registry_at(registry) as client:
+        found = client.call("GET", "subjects", subject, "versions", version)
+        kind = found.get("schemaType", "AVRO")
+        spec = FormatSpec(
+            format_of_kind(kind), registry=client.address, subject=subject, schema_id=found["id"], full_name=message
+        )
+        type = schema_type(spec)
+    name = message or record_name(kind, found["schema"]) or subject.removesuffix("-value").removesuffix("-key")
+    about = f"Records of {subject} version {found['version']}: logflume schema classes."
+    print(class_source(name.rpartition(".")[2], type, about=about), end="")
+
+
+def record_name(kind: str, text: str) -> str:
+    """Return the name of the outermost record; nothing where there is none.
+
+    >>> record_name("PROTOBUF", "package shop; message Order { int64 id = 1; }")
+    'Order'
+    """
+    if kind == "PROTOBUF":
+        found = re.search(r"\bmessage\s+(\w+)\s*\{", text)
+        return found[1] if found else ""
+    schema = json.loads(text)
+    name = schema.get("name" if kind == "AVRO" else "title") if isinstance(schema, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 @app.command()

@@ -21,8 +21,8 @@ def sink(
     node: g.Node,
     topic: str | Value | Function,
     topics: Sequence[str],
-    format: str | None,
-    key_format_name: str | None,
+    format: str | FormatSpec | None,
+    key_format_name: str | FormatSpec | None,
     partitions: int | None,
     configs: Mapping[str, str],
 ) -> None:
@@ -64,7 +64,7 @@ def check_partitions(partitions: int | None) -> None:
         raise InvalidInput(f"partitions= is a whole number of at least 1, found {partitions!r}")
 
 
-def sink_key_format(graph: Graph, node: g.Node, name: str | None, topic: str) -> FormatSpec:
+def sink_key_format(graph: Graph, node: g.Node, name: str | FormatSpec | None, topic: str) -> FormatSpec:
     """Return how the keys of a topic are written: as named; what a function gave as text, which `stream(key=str)` reads."""
     key = node.schema.key
     if name is None and len(key) == 1 and key[0].type == ANY and _is_made(graph, node):
@@ -82,8 +82,8 @@ def _is_made(graph: Graph, node: g.Node) -> bool:
 
 
 def _route(
-    graph: Graph, node: g.Node, topic: Value | Function, topics: Sequence[str], format: str | None,
-    key_format_name: str | None, settings: Mapping[str, Any],
+    graph: Graph, node: g.Node, topic: Value | Function, topics: Sequence[str], format: str | FormatSpec | None,
+    key_format_name: str | FormatSpec | None, settings: Mapping[str, Any],
 ) -> g.Route:  # fmt: skip
     schema = node.schema
     if isinstance(topics, str):

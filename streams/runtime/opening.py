@@ -199,7 +199,7 @@ def check_stores(plan: Plan, admin: Admin, drops: Collection[str]) -> None:
     before = read_times(admin.group_offsets(plan.application)).contents
     now = {spec.name for sub in plan.subtopologies for spec in sub.program.stores}
     lost = sorted(set(before) - now - set(drops))
-    fresh = sorted(now - set(before))
+    fresh = sorted({store for sub in plan.subtopologies for store in sub.contents} - set(before))
     if lost:
         raise InvalidInput(
             f"application {plan.application!r} has kept {_list(lost)}, which the topology does not have any more"

@@ -21,9 +21,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+def run(*args: str, stdin: str = "", code: int = 0, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
     """Run a command; it must end with the exit code."""
-    done = subprocess.run([*LOGFLUME, *args], input=stdin, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run([*LOGFLUME, *args], input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...protocol import messages
-from ...protocol.errors import ErrorCode
-from ..access import Operation, Resource
-from ..seams import Reply, RequestContext
-from .coordinator import GroupCoordinator
+from ....protocol import messages
+from ....protocol.errors import ErrorCode
+from ...access import Operation, Resource
+from ...seams import Reply, RequestContext
+from ..coordinator import GroupCoordinator
 from .membership import JoinRequest, JoinResult, SyncRequest, SyncResult
 
 FIRST_REBALANCE_TIMEOUT_VERSION = 1

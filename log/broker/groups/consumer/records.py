@@ -1,42 +1,32 @@
-"""The records of consumer groups (KIP-848) in `__consumer_offsets`, byte for byte as Apache Kafka writes them.
-
-Keys: version 3 the group, 5 a member, 6 the target assignment's epoch, 7 a member's target, 8 a member's current
-assignment. Values have version 0, which is flexible.
-"""
+"""The values of records of consumer groups (KIP-848) in `__consumer_offsets`, byte for byte as Apache Kafka writes them."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 
-from ...errors import DecodeError
-from ..record_fields import FieldReader, write_bytes, write_count, write_string, write_varint
-from .assignors import Partition
+from ...record_fields import FieldReader, write_bytes, write_count, write_string
+from ..epoch_records import (
+    NO_TAGS,
+    VALUE_VERSION,
+    GroupEpochValue,
+    GroupKind,
+    Partition,
+    Role,
+    TargetEpochValue,
+    by_topic,
+    decode_numbers,
+    decode_partitions,
+    decode_target_epoch,
+    encode_numbers,
+    encode_partitions,
+    encode_target_epoch,
+    tagged,
+    value_reader,
+)
 
-VALUE_VERSION = 0
-METADATA_HASH_TAG = CLASSIC_MEMBER_TAG = ASSIGNMENT_EPOCHS_TAG = ASSIGNMENT_TIMESTAMP_TAG = 0
-NO_TAGS = write_varint(0)
-
-
-class ConsumerKeyKind(IntEnum):
-    """What a record is about; the number is the version of its key."""
-
-    GROUP = 3
-    MEMBER = 5
-    TARGET_EPOCH = 6
-    TARGET = 7
-    CURRENT = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerKey:
-    """A key; `member_id` is empty for kinds that are about the whole group."""
-
-    kind: ConsumerKeyKind
-    group_id: str
-    member_id: str = ""
+METADATA_HASH_TAG = CLASSIC_MEMBER_TAG = ASSIGNMENT_EPOCHS_TAG = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,40 +67,7 @@ class CurrentValue:
     epochs: Mapping[Partition, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TargetEpochValue:
-    """The epoch that the target assignment is for, and when it was computed (wall time, 0 for long ago)."""
-
-    epoch: int
-    timestamp_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GroupEpochValue:
-    """The group's epoch, and a hash of the topics it was computed for."""
-
-    epoch: int
-    metadata_hash: int
-
-
 ConsumerValue = GroupEpochValue | MemberValue | CurrentValue | TargetEpochValue | frozenset[Partition]
-
-_HAS_MEMBER = (ConsumerKeyKind.MEMBER, ConsumerKeyKind.TARGET, ConsumerKeyKind.CURRENT)
-_KINDS = {int(kind): kind for kind in ConsumerKeyKind}
-
-
-def encode_consumer_key(key: ConsumerKey) -> bytes:
-    head = struct.pack(">h", key.kind) + write_string(key.group_id)
-    return head + write_string(key.member_id) if key.kind in _HAS_MEMBER else head
-
-
-def decode_consumer_key(data: bytes) -> ConsumerKey | None:
-    """Decode a key; None if it is not of a consumer group. Raises DecodeError."""
-    reader = FieldReader(data)
-    kind = _KINDS.get(reader.take("h"))
-    if kind is None:
-        return None
-    return ConsumerKey(kind, reader.text(), reader.text() if kind in _HAS_MEMBER else "")
 
 
 def encode_consumer_value(value: ConsumerValue) -> bytes:
@@ -121,16 +78,15 @@ def encode_consumer_value(value: ConsumerValue) -> bytes:
 def _encode_body(value: ConsumerValue) -> bytes:
     if isinstance(value, GroupEpochValue):
         hashed = struct.pack(">q", value.metadata_hash)
-        return struct.pack(">i", value.epoch) + (_tagged(METADATA_HASH_TAG, hashed) if value.metadata_hash else NO_TAGS)
+        return struct.pack(">i", value.epoch) + (tagged(METADATA_HASH_TAG, hashed) if value.metadata_hash else NO_TAGS)
     if isinstance(value, MemberValue):
         return _encode_member(value)
     if isinstance(value, CurrentValue):
         head = struct.pack(">iib", value.epoch, value.previous_epoch, value.state)
         return head + _encode_held(value.assigned, value) + _encode_held(value.revoking, value) + NO_TAGS
     if isinstance(value, TargetEpochValue):
-        stamp = _tagged(ASSIGNMENT_TIMESTAMP_TAG, struct.pack(">q", value.timestamp_ms)) if value.timestamp_ms else NO_TAGS
-        return struct.pack(">i", value.epoch) + stamp
-    return _encode_partitions(value) + NO_TAGS
+        return encode_target_epoch(value)
+    return encode_partitions(value) + NO_TAGS
 
 
 def _encode_member(value: MemberValue) -> bytes:
@@ -140,7 +96,7 @@ def _encode_member(value: MemberValue) -> bytes:
     parts += [write_string(topic, is_flexible=True) for topic in value.topics]
     parts += [write_string(value.regex, is_flexible=True), struct.pack(">i", value.rebalance_timeout_ms)]
     parts.append(write_string(value.assignor, is_flexible=True))
-    parts.append(_tagged(CLASSIC_MEMBER_TAG, b"\0" if value.classic is None else _encode_classic(value.classic)))
+    parts.append(tagged(CLASSIC_MEMBER_TAG, b"\0" if value.classic is None else _encode_classic(value.classic)))
     return b"".join(parts)
 
 
@@ -151,61 +107,33 @@ def _encode_classic(value: ClassicMember) -> bytes:
     return b"".join([*parts, NO_TAGS])
 
 
-def _tagged(tag: int, data: bytes) -> bytes:
-    """Return the tagged fields of a structure that has one."""
-    return write_varint(1) + write_varint(tag) + write_varint(len(data)) + data
-
-
-def _encode_partitions(partitions: Iterable[Partition]) -> bytes:
-    by_topic = _by_topic(partitions)
-    parts = [write_count(len(by_topic), is_flexible=True)]
-    for topic, indexes in by_topic.items():
-        parts += [topic, _numbers(indexes), NO_TAGS]
-    return b"".join(parts)
-
-
 def _encode_held(partitions: Iterable[Partition], value: CurrentValue) -> bytes:
     """Encode partitions with the epochs at which the member got them."""
-    by_topic = _by_topic(partitions)
-    parts = [write_count(len(by_topic), is_flexible=True)]
-    for topic, indexes in by_topic.items():
+    grouped = by_topic(partitions)
+    parts = [write_count(len(grouped), is_flexible=True)]
+    for topic, indexes in grouped.items():
         epochs = [value.epochs.get((topic, index), value.epoch) for index in indexes]
-        parts += [topic, _numbers(indexes), _tagged(ASSIGNMENT_EPOCHS_TAG, _numbers(epochs))]
+        parts += [topic, encode_numbers(indexes), tagged(ASSIGNMENT_EPOCHS_TAG, encode_numbers(epochs))]
     return b"".join(parts)
 
 
-def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:
-    by_topic: dict[bytes, list[int]] = {}
-    for topic, index in sorted(partitions):
-        by_topic.setdefault(topic, []).append(index)
-    return by_topic
-
-
-def _numbers(numbers: list[int]) -> bytes:
-    return write_count(len(numbers), is_flexible=True) + struct.pack(f">{len(numbers)}i", *numbers)
-
-
-def decode_consumer_value(kind: ConsumerKeyKind, data: bytes) -> ConsumerValue:
-    """Decode the value of a kind of record. Raises DecodeError."""
-    reader = FieldReader(data)
-    version = reader.take("h")
-    if version != VALUE_VERSION:
-        raise DecodeError(f"a value of {kind.name} has version {version}; this build reads {VALUE_VERSION}")
-    if kind is ConsumerKeyKind.MEMBER:
+def decode_consumer_value(role: Role, data: bytes) -> ConsumerValue:
+    """Decode the value of a record. Raises DecodeError."""
+    reader = value_reader(GroupKind.CONSUMER, role, data)
+    if role is Role.MEMBER:
         return _decode_member(reader)
-    if kind is ConsumerKeyKind.TARGET:
-        return _decode_partitions(reader)
+    if role is Role.TARGET:
+        return decode_partitions(reader)
+    if role is Role.TARGET_EPOCH:
+        return decode_target_epoch(reader)
     epoch: int = reader.take("i")
-    if kind is ConsumerKeyKind.TARGET_EPOCH:
-        stamp = reader.tagged().get(ASSIGNMENT_TIMESTAMP_TAG)
-        return TargetEpochValue(epoch, FieldReader(stamp).take("q") if stamp else 0)
-    if kind is ConsumerKeyKind.GROUP:
+    if role is Role.GROUP:
         hashed = reader.tagged().get(METADATA_HASH_TAG)
         return GroupEpochValue(epoch, FieldReader(hashed).take("q") if hashed else 0)
     previous_epoch, state = reader.take("i"), reader.take("b")
     epochs: dict[Partition, int] = {}
-    assigned = _decode_partitions(reader, epochs=epochs, epoch=epoch)
-    revoking = _decode_partitions(reader, epochs=epochs, epoch=epoch)
+    assigned = _decode_held(reader, epochs, epoch)
+    revoking = _decode_held(reader, epochs, epoch)
     return CurrentValue(epoch, previous_epoch, state, assigned, revoking, epochs)
 
 
@@ -240,19 +168,14 @@ def _decode_classic(reader: FieldReader) -> ClassicMember | None:
     return ClassicMember(session_timeout_ms, tuple(protocols))
 
 
-def _decode_partitions(
-    reader: FieldReader, *, epochs: dict[Partition, int] | None = None, epoch: int = -1
-) -> frozenset[Partition]:
+def _decode_held(reader: FieldReader, epochs: dict[Partition, int], epoch: int) -> frozenset[Partition]:
     """Decode partitions; `epochs` takes at which epoch each was given out, `epoch` where that is not told."""
     partitions: set[Partition] = set()
     for _ in range(reader.count(is_flexible=True)):
         topic = reader.raw(16)
-        own = [(topic, reader.take("i")) for _ in range(reader.count(is_flexible=True))]
+        own = [(topic, index) for index in decode_numbers(reader)]
         tag = reader.tagged().get(ASSIGNMENT_EPOCHS_TAG)
         partitions.update(own)
-        if epochs is not None:
-            numbers = FieldReader(tag) if tag else None
-            count = numbers.count(is_flexible=True) if numbers else 0
-            told = [numbers.take("i") for _ in range(count)] if numbers else []
-            epochs.update(zip(own, told if len(told) == len(own) else [epoch] * len(own), strict=True))
+        told = decode_numbers(FieldReader(tag)) if tag else []
+        epochs.update(zip(own, told if len(told) == len(own) else [epoch] * len(own), strict=True))
     return frozenset(partitions)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from ...protocol import messages
-from ...protocol.errors import ErrorCode
-from ..access import Operation, Resource
-from ..groups.group_admin_handlers import operations_on
-from ..groups.ports import Topics
-from ..seams import Reply, RequestContext
-from .assignor import SIMPLE, Partition
-from .membership import ShareGroup, ShareGroups, ShareHeartbeat, ShareHeartbeatResult, ShareMember
+from ....protocol import messages
+from ....protocol.errors import ErrorCode
+from ...access import Operation, Resource
+from ...seams import Reply, RequestContext
+from ..admin_handlers import operations_on
+from ..epoch_records import by_topic
+from ..ports import Topics
+from .assignor import SIMPLE
+from .group import ShareGroup, ShareMember
+from .groups import ShareGroups, ShareHeartbeat, ShareHeartbeatResult
 
 
 class ShareGroupHandlers:
@@ -81,7 +82,7 @@ class ShareGroupHandlers:
         response = messages.ShareGroupDescribeResponse
         topics = [
             response.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
-            for topic_id, indexes in _by_topic(member.current.assigned).items()
+            for topic_id, indexes in by_topic(member.current.assigned).items()
             if (name := self._topics.name_of(topic_id)) is not None
         ]
         return response.Member(
@@ -107,7 +108,7 @@ def _heartbeat_response(result: ShareHeartbeatResult) -> Any:
     if result.assigned is not None:
         topics = [
             response.TopicPartitions(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in _by_topic(result.assigned).items()
+            for topic_id, indexes in by_topic(result.assigned).items()
         ]
         assignment = response.Assignment(topic_partitions=topics)
     return response(
@@ -116,10 +117,3 @@ def _heartbeat_response(result: ShareHeartbeatResult) -> Any:
         heartbeat_interval_ms=result.heartbeat_interval_ms,
         assignment=assignment,
     )
-
-
-def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:
-    by_topic: dict[bytes, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        by_topic.setdefault(topic_id, []).append(index)
-    return by_topic

@@ -1,29 +1,27 @@
 """A consumer group of KIP-848 as data, and how a member moves towards its target assignment. No timers or journal here.
 
-The group has an epoch that every change of its membership or topics bumps, and a target assignment computed for an epoch.
-Each member walks to the target on its own: it gives up first, and gets a partition only when nobody else holds it any more.
+A member gives up first, and gets a partition only when nobody else holds it any more.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ..deadline import Deadline
-from ..patterns import compile_pattern
-from ..seams import JournalRecord, Reply
-from .assignors import DEFAULT_ASSIGNOR, Partition
-from .consumer_records import CurrentValue, MemberValue
-from .ports import Topics
+from ...deadline import Deadline
+from ...patterns import compile_pattern
+from ..epoch_records import GroupKind, Partition
+from ..epochs import EpochGroup, EpochMember
+from ..ports import Topics
+from .assignors import DEFAULT_ASSIGNOR
+from .records import CurrentValue, MemberValue
 
-LEAVING_EPOCH = -1
 AWAY_EPOCH = -2
+"""Epoch of a static member that said it will be back."""
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of classic groups of consumers."""
-"""Epoch of a static member that said it will be back."""
 
 
 class MemberState(IntEnum):
@@ -43,18 +41,11 @@ NEW = CurrentValue(0, -1, int(MemberState.STABLE), frozenset(), frozenset())
 
 
 @dataclass(slots=True, eq=False)
-class ConsumerMember:
-    """A member: what it wants (`metadata`) and what it holds (`current`).
+class ConsumerMember(EpochMember[MemberValue, CurrentValue]):
+    """A member. `may_see`: whether it may know of a topic, as of its last heartbeat; not kept over a restart."""
 
-    `may_see`: whether it may know of a topic, as of its last heartbeat; not kept over a restart.
-    """
-
-    member_id: str
-    metadata: MemberValue
     current: CurrentValue = NEW
     may_see: Callable[[str], bool] = may_see_all
-    session: Deadline = field(init=False)
-    revocation: Deadline = field(init=False)
     rejoin: Deadline = field(init=False)
     """For a member of the classic protocol: by when it must have joined anew, or synced."""
 
@@ -64,8 +55,8 @@ class ConsumerMember:
         return self.metadata.classic is not None
 
     def cancel_timers(self) -> None:
-        for deadline in (self.session, self.revocation, self.rejoin):
-            deadline.cancel()
+        EpochMember.cancel_timers(self)
+        self.rejoin.cancel()
 
     @property
     def held(self) -> frozenset[Partition]:
@@ -74,65 +65,25 @@ class ConsumerMember:
 
 
 @dataclass(slots=True, eq=False)
-class ConsumerGroup:
-    """A group. Invariants: a partition is held by one member; `static` maps each instance id to a member.
+class ConsumerGroup(EpochGroup[ConsumerMember, frozenset[Partition]]):
+    """A group. Invariants: a partition is held by one member; `static` maps each instance id to a member."""
 
-    `assigned_ms`: when the target was computed (wall time).
-    `metadata_hash`: of the topics that the epoch was made for.
-    `owed`: what the next write begins with, as the group was of another kind before.
-    `is_dirty`: a write failed, so the next one holds everything.
-    """
-
-    group_id: str
-    epoch: int = 0
-    assignment_epoch: int = 0
-    assigned_ms: int = 0
-    metadata_hash: int = 0
-    members: dict[str, ConsumerMember] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
-    target: dict[str, frozenset[Partition]] = field(default_factory=dict)
-    owed: list[JournalRecord] = field(default_factory=list)
-    last_write: Reply | None = None
-    is_dirty: bool = False
-    is_dead: bool = False
-    refreshed_ms: int = -1
 
-    kind = "Consumer"
+    kind = GroupKind.CONSUMER
     protocol_type = CONSUMER_PROTOCOL_TYPE
-
-    def die(self) -> None:
-        """Refuse everything from now on: the group is being deleted."""
-        self.is_dead = True
-
-    def revive(self) -> None:
-        """Go on, as an empty group that could not be deleted."""
-        self.is_dead = False
-
-    @property
-    def state(self) -> str:
-        """The state as clients see it."""
-        if self.is_dead:
-            return "Dead"
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        settled = (MemberState.STABLE, self.assignment_epoch)
-        is_settled = all((m.current.state, m.current.epoch) == settled for m in self.members.values())
-        return "Stable" if is_settled else "Reconciling"
+    stable = int(MemberState.STABLE)
 
     def add(self, member: ConsumerMember) -> None:
-        self.members[member.member_id] = member
+        EpochGroup.add(self, member)
         if member.metadata.instance_id is not None:
             self.static[member.metadata.instance_id] = member.member_id
 
     def remove(self, member: ConsumerMember) -> None:
-        del self.members[member.member_id]
-        self.target.pop(member.member_id, None)
+        EpochGroup.remove(self, member)
         instance_id = member.metadata.instance_id
         if instance_id is not None and self.static.get(instance_id) == member.member_id:
             del self.static[instance_id]
-        member.cancel_timers()
 
     def held_by_others(self, member: ConsumerMember) -> set[Partition]:
         return {p for other in self.members.values() if other is not member for p in other.held}
@@ -172,12 +123,6 @@ def topics_of(member: ConsumerMember, topics: Topics) -> set[str]:
         pattern = compile_pattern(metadata.regex)
         wanted.update(name for name in topics.names() if pattern.fullmatch(name) and member.may_see(name))
     return wanted
-
-
-def hash_topics(names: Iterable[str], topics: Topics) -> int:
-    """Return a number that changes with the topics, their ids and their numbers of partitions; never 0."""
-    text = b"".join(f"{name}:{topics.partition_count(name)}:".encode() + (topics.id_of(name) or b"") for name in sorted(names))
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True) or 1
 
 
 def reconcile(

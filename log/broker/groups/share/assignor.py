@@ -8,10 +8,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-SIMPLE = "simple"
+from ..epoch_records import Partition
 
-Partition = tuple[bytes, int]
-"""Topic id and index."""
+SIMPLE = "simple"
 
 
 def assign_simple(

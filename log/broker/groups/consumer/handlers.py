@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...protocol import messages
-from ...protocol.errors import ErrorCode
-from ..access import Operation, Resource
-from ..seams import Reply, RequestContext
-from .assignors import Partition
-from .consumer_group import ConsumerGroup, ConsumerMember
-from .consumer_groups import ConsumerHeartbeat, HeartbeatResult
-from .coordinator import GroupCoordinator
-from .group_admin_handlers import operations_on
-from .ports import Topics
+from ....protocol import messages
+from ....protocol.errors import ErrorCode
+from ...access import Operation, Resource
+from ...seams import Reply, RequestContext
+from ..admin_handlers import operations_on
+from ..coordinator import GroupCoordinator
+from ..epoch_records import Partition, by_topic
+from ..ports import Topics
+from .group import ConsumerGroup, ConsumerMember
+from .groups import ConsumerHeartbeat, HeartbeatResult
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """Types of members of a consumer group (KIP-1099)."""
@@ -62,7 +62,7 @@ class ConsumerHandlers:
         if result.assigned is not None:
             topics = [
                 response.TopicPartitions(topic_id=topic_id, partitions=indexes)
-                for topic_id, indexes in _by_topic(result.assigned).items()
+                for topic_id, indexes in by_topic(result.assigned).items()
             ]
             assignment = response.Assignment(topic_partitions=topics)
         return response(
@@ -144,7 +144,7 @@ class ConsumerHandlers:
         response = messages.ConsumerGroupDescribeResponse
         topics = [
             response.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
-            for topic_id, indexes in _by_topic(partitions).items()
+            for topic_id, indexes in by_topic(partitions).items()
             if (name := self._topics.name_of(topic_id)) is not None
         ]
         return response.Assignment(topic_partitions=topics)
@@ -152,10 +152,3 @@ class ConsumerHandlers:
 
 def _refusal(error: ErrorCode) -> Any:
     return messages.ConsumerGroupHeartbeatResponse(error_code=error, error_message=error.text)
-
-
-def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:
-    by_topic: dict[bytes, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        by_topic.setdefault(topic_id, []).append(index)
-    return by_topic

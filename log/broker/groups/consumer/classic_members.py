@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ...errors import DecodeError
-from ...protocol.errors import ErrorCode
-from ..seams import Reply
-from .assignors import Partition
-from .config import GroupConfig
-from .consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerMember, MemberState
-from .consumer_groups import ConsumerGroups, Records
-from .consumer_records import ClassicMember, MemberValue
-from .membership import JoinRequest, JoinResult, SyncRequest, SyncResult
-from .ports import Topics
-from .refused import Refused
-from .subscription import Subscription, read_subscription, write_assignment
+from ....errors import DecodeError
+from ....protocol.errors import ErrorCode
+from ...seams import Reply
+from ..classic.membership import JoinRequest, JoinResult, SyncRequest, SyncResult
+from ..config import GroupConfig
+from ..epoch_records import Partition
+from ..epoch_rules import Records
+from ..ports import Topics
+from ..refused import Refused
+from ..subscription import Subscription, read_subscription, write_assignment
+from .group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerMember, MemberState
+from .groups import ConsumerGroups
+from .records import ClassicMember, MemberValue
 
 Convert = Callable[[ConsumerGroup, Records], Reply | None]
 """Makes a group a classic one now that its last member of the consumer protocol was replaced, which would have written these
@@ -158,7 +159,7 @@ class ClassicMembers:
             reply.set(results)
             return reply
         failed = [error or ErrorCode.COORDINATOR_NOT_AVAILABLE for error in results]
-        return self._rules.remove(group, gone, results, failed)
+        return self._rules.remove_members(group, gone, results, failed)
 
     def _await_rejoin(self, member: ConsumerMember) -> None:
         if not member.rejoin.is_set:

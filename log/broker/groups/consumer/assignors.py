@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-Partition = tuple[bytes, int]
-"""Topic id and index."""
+from ..epoch_records import Partition
 
 Subscriptions = Mapping[str, frozenset[bytes]]
 """Member id -> ids of the topics it wants."""

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ...errors import DecodeError
-from ...protocol.errors import ErrorCode
-from .assignors import Partition
-from .classic_group import ClassicGroup, Member
-from .config import GroupConfig
-from .consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerMember, MemberState, hash_topics
-from .consumer_records import ClassicMember, CurrentValue, MemberValue
-from .ports import Topics
-from .refused import Refused
-from .subscription import read_assignment, read_subscription, version_of, write_assignment
+from ....errors import DecodeError
+from ....protocol.errors import ErrorCode
+from ..classic.group import ClassicGroup, Member
+from ..config import GroupConfig
+from ..epoch_records import Partition
+from ..epochs import hash_topics
+from ..ports import Topics
+from ..refused import Refused
+from ..subscription import read_assignment, read_subscription, version_of, write_assignment
+from .group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerMember, MemberState
+from .records import ClassicMember, CurrentValue, MemberValue
 
 UPGRADES, DOWNGRADES = ("bidirectional", "upgrade"), ("bidirectional", "downgrade")
 

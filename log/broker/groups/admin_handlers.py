@@ -9,7 +9,7 @@ from ...protocol import messages
 from ...protocol.errors import ErrorCode
 from ..access import CLUSTER_NAME, Operation, Resource
 from ..seams import Reply, RequestContext
-from .classic_group import ClassicGroup, GroupState
+from .classic.group import ClassicGroup, GroupState
 from .coordinator import GroupCoordinator
 
 FIRST_NOT_FOUND_VERSION = 6

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..deadline import Deadline
-from ..seams import Reply
-from .journal_records import GroupValue, StoredMember
+from ...deadline import Deadline
+from ...seams import Reply
+from ..epoch_records import GroupKind
+from ..journal_records import GroupValue, StoredMember
 
 Protocols = tuple[tuple[str, bytes], ...]
 
@@ -86,7 +87,7 @@ class ClassicGroup:
     is_stored: bool = False
     last_write: Reply | None = None
 
-    kind = "Classic"
+    kind = GroupKind.CLASSIC
 
     @property
     def is_dead(self) -> bool:
@@ -99,6 +100,11 @@ class ClassicGroup:
     def revive(self) -> None:
         """Go on, as an empty group that could not be deleted."""
         self.state = GroupState.EMPTY
+
+    def cancel_timers(self) -> None:
+        sessions = [member.session for member in self.members.values()]
+        for deadline in (self.join_deadline, self.sync_deadline, *self.pending.values(), *sessions):
+            deadline.cancel()
 
     @property
     def can_rebalance(self) -> bool:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...protocol.errors import ErrorCode
-from ..deadline import Deadline
-from ..seams import Clock, Reply, Timers
-from .classic_group import ClassicGroup, GroupState, Member, Protocols
-from .config import GroupConfig
-from .subscription import subscribed_topics
+from ....protocol.errors import ErrorCode
+from ...deadline import Deadline
+from ...seams import Clock, Reply, Timers
+from ..config import GroupConfig
+from ..subscription import subscribed_topics
+from .group import ClassicGroup, GroupState, Member, Protocols
 
 EMPTY, PREPARING, COMPLETING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
 STABLE, DEAD = GroupState.STABLE, GroupState.DEAD
