@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from .records import Chunk, Headers, TopicPartition
 
@@ -182,6 +182,10 @@ class Producer(Protocol):
 
     def close(self) -> None: ...
 
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
 
 class Consumer(Protocol):
     """Reads records. Not thread-safe (one thread at a time), except `wakeup`."""
@@ -243,6 +247,10 @@ class Consumer(Protocol):
         ...
 
     def close(self, *, leave_group: bool = True) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
 
 
 class Admin(Protocol):

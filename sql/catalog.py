@@ -130,7 +130,10 @@ class Catalog:
         near = near_matches(name, self.sources)
         if near:
             return f" Did you mean {' or '.join(map(name_text, near))}?"
-        return " SHOW STREAMS and SHOW TABLES list what does."
+        return (
+            " SHOW STREAMS and SHOW TABLES list what does; a topic is read once CREATE STREAM name (columns) "
+            "WITH (KAFKA_TOPIC = 'topic', VALUE_FORMAT = 'JSON') has named it."
+        )
 
     def with_source(self, source: SourceInfo) -> Catalog:
         return replace(self, sources={**self.sources, source.name: source})

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Self
 
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
 from logflume.log.interfaces import AssignmentStrategy, GroupMetadata, OffsetAndMetadata
@@ -306,6 +307,12 @@ class Consumer:
         with self._ready:
             self._is_woken = True
             self._ready.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def close(self, *, leave_group: bool = True, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Stop reading and leave the group (static members stay). Offsets are not committed. Idempotent.

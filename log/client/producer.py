@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from logflume.log.batch import codec_of
 from logflume.log.errors import InvalidInput, LogflumeError
@@ -306,6 +306,12 @@ class Producer:
         Raises TransportError: the broker did not answer in time; call again.
         """
         self._abort(timeout_s=TXN_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Send what is queued or abort an open transaction, and let go. Idempotent.
