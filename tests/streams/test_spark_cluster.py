@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, TopicPartition, connect
 from logflume.streams.spark import SparkSettings, SparkUnavailable, parse_conf
 from logflume.streams.spark.executors import files_of, pack, zipped
 from logflume.streams.spark.session import check_master, java_version
@@ -49,12 +49,12 @@ def application(tmp_path: Path) -> Path:
     return file
 
 
-def backfilled(cluster: Cluster, application: Path, address: str, *, python: str, code: int = 0) -> tuple[str, str]:
+def backfilled(cluster: Cluster, application: Path, address: str, *more: str, python: str, code: int = 0) -> tuple[str, str]:
     settings = application.with_name("spark.properties")
     lines = [f"spark.pyspark.python {python}", "spark.driver.host 127.0.0.1", "spark.executor.memory 512m"]
     lines += [f"spark.{where}.extraJavaOptions {QUICK_JAVA}" for where in ("driver", "executor")]
     settings.write_text("\n".join(lines))
-    options = ("--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2")
+    options = ("--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2", *more)
     done = run("backfill", str(application), *options, "--json", "--bootstrap", address, code=code, timeout_s=WAIT_S)
     return done.stdout, done.stderr
 
@@ -62,9 +62,15 @@ def backfilled(cluster: Cluster, application: Path, address: str, *, python: str
 @pytest.mark.spark
 @pytest.mark.slow
 @NEEDS_JAVA
-def test_package_and_application_travel_to_a_cluster(cluster: Cluster, server: ServerProcess, application: Path) -> None:
+def test_package_and_application_travel_to_a_cluster_that_reads_an_archive(
+    cluster: Cluster, server: ServerProcess, application: Path, tmp_path: Path
+) -> None:
     load(server.address)
-    out, _ = backfilled(cluster, application, server.address, python=cluster.python)
+    archive = str(tmp_path / "archive")
+    run("archive", "flights", "--to", archive, "--bootstrap", server.address)
+    with connect(server.address) as log:
+        log.admin().delete_records({TopicPartition("flights", 0): 7, TopicPartition("flights", 1): 9})
+    out, _ = backfilled(cluster, application, server.address, "--history", archive, python=cluster.python)
     report = json.loads(out.splitlines()[-1])
     assert report["message"].endswith("goes on at the cut")
     assert flights_counted(server.address) == {"United": 15, "Delta": 15}
