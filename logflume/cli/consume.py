@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, text_of
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
 app = make_app("")
 
 
-Show = Callable[["Record", str], object]
-"""How the key or the value ("key", "value") of a record is shown."""
+Headers = Sequence[tuple[str, bytes | None]]
+Show = Callable[[bytes | None, Headers, str], object]
+"""How the key or the value of a record is shown: its bytes, the record's headers, "key" or "value"."""
 
 
 @app.command()
@@ -146,6 +146,11 @@ def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, i
     return {tp: max(first[tp], number) for tp in first}
 
 
+def plain(data: bytes | None, headers: Headers, side: str) -> object:
+    """Show bytes as text."""
+    return text_of(data)
+
+
 @dataclass(frozen=True, slots=True)
 class WindowedKey:
     """A key as topologies and SQL write it for a window: the key, then the window's start, of a session end and start."""
@@ -154,13 +159,13 @@ class WindowedKey:
     start_ms: int
     end_ms: int | None = None
 
-    def fields(self) -> dict[str, object]:
+    def fields(self, show: Show) -> dict[str, object]:
         end = {} if self.end_ms is None else {"window_end": iso_time(self.end_ms)}
-        return {"window_start": iso_time(self.start_ms), **end}
+        return {"key": show(self.key, (), "key"), "window_start": iso_time(self.start_ms), **end}
 
-    def text(self) -> str:
+    def text(self, show: Show) -> str:
         end = "" if self.end_ms is None else f"/{iso_time(self.end_ms)}"
-        return f"@{iso_time(self.start_ms)}{end}"
+        return f"{as_text(show(self.key, (), 'key'))}@{iso_time(self.start_ms)}{end}"
 
 
 # Years 2000 to 2100: what times of windows are taken to be.
@@ -192,11 +197,6 @@ def iso_time(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
 
 
-def plain(record: Record, side: str) -> object:
-    """Show bytes as text."""
-    return text_of(record.key if side == "key" else record.value)
-
-
 def registered_reader(registry: str) -> Show:
     """Return what shows keys and values by the schema that they were written with; other bytes as text, saying once why."""
     from logflume.log import DecodeError
@@ -205,12 +205,11 @@ def registered_reader(registry: str) -> Show:
     reader = SchemaReader(registry)
     told: set[str] = set()
 
-    def show(record: Record, side: str) -> object:
-        data = record.key if side == "key" else record.value
-        if data is None or (data[:1] != b"\x00" and not any(name == SCHEMA_ID_HEADERS[side] for name, _ in record.headers)):
+    def show(data: bytes | None, headers: Headers, side: str) -> object:
+        if data is None or (data[:1] != b"\x00" and not any(name == SCHEMA_ID_HEADERS[side] for name, _ in headers)):
             return text_of(data)
         try:
-            return reader.read(data, record.headers, side)
+            return reader.read(data, headers, side)
         except DecodeError as error:
             if str(error) not in told:
                 told.add(str(error))
@@ -222,16 +221,17 @@ def registered_reader(registry: str) -> Show:
 
 def json_line(record: Record, show: Show) -> str:
     """Return a record as one JSON object."""
-    windowed = windowed_key(record.key)
     fields: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": show(_with_key_of(record, windowed), "key"),
-        "value": show(record, "value"),
-        **(windowed.fields() if windowed else {}),
+        "key": show(record.key, record.headers, "key"),
+        "value": show(record.value, record.headers, "value"),
     }
+    windowed = windowed_key(record.key)
+    if windowed is not None:
+        fields |= windowed.fields(show)
     if record.headers:
         fields["headers"] = [[name, text_of(value)] for name, value in record.headers]
     return json.dumps(fields)
@@ -240,15 +240,9 @@ def json_line(record: Record, show: Show) -> str:
 def text_line(record: Record, show: Show) -> str:
     """Return a record as `partition:offset  key  value`."""
     windowed = windowed_key(record.key)
-    key = as_text(show(_with_key_of(record, windowed), "key"))
-    key = key if windowed is None else f"{key}{windowed.text()}"
-    value = as_text(show(record, "value"))
+    key = as_text(show(record.key, record.headers, "key")) if windowed is None else windowed.text(show)
+    value = as_text(show(record.value, record.headers, "value"))
     return f"{record.partition}:{record.offset}\t{'' if key is None else key}\t{'<null>' if value is None else value}"
-
-
-def _with_key_of(record: Record, windowed: WindowedKey | None) -> Record:
-    """Return a record with the key alone, where it has a window's time behind it."""
-    return record if windowed is None else msgspec.structs.replace(record, key=windowed.key)
 
 
 def as_text(found: object) -> str | None:

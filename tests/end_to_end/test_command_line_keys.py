@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from logflume.cli.consume import json_line, text_line, text_of
+from logflume.cli.common import text_of
+from logflume.cli.consume import json_line, plain, text_line
 from logflume.log import Record
 
 DAY_MS = 1795305600000
@@ -18,14 +19,14 @@ def record(key: bytes | None) -> Record:
 
 
 def test_the_key_of_a_window_is_shown_with_its_start() -> None:
-    assert text_line(record(b"u1" + START), text_of) == "0:3\tu1@2026-11-22T00:00:00.000Z\tv"
-    found = json.loads(json_line(record(b"u1" + START), text_of))
+    assert text_line(record(b"u1" + START), plain) == "0:3\tu1@2026-11-22T00:00:00.000Z\tv"
+    found = json.loads(json_line(record(b"u1" + START), plain))
     assert (found["key"], found["window_start"]) == ("u1", "2026-11-22T00:00:00.000Z")
     assert "window_end" not in found
 
 
 def test_the_key_of_a_session_is_shown_with_start_and_end() -> None:
-    found = json.loads(json_line(record(b"u1" + END + START), text_of))
+    found = json.loads(json_line(record(b"u1" + END + START), plain))
     assert found["key"] == "u1"
     assert (found["window_start"], found["window_end"]) == ("2026-11-22T00:00:00.000Z", "2026-11-22T00:01:00.500Z")
 
@@ -34,4 +35,4 @@ def test_the_key_of_a_session_is_shown_with_start_and_end() -> None:
     "key", [None, b"", b"u1", START, b"\0\0\0\0\1" + START, b"u1" + (5).to_bytes(8, "big"), b"long enough a text"]
 )
 def test_other_keys_stay_what_they_are(key: bytes | None) -> None:
-    assert json.loads(json_line(record(key), text_of))["key"] == text_of(key)
+    assert json.loads(json_line(record(key), plain))["key"] == text_of(key)

@@ -48,6 +48,7 @@ def until(status):
 with connect(app.log) as log:
     run_app(app.plan(), log, EngineOptions(state_dir=app.state_dir), on_status=lambda status: None, until=until)
 print(*loaded)
+raise SystemExit  # it runs by itself, as it has to stop
 """
 
 
@@ -63,7 +64,7 @@ def test_an_application_loads_nothing_heavy_before_its_first_output(tmp_path: Pa
         state = str(tmp_path / "state")
         loaded = run("run", str(tmp_path / "app.py"), "--state-dir", state, "--bootstrap", address).stdout.split()
     assert [name for name in NEVER_NEEDED if name in loaded] == []
-    assert len(loaded) < 650
+    assert len([name for name in loaded if not name.startswith("logflume")]) < 400
 
 
 def test_the_overview_loads_the_standard_library_only() -> None:
