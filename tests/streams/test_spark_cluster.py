@@ -12,6 +12,7 @@ import pytest
 from logflume.log import InvalidInput, TopicPartition, connect
 from logflume.streams.spark import SparkSettings, SparkUnavailable, parse_conf
 from logflume.streams.spark.executors import files_of, pack, zipped
+from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.session import check_master, java_version
 
 from ..end_to_end._command import free_port, run
@@ -67,9 +68,10 @@ def test_package_and_application_travel_to_a_cluster_that_reads_an_archive(
 ) -> None:
     load(server.address)
     archive = str(tmp_path / "archive")
-    run("archive", "flights", "--to", archive, "--bootstrap", server.address)
+    lines = run("archive", "flights", "--to", archive, "--json", "--bootstrap", server.address).stdout.splitlines()
     with connect(server.address) as log:
-        log.admin().delete_records({TopicPartition("flights", 0): 7, TopicPartition("flights", 1): 9})
+        files = [json.loads(line) for line in lines]
+        log.admin().delete_records({TopicPartition("flights", file["partition"]): file["end"] // 2 for file in files})
     out, _ = backfilled(cluster, application, server.address, "--history", archive, python=cluster.python)
     report = json.loads(out.splitlines()[-1])
     assert report["message"].endswith("goes on at the cut")
@@ -97,6 +99,11 @@ def test_a_master_that_is_not_there_is_said_at_once() -> None:
         check_master(f"spark://127.0.0.1:{free_port()}")
     with pytest.raises(InvalidInput, match="a master is spark://HOST:PORT"):
         check_master("spark://nowhere")
+
+
+def test_an_executor_without_the_archive_says_so(tmp_path: Path) -> None:
+    said = list(Probe(b"", "", None, str(tmp_path / "orders-0.parquet"))(0))
+    assert f"does not see {tmp_path}/orders-0.parquet: an archive has to be in a directory that all executors share" in said[0]
 
 
 def test_settings_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
