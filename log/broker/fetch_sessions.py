@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from logflume.log.protocol import ErrorCode
+from logflume.log.protocol import ErrorCode, messages
 
 from .configs import BrokerConfig
 from .seams import Clock
@@ -81,7 +81,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def update(self, request: Any, wanted: list[Wanted]) -> FetchSession | None:
+    def update(self, request: messages.FetchRequest, wanted: list[Wanted]) -> FetchSession | None:
         """Return the session after this request, None for a fetch without one. Raises SessionError."""
         if request.session_epoch == FINAL_EPOCH:
             self._sessions.pop(request.session_id, None)
@@ -117,6 +117,6 @@ class FetchSessions:
         return session
 
 
-def _forgotten(request: Any, session: FetchSession) -> list[_Key]:
+def _forgotten(request: messages.FetchRequest, session: FetchSession) -> list[_Key]:
     gone = {(topic.topic, topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions}
     return [key for key in session.partitions if ("", key[1], key[2]) in gone or (key[0], key[1], key[2]) in gone] if gone else []

@@ -35,6 +35,7 @@ app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_SQL = "127.0.0.1:8088"
+REGISTRY_SETTING = "confluent.schema.registry.url"
 
 
 @app.command()
@@ -125,6 +126,8 @@ def serve(
         *(["--insecure"] if insecure else []),
         *(part for pair in config or [] for part in ("--config", pair)),
     ]
+    if registry_address is not None and REGISTRY_SETTING not in configs:
+        options += ["--config", f"{REGISTRY_SETTING}=http://{registry_address}"]
     if config_file:
         options += ["--config-file", str(config_file)]
     broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])

@@ -262,7 +262,7 @@ class _Guard:
             await self._app(scope, receive, send)
             return
         try:
-            scope[RIGHTS] = self._rights(Headers(scope=scope))
+            scope[RIGHTS] = await self._rights(Headers(scope=scope))
         except RestError as refused:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
@@ -272,14 +272,14 @@ class _Guard:
             return
         await self._app(scope, receive, send)
 
-    def _rights(self, headers: Headers) -> Rights:
+    async def _rights(self, headers: Headers) -> Rights:
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             raise RestError(FORBIDDEN, f"requests of pages of {origin} are not taken")
         if self._users is not None:
             given = headers.get("authorization")
             try:
-                return self._users.rights(None if given is None else given.encode("latin-1"))
+                return await self._users.rights(None if given is None else given.encode("latin-1"))
             except RegistryError:
                 raise RestError(NOT_AUTHENTICATED, "expected a known user: Basic or Bearer in Authorization") from None
         if urlsplit(f"//{host}").hostname not in (None, "localhost", "127.0.0.1", "::1"):

@@ -32,7 +32,9 @@ class GroupAdminHandlers:
     def __init__(self, coordinator: GroupCoordinator, node_of: NodeOf) -> None:
         self._coordinator, self._node_of = coordinator, node_of
 
-    def describe_groups(self, context: RequestContext, request: Any) -> Any:
+    def describe_groups(
+        self, context: RequestContext, request: messages.DescribeGroupsRequest
+    ) -> messages.DescribeGroupsResponse | Reply:
         described = messages.DescribeGroupsResponse.DescribedGroup
         groups = []
         for group_id in request.groups:
@@ -56,7 +58,7 @@ class GroupAdminHandlers:
             )
         return messages.DescribeGroupsResponse(groups=groups)
 
-    def list_groups(self, context: RequestContext, request: Any) -> Any:
+    def list_groups(self, context: RequestContext, request: messages.ListGroupsRequest) -> messages.ListGroupsResponse | Reply:
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
         listed = messages.ListGroupsResponse.ListedGroup
@@ -72,7 +74,7 @@ class GroupAdminHandlers:
             ]
         )
 
-    def delete_groups(self, context: RequestContext, request: Any) -> Reply:
+    def delete_groups(self, context: RequestContext, request: messages.DeleteGroupsRequest) -> Reply:
         reply = Reply()
         names = list(request.groups_names)
         errors: dict[int, ErrorCode] = {}
@@ -93,7 +95,9 @@ class GroupAdminHandlers:
             self._coordinator.delete_group(name).then(lambda error, index=index: on_deleted(index, error))  # type: ignore[misc]
         return reply
 
-    def find_coordinator(self, context: RequestContext, request: Any) -> Any:
+    def find_coordinator(
+        self, context: RequestContext, request: messages.FindCoordinatorRequest
+    ) -> messages.FindCoordinatorResponse | Reply:
         """This broker coordinates every group and transaction."""
         response = messages.FindCoordinatorResponse
         if context.api_version < FIRST_BATCHED_FIND_VERSION:

@@ -26,7 +26,9 @@ class ConsumerHandlers:
     def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
         self._coordinator, self._topics = coordinator, topics
 
-    def heartbeat(self, context: RequestContext, request: Any) -> Any:
+    def heartbeat(
+        self, context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
+    ) -> messages.ConsumerGroupHeartbeatResponse | Reply:
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
             return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in request.subscribed_topic_names or ()):
@@ -72,7 +74,9 @@ class ConsumerHandlers:
             assignment=assignment,
         )
 
-    def describe(self, context: RequestContext, request: Any) -> Any:
+    def describe(
+        self, context: RequestContext, request: messages.ConsumerGroupDescribeRequest
+    ) -> messages.ConsumerGroupDescribeResponse | Reply:
         response = messages.ConsumerGroupDescribeResponse
         groups = []
         for group_id in request.group_ids:
@@ -150,5 +154,5 @@ class ConsumerHandlers:
         return response.Assignment(topic_partitions=topics)
 
 
-def _refusal(error: ErrorCode) -> Any:
+def _refusal(error: ErrorCode) -> messages.ConsumerGroupHeartbeatResponse:
     return messages.ConsumerGroupHeartbeatResponse(error_code=error, error_message=error.text)
