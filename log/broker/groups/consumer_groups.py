@@ -6,7 +6,7 @@ record right behind, and the order of the journal keeps that right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ...protocol.errors import ErrorCode
@@ -22,9 +22,11 @@ from .consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
+    all_of,
     hash_topics,
     may_see_all,
     reconcile,
+    topics_by_member,
     topics_of,
 )
 from .consumer_records import (
@@ -303,37 +305,40 @@ class ConsumerGroups:
 
     def _refresh(self, group: ConsumerGroup, records: Records, *, must_bump: bool) -> None:
         """Bump the epoch if members or topics changed, and compute the target assignment for it."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms, wanted = self._clock.monotonic_ms(), None
         is_due = group.refreshed_ms < 0 or now_ms - group.refreshed_ms >= self._config.consumer_refresh_interval_ms
         if must_bump or is_due:
             group.refreshed_ms = now_ms
-            hashed = hash_topics(group.topics_in_use(self._topics), self._topics)
+            wanted = topics_by_member(group.members.values(), self._topics)
+            hashed = hash_topics(all_of(wanted), self._topics)
             if must_bump or hashed != group.metadata_hash:
                 group.epoch, group.metadata_hash = group.epoch + 1, hashed
                 records[ConsumerKey(ConsumerKeyKind.GROUP, group.group_id)] = GroupEpochValue(group.epoch, hashed)
         if group.epoch > group.assignment_epoch and self._may_assign(group):
-            self._assign(group, records)
+            self._assign(group, wanted or topics_by_member(group.members.values(), self._topics), records)
 
     def _may_assign(self, group: ConsumerGroup) -> bool:
         """Whether the last target assignment is old enough for the next one (KIP-1263)."""
         interval_ms = self._settings.number("consumer.assignment.interval.ms", group.group_id)
         return interval_ms == 0 or self._clock.wall_ms() >= group.assigned_ms + interval_ms
 
-    def _assign(self, group: ConsumerGroup, records: Records) -> None:
-        subscriptions: dict[str, frozenset[bytes]] = {}
-        counts: dict[bytes, int] = {}
+    def _assign(self, group: ConsumerGroup, wanted: Mapping[str, frozenset[str]], records: Records) -> None:
+        """Compute the target assignment of the present epoch for members that want these topics."""
+        ids = {names: self._ids_of(names) for names in set(wanted.values())}
+        counts = {topic_id: self._topics.partition_count(name) for own in ids.values() for topic_id, name in own.items()}
+        topic_ids = {names: frozenset(own) for names, own in ids.items()}
         # Static members keep their place in the order over a restart under another id.
-        for member in sorted(group.members.values(), key=lambda m: (m.metadata.instance_id or "", m.member_id)):
-            names = topics_of(member, self._topics)
-            ids = {topic_id: name for name in names if (topic_id := self._topics.id_of(name)) is not None}
-            counts.update((topic_id, self._topics.partition_count(name)) for topic_id, name in ids.items())
-            subscriptions[member.member_id] = frozenset(ids)
+        members = sorted(group.members.values(), key=lambda m: (m.metadata.instance_id or "", m.member_id))
+        subscriptions = {member.member_id: topic_ids[wanted[member.member_id]] for member in members}
         target = ASSIGNORS[group.assignor()](subscriptions, counts, group.target)
         for member_id, partitions in target.items():
             if group.target.get(member_id) != partitions:
                 records[ConsumerKey(ConsumerKeyKind.TARGET, group.group_id, member_id)] = partitions
         group.target, group.assignment_epoch, group.assigned_ms = target, group.epoch, self._clock.wall_ms()
         records[ConsumerKey(ConsumerKeyKind.TARGET_EPOCH, group.group_id)] = TargetEpochValue(group.epoch, group.assigned_ms)
+
+    def _ids_of(self, names: Iterable[str]) -> dict[bytes, str]:
+        return {topic_id: name for name in names if (topic_id := self._topics.id_of(name)) is not None}
 
     # -- journal
 
