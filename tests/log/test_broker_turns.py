@@ -20,7 +20,7 @@ from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.seams import Reply, RequestContext, do_at_once
-from logflume.log.broker.simulated import SimulatedTime
+from logflume.log.broker.simulated import SimulatedTime, SimulatedTimer
 from logflume.log.protocol import ErrorCode, codec, messages, tables
 from logflume.log.storage import DataDir, OsDisk
 from logflume.log.storage.disk import write_atomically
@@ -70,11 +70,23 @@ class Turns:
             self.run(self._due.popleft())
 
 
+class TurnedTime(SimulatedTime):
+    """Time whose timers each have a turn of the loop."""
+
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self._turns = turns
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> SimulatedTimer:
+        return super().call_later(delay_ms, lambda: self._turns.run(callback))
+
+
 class TurnedBroker:
     """A broker with all its coordinators on a loop that is turned by hand."""
 
     def __init__(self, path: Path, **settings: str) -> None:
-        self.turns, disk, time = Turns(), OsDisk(), SimulatedTime()
+        self.turns, disk = Turns(), OsDisk()
+        self.time = time = TurnedTime(self.turns)
         self._data_dir = DataDir.open(str(path), disk=disk)
         self.core = Core(
             self._data_dir,
@@ -87,7 +99,6 @@ class TurnedBroker:
             offload=self.turns.offload,
             next_turn=self.turns.next_turn,
         )
-        self.time = time
         self.coordinators = Coordinators(self.core)
         self.handlers = Handlers(
             self.core,
@@ -103,8 +114,10 @@ class TurnedBroker:
         outcome = self.turns.run(lambda: self.handlers.handle(context, request))
         self.turns.run_due()
         if isinstance(outcome, Reply):
-            self.time.advance(400_000)
-            self.turns.run_due()
+            for wait_ms in (1, 400_000):
+                if not outcome.is_done:
+                    self.time.advance(wait_ms)
+                    self.turns.run_due()
             assert outcome.is_done
             outcome = outcome.value
         return outcome
@@ -420,6 +433,30 @@ def test_two_changes_of_the_same_at_a_time_both_count(tmp_path: Path) -> None:
     assert again.core.cluster.topics["t"].configs == {"retention.ms": "1000", "segment.bytes": "2000000"}
     assert len(again.call(messages.DescribeAclsRequest(**every_acl()), 3).resources) == 2
     again.close()
+
+
+def test_a_transaction_over_many_partitions_ends_in_short_turns(known: TurnedBroker) -> None:
+    init = messages.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    granted = known.call(init, 4)
+    producer = {"producer_id": granted.producer_id, "producer_epoch": granted.producer_epoch}
+    add = messages.AddPartitionsToTxnRequest
+    topics = [add.AddPartitionsToTxnTopic(name="kept", partitions=list(range(300)))]
+    added = known.call(
+        add(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=granted.producer_id,
+            v3_and_below_producer_epoch=granted.producer_epoch,
+            v3_and_below_topics=topics,
+        ),
+        3,
+    )
+    assert {each.partition_error_code for each in added.results_by_topic_v3_and_below[0].results_by_partition} == {0}
+    ends = [known.core.partition("kept", index).log.log_end_offset for index in range(300)]  # type: ignore[union-attr]
+    known.turns.turns = 0
+    ended = known.call(messages.EndTxnRequest(transactional_id="x", committed=True, **producer), 4)
+    assert ended.error_code == 0
+    assert known.turns.turns >= 6, "a turn for 50 markers"
+    assert [known.core.partition("kept", index).log.log_end_offset for index in range(300)] == [end + 1 for end in ends]  # type: ignore[union-attr]
 
 
 def test_thousands_of_transactional_ids_are_told_in_short_turns(tmp_path: Path) -> None:
