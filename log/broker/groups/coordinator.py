@@ -49,6 +49,8 @@ AnyGroup = ClassicGroup | ConsumerGroup | StreamsGroup
 
 MAX_ID_CHARS = 1024
 """Group ids may be so long; the protocol's 32,767 would cost gigabytes."""
+DELETIONS_AT_A_TIME = 500
+"""Offsets of a group that is deleted, removed in one turn of the loop."""
 
 
 class GroupCoordinator:
@@ -342,20 +344,33 @@ class GroupCoordinator:
             group.last_write.then(lambda _: self.delete_group(group_id).then(reply.set))
             return reply
         committed = [*self._offsets.committed(group_id).keys() | self._offsets.pending_partitions(group_id)]
-        tombstones = self._tombstones(group)
         group.die()
+        self._delete_from(0, group, committed, reply)
+        return reply
+
+    def _delete_from(self, start: int, group: AnyGroup, committed: Sequence[TopicPartition], reply: Reply) -> None:
+        """Remove some offsets of a group that is being deleted; the others when that is on disk, and the group with the last."""
+        end = start + DELETIONS_AT_A_TIME
+        is_last = end >= len(committed)
 
         def on_written(base_offset: int) -> None:
             if base_offset < 0:
                 group.revive()
                 reply.set(write_error(base_offset))
                 return
-            self._offsets.forget(group_id, committed)
+            self._offsets.forget(group.group_id, committed[start:end])
+            if not is_last:
+                self._delete_from(end, group, committed, reply)
+                return
             self._forget(group)
             reply.set(ErrorCode.NONE)
 
-        self._commits.write_tombstones(group, self.journal_partition(group_id), committed, more=tombstones).then(on_written)
-        return reply
+        self._commits.write_tombstones(
+            group,
+            self.journal_partition(group.group_id),
+            committed[start:end],
+            more=self._tombstones(group) if is_last else (),
+        ).then(on_written)
 
     def _forget(self, group: AnyGroup) -> None:
         if self._groups.get(group.group_id) is group:

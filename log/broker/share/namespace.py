@@ -13,7 +13,9 @@ from typing import Any
 from ...protocol import messages
 from ...protocol.errors import ErrorCode
 from ..access import CLUSTER_NAME, Operation, Resource
+from ..groups.group_admin_handlers import GROUPS_AT_A_TIME
 from ..seams import Handler, Reply, RequestContext
+from ..slices import Steps
 from .membership import ShareGroups
 from .partitions import SharePartitions
 
@@ -88,21 +90,24 @@ class GroupNamespace:
             return REFUSALS[api](request)
         return self._inner[api](context, request)
 
-    def _list_groups(self, context: RequestContext, request: Any) -> Any:
-        response = self._inner["ListGroups"](context, request)
+    def _list_groups(self, context: RequestContext, request: Any) -> Steps:
+        response = yield from self._inner["ListGroups"](context, request)
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
         may_see_all = context.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
         if types and SHARE_TYPE.lower() not in types:
             return response
-        response.groups += [
-            response.ListedGroup(
-                group_id=group.group_id, protocol_type=SHARE_PROTOCOL, group_state=group.state, group_type=SHARE_TYPE
-            )
-            for group in self._groups.all()
-            if (not states or group.state.lower() in states)
-            and (may_see_all or context.may(Operation.DESCRIBE, Resource.GROUP, group.group_id))
-        ]
+        for number, group in enumerate(list(self._groups.all()), start=1):
+            group_id, state = group.group_id, group.state
+            is_asked_for = not states or state.lower() in states
+            if is_asked_for and (may_see_all or context.may(Operation.DESCRIBE, Resource.GROUP, group_id)):
+                response.groups.append(
+                    response.ListedGroup(
+                        group_id=group_id, protocol_type=SHARE_PROTOCOL, group_state=state, group_type=SHARE_TYPE
+                    )
+                )
+            if number % GROUPS_AT_A_TIME == 0:
+                yield None
         return response
 
     def _delete_groups(self, context: RequestContext, request: Any) -> Any:
