@@ -18,9 +18,11 @@ from logflume.log.broker import cluster
 from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
+from logflume.log.broker.groups import group_admin_handlers, offset_handlers
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.seams import Reply, RequestContext, do_at_once
 from logflume.log.broker.simulated import SimulatedTime, SimulatedTimer
+from logflume.log.broker.transactions import producer_handlers
 from logflume.log.protocol import ErrorCode, codec, messages, tables
 from logflume.log.storage import DataDir, OsDisk
 from logflume.log.storage.disk import write_atomically
@@ -469,3 +471,51 @@ def test_thousands_of_transactional_ids_are_told_in_short_turns(tmp_path: Path) 
     assert sorted(each.transactional_id for each in told.transaction_states) == sorted(ids)
     assert broker.turns.turns >= 4, "a turn for a thousand"
     broker.close()
+
+
+def test_offsets_groups_and_partitions_of_a_transaction_are_told_in_slices(
+    known: TurnedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_handlers, "FETCHED_AT_A_TIME", 50)
+    monkeypatch.setattr(group_admin_handlers, "GROUPS_AT_A_TIME", 5)
+    monkeypatch.setattr(producer_handlers, "PARTITIONS_AT_A_TIME", 50)
+    commit, fetch, every = messages.OffsetCommitRequest, messages.OffsetFetchRequest, list(range(300))
+
+    def answer_in_slices(request: Any, version: int, turns: int) -> Any:
+        known.turns.turns = 0
+        answer = known.call(request, version)
+        assert known.turns.turns >= turns
+        return answer
+
+    def offsets(group: str) -> Any:
+        partition = commit.OffsetCommitRequestPartition
+        partitions = [partition(partition_index=index, committed_offset=index, committed_metadata="") for index in every]
+        topic = commit.OffsetCommitRequestTopic(name="kept", partitions=partitions)
+        return commit(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+
+    for number in range(20):
+        known.call(offsets(f"many-{number}"), 8)
+    asked = fetch.OffsetFetchRequestTopic(name="kept", partition_indexes=every)
+    named = fetch.OffsetFetchRequestTopics(name="kept", partition_indexes=every)
+    for topics in (None, [asked]):
+        told = answer_in_slices(fetch(group_id="many-1", topics=topics), 7, 6).topics
+        assert [each.committed_offset for each in told[0].partitions] == every
+    for topics in (None, [named]):
+        groups = [fetch.OffsetFetchRequestGroup(group_id=f"many-{number}", topics=topics) for number in range(2)]
+        for group in answer_in_slices(fetch(groups=groups), 9, 12).groups:
+            assert [each.committed_offset for each in group.topics[0].partitions] == every
+    listed = answer_in_slices(messages.ListGroupsRequest(), 5, 4).groups
+    assert {f"many-{number}" for number in range(20)} <= {each.group_id for each in listed}
+    init = messages.InitProducerIdRequest(transactional_id="y", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    granted = known.call(init, 4)
+    add = messages.AddPartitionsToTxnRequest
+    txn = add.AddPartitionsToTxnTransaction(
+        transactional_id="y", producer_id=granted.producer_id, producer_epoch=granted.producer_epoch
+    )
+    txn.topics = [add.AddPartitionsToTxnTopic(name="kept", partitions=[*every, 300])]
+    (result,) = answer_in_slices(add(transactions=[txn]), 5, 6).results_by_transaction
+    codes = [each.partition_error_code for each in result.topic_results[0].results_by_partition]
+    assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED] * 300 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], "all or none"
+    txn.topics[0].partitions = every
+    (result,) = answer_in_slices(add(transactions=[txn]), 5, 6).results_by_transaction
+    assert {each.partition_error_code for each in result.topic_results[0].results_by_partition} == {0}
