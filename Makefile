@@ -9,7 +9,10 @@ PYTEST := $(BIN)/python -m pytest
 # Two at a time, a file stays together: its tests share servers and Spark sessions. WORKERS=0 runs them in one process.
 WORKERS ?= 2
 
-.PHONY: help setup java demo test check format soak fuzz mutants bench clean
+# Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE, common in containers), each start would compile all sources anew.
+SOURCES := log streams sql connect logflume examples
+
+.PHONY: help setup bytecode java demo test check format soak fuzz mutants bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -22,10 +25,13 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh log/batch/_walk.c
 java: ## install Java 17 for the Spark parts, where that is possible
 	@scripts/java.sh
 
-demo: $(READY) java ## the main job: flights of New York 2013 through log, streams, SQL, connectors and Spark
+bytecode: $(READY)
+	@$(BIN)/python -m compileall -q $(SOURCES)
+
+demo: bytecode java ## the main job: flights of New York 2013 through log, streams, SQL, connectors and Spark
 	@$(BIN)/python -m examples.demo
 
-test: $(READY) java ## every test
+test: bytecode java ## every test
 	@$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(READY) ## what to run before each commit: format, lint, types, imports, fast tests
@@ -48,8 +54,9 @@ fuzz: $(READY) ## ten minutes of hostile frames beside honest clients, then a re
 mutants: $(READY) ## plant seeded bugs one at a time and run the tests that must find them; ARGS="--only WORD"
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
-bench: $(READY) java ## every benchmark, each figure beside its budget
+bench: bytecode java ## every benchmark, each figure beside its budget
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove what the other commands made
+	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-data

@@ -28,7 +28,15 @@ from benchmarks.broker import running_broker
 from logflume.log import connect
 from logflume.log.interfaces import Log
 from logflume.log.records import Chunk
-from logflume.streams.spark import BackfillPlan, LogflumeDataSource, SparkRunner, check_spark, open_session, plan_backfill
+from logflume.streams.spark import (
+    BackfillPlan,
+    LogflumeDataSource,
+    SparkRunner,
+    SparkSettings,
+    check_spark,
+    open_session,
+    plan_backfill,
+)
 from logflume.streams.spark.backfill import prepare_topics
 from logflume.streams.spark.rows import RowKind
 from logflume.streams.spark.runner import RECORDS_PER_RANGE
@@ -104,7 +112,7 @@ def ours(spark: Any, backfill: BackfillPlan, partitions: dict[str, int], records
         seconds = clock.stop()
         total = 0.0
         newest = {
-            row["key"]: row["value"] for table in result.tables() for row in table.to_pylist() if row["kind"] == RowKind.SINK
+            row.key: row.value for frame in result.frames for row in frame.filter(f"kind = {int(RowKind.SINK)}").toLocalIterator()
         }
         for value in newest.values():
             total += msgspec.json.decode(value)["total"]
@@ -142,7 +150,7 @@ def history() -> Iterable[Figure]:
         where = f"{host}:{port}"
         with connect(where) as log:
             fill(log, records, partitions)
-            spark = open_session("benchmark", master="local[2]", memory="2g")
+            spark = open_session("benchmark", SparkSettings("local[2]", {"spark.driver.memory": "2g"}))
             spark.dataSource.register(LogflumeDataSource)
             for column, numbers in (("ms", "integers"), ("price", "floats")):
                 backfill = plan_backfill(partial(load_plan, column), where)

@@ -252,10 +252,10 @@ class Running:
             for node, topic in part.program.sources.items():
                 self.readers.setdefault(topic, []).append((task, node))
 
-    def send(self, node: str, keys: Any, values: Any, timestamps_ms: Any, *, headers: Any = None, causes: Any = None) -> None:
+    def send(self, node: str, keys: Any, values: Any, timestamps_ms: Any, **more: Any) -> None:
         self.send_columns(node, Chunk.from_columns(self.topics[node], list(keys), list(values), list(timestamps_ms)))
 
-    def send_columns(self, node: str, records: Chunk, *, causes: Any = None) -> None:
+    def send_columns(self, node: str, records: Chunk, **more: Any) -> None:
         if self.topics[node] in self.readers:
             self.waiting.append((self.topics[node], records))
         else:
@@ -268,10 +268,11 @@ class Running:
             self.take(*self.waiting.pop(0))
 
     def commit(self) -> None:
-        for task in self.tasks:
-            task.flush()
-        while self.waiting:
-            self.take(*self.waiting.pop(0))
+        for _ in self.tasks:  # what one sub-topology puts out at its commit, the next one may put out at the same
+            for task in self.tasks:
+                task.flush()
+            while self.waiting:
+                self.take(*self.waiting.pop(0))
         for store in self.stores:
             store.encode_dirty()
             store.expire()

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 
 from logflume.log import is_internal_topic
-from logflume.log.schemas import DEFAULT_REGISTRY
 
 from .config import Config
 from .errors import Problem
+from .registry_options import registry_options, registry_problems
 from .spec import Option, OptionType, Spec
 
 NONE, ALL = "none", "all"
@@ -77,8 +77,8 @@ def _converter(side: str, default: str) -> Option:
 _REGISTRY = Option(
     name="schema.registry.url",
     type=OptionType.STRING,
-    default=DEFAULT_REGISTRY,
-    doc="Where the schemas of avro, protobuf and json_sr are, such as http://127.0.0.1:8081.",
+    default="",
+    doc="Where the schemas of avro, protobuf and json_sr are; by default $LOGFLUME_REGISTRY, else http://127.0.0.1:8081.",
 )
 
 
@@ -94,6 +94,7 @@ def source_spec(connector: str, own: Spec) -> Spec:
             _converter("key", "kafka"),
             _converter("value", "json"),
             _REGISTRY,
+            *registry_options(),
             Option(
                 name="delimiter",
                 type=OptionType.STRING,
@@ -117,7 +118,7 @@ def source_spec(connector: str, own: Spec) -> Spec:
             ),
             *_errors("<name>.dead-letters"),
         ),
-        checks=own.checks,
+        checks=(registry_problems, *own.checks),
     )
 
 
@@ -141,6 +142,7 @@ def sink_spec(connector: str, own: Spec) -> Spec:
             _converter("key", "kafka"),
             _converter("value", "json"),
             _REGISTRY,
+            *registry_options(),
             Option(
                 name="delimiter",
                 type=OptionType.STRING,
@@ -201,7 +203,7 @@ def sink_spec(connector: str, own: Spec) -> Spec:
             ),
             *_errors("<name>.dead-letters"),
         ),
-        checks=(_sink_columns, *own.checks),
+        checks=(registry_problems, _sink_columns, *own.checks),
     )
 
 

@@ -9,11 +9,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from logflume.log import Chunk, DecodeError, InvalidInput, TopicPartition
-from logflume.log.schemas import BIGINT, INTEGER, TIMESTAMP, Column, CompiledSerde, FormatSpec, Kind, Row, of_topic, serde
+from logflume.log.schemas import (
+    BIGINT,
+    INTEGER,
+    TIMESTAMP,
+    Column,
+    CompiledSerde,
+    FormatSpec,
+    FrameSplitter,
+    Kind,
+    Row,
+    format_of,
+    framed_by_headers,
+    may_have_schema_ids,
+    serde,
+)
 
 from .api import RowSchema, SinkBatch
 from .config import Config
 from .errors import ConfigErrors, Problem
+from .registry_options import registered_format
 
 _FORMATS = {
     "json": "JSON",
@@ -43,12 +58,23 @@ def _serde(config: Config, side: str, columns: tuple[Column, ...], where: str, t
     try:
         if wanted is not None and any(column.type.kind is not wanted for column in columns):
             raise InvalidInput(f"converter {name!r} takes one column of type {wanted}, found {columns[0].type}")
-        spec = FormatSpec(_FORMATS[name], delimiter=config.text("delimiter"))
-        if side == "key" and len(columns) == 1 and name in ("avro", "json_sr"):
-            spec = replace(spec, is_wrapped=False)
-        return serde(of_topic(spec, topic, side, config.text("schema.registry.url")), () if name == "none" else columns)
+        return serde(_format(config, side, columns, topic), () if name == "none" else columns)
     except InvalidInput as error:
         raise ConfigErrors(where, [Problem(f"{side}.converter", str(error))]) from error
+
+
+def _format(config: Config, side: str, columns: tuple[Column, ...], topic: str) -> FormatSpec:
+    name = config.text(f"{side}.converter")
+    spec = FormatSpec(_FORMATS[name], delimiter=config.text("delimiter"))
+    if side == "key" and len(columns) == 1 and name in ("avro", "json_sr"):
+        spec = replace(spec, is_wrapped=False)
+    return spec if format_of(spec.name).schemas is None else registered_format(spec, config, side, topic)
+
+
+def frame_splitter(config: Config) -> FrameSplitter | None:
+    """Return what makes headers of the frames of a source's values; None: they stay where they are."""
+    spec = _format(config, "value", (), config.text("topic"))
+    return FrameSplitter("value", spec.registry) if spec.has_ids_in_headers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +93,11 @@ class ChunkDecoder:
         key, value = config.columns("key.columns"), config.columns("value.columns")
         self._decode_key: Decode | None = _serde(config, "key", key, where).decode if key else None
         self._decode_value: Decode = _serde(config, "value", value, where).decode
+        self._registries = {
+            side: spec.registry
+            for side, columns in (("key", key), ("value", value))
+            if columns and format_of((spec := _format(config, side, columns, "")).name).schemas is not None
+        }
         self._is_windowed = config.flag("key.windowed")
         self._window_size_ms = config.integer("window.size.ms")
         self._extra = [part for part in ("timestamp", "offset", "partition") if config.text(f"record.{part}.column")]
@@ -81,10 +112,11 @@ class ChunkDecoder:
     def decode(self, chunk: Chunk) -> tuple[SinkBatch, list[Undecodable]]:
         """Return the batch of the records that could be decoded, and the others."""
         failed: dict[int, Undecodable] = {}
-        values = self._side(chunk.values(), self._decode_value, "VALUE_CONVERTER", failed)
+        values = self._side(self._framed(chunk, "value", failed), self._decode_value, "VALUE_CONVERTER", failed)
         keys: list[Row | None] = [None] * len(chunk)
         if self._decode_key is not None:
-            keys = self._side(chunk.keys(), self._windowed(self._decode_key), "KEY_CONVERTER", failed)
+            framed = self._framed(chunk, "key", failed)
+            keys = self._side(framed, self._windowed(self._decode_key), "KEY_CONVERTER", failed)
         if self._extra:
             values = self._with_extra(chunk, values)
         offsets, times = chunk.offsets, chunk.timestamps_ms
@@ -116,6 +148,21 @@ class ChunkDecoder:
                 rows.append(None)
                 failed.setdefault(index, Undecodable(index, stage, error))
         return rows
+
+    def _framed(self, chunk: Chunk, side: str, failed: dict[int, Undecodable]) -> Sequence[bytes | None]:
+        """Return keys or values, those with a schema id in their headers behind the frame that it stands for."""
+        data = chunk.keys() if side == "key" else chunk.values()
+        registry = self._registries.get(side)
+        if registry is None or not chunk.header_counts.any() or not may_have_schema_ids(chunk.buffer.data, side):
+            return data
+        made: list[bytes | None] = []
+        for index, (each, headers) in enumerate(zip(data, chunk.headers(), strict=True)):
+            try:
+                made.append(framed_by_headers(each, headers, side, registry))
+            except InvalidInput as error:
+                made.append(None)
+                failed[index] = Undecodable(index, f"{side.upper()}_CONVERTER", error)
+        return made
 
     def _windowed(self, decode: Decode) -> Decode:
         if not self._is_windowed:

@@ -14,7 +14,7 @@ import numpy as np
 from logflume.log import Chunk, InvalidInput, KafkaError, Log, Producer
 
 from .api import Broken, Idle, RowSchema, SourceBatch, SourceConnector, SourceContext
-from .converters import Encode, make_encoder
+from .converters import Encode, frame_splitter, make_encoder
 from .dead_letters import DeadLetter, from_broken
 from .errors import BrokenRow, TaskFenced
 from .load import ConnectorConfig
@@ -34,6 +34,7 @@ class SourceTask:
         self._meter, self._clock_s = meter, clock_s
         self._topic = connector.config.text("topic")
         self._encoders: tuple[RowSchema, Encode, Encode] | None = None
+        self._splitter = frame_splitter(connector.config)
 
     def run(self, stop: threading.Event, pause: PauseGate) -> bool:
         """Read until the end or until `stop`; what was read but not committed is read again next time.
@@ -116,7 +117,11 @@ class SourceTask:
             times = batch.timestamps_ms[np.array(kept, np.int64)]
         if not values:
             return None, broken
-        return Chunk.from_columns(self._topic, keys, values, times), broken
+        headers: list[tuple[tuple[str, bytes | None], ...]] | None = None
+        if self._splitter is not None:
+            parts = [(None, ()) if value is None else self._splitter.split(value) for value in values]
+            values, headers = [payload for payload, _ in parts], [(header,) if header else () for _, header in parts]
+        return Chunk.from_columns(self._topic, keys, values, times, headers=headers), broken
 
     def _encoders_for(self, schema: RowSchema) -> tuple[Encode, Encode]:
         if self._encoders is None or self._encoders[0] != schema:

@@ -22,10 +22,11 @@ from .errors import (
     UnknownName,
     near_matches,
 )
-from .internal_topics import SERVICE_PREFIX, check_own_topic, is_internal_topic
+from .internal_topics import SERVICE_PREFIX, check_own_topic, is_hidden_topic, is_internal_topic
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
+    from .broker.config_specs import topic_config_names
     from .client import (
         AsyncAdmin,
         AsyncConsumer,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         GroupMetadata,
         Log,
         OffsetAndMetadata,
+        OpenTransaction,
         Producer,
         RecordMetadata,
         TopicDescription,
@@ -96,6 +98,7 @@ _LAZY = {
             "GroupMetadata",
             "Log",
             "OffsetAndMetadata",
+            "OpenTransaction",
             "Producer",
             "RecordMetadata",
             "TopicDescription",
@@ -104,6 +107,7 @@ _LAZY = {
     ),
     **dict.fromkeys(("key_partitions", "load_kernels"), "batch.columns"),
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
+    "topic_config_names": "broker.config_specs",
     **dict.fromkeys(("Chunk", "Headers", "Record", "TopicPartition"), "records"),
 }
 
@@ -140,6 +144,7 @@ __all__ = [
     "LogflumeError",
     "OffsetAndMetadata",
     "OffsetOutOfRange",
+    "OpenTransaction",
     "Producer",
     "ProducerFenced",
     "Record",
@@ -158,10 +163,12 @@ __all__ = [
     "connect_as_owner",
     "connect_async",
     "default_where",
+    "is_hidden_topic",
     "is_internal_topic",
     "is_rebalance",
     "key_partitions",
     "load_kernels",
     "local_data",
     "near_matches",
+    "topic_config_names",
 ]

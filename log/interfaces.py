@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .records import Chunk, Headers, TopicPartition
@@ -27,12 +27,11 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: its id (32 hex digits), number of partitions and the configs that differ from the defaults."""
+    """A topic: its id (32 hex digits) and number of partitions."""
 
     name: str
     topic_id: str
     partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
     is_internal: bool = False
 
 
@@ -76,6 +75,20 @@ class GroupMetadata:
     instance_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that producers in several processes write to; only the one that began it ends it. Made to be sent to them.
+
+    `has_v2`: brokers add partitions to it themselves (KIP-890).
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    has_v2: bool
+
+
 class Producer(Protocol):
     """Sends records. Idempotent by default; transactional when made with a transactional id. Acked = on disk (acks=all)."""
 
@@ -111,6 +124,10 @@ class Producer(Protocol):
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         """Add a group's offset commit to the open transaction."""
+        ...
+
+    def share_transaction(self) -> OpenTransaction:
+        """Return the open transaction for producers that join it (`Log.join_transaction`), here or in other processes."""
         ...
 
     def commit_transaction(self) -> None:
@@ -202,7 +219,11 @@ class Admin(Protocol):
         ...
 
     def topic_configs(self, name: str) -> dict[str, str]:
-        """All configs of a topic, defaults included."""
+        """All configs of a topic, defaults included. Takes the right to describe configs, as `changed_topic_configs` does."""
+        ...
+
+    def changed_topic_configs(self, name: str) -> dict[str, str]:
+        """The configs of a topic that were set for it."""
         ...
 
     def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
@@ -265,6 +286,10 @@ class Log(Protocol):
         compression: str = "none",
         client_id: str = "logflume",
     ) -> Producer: ...
+
+    def join_transaction(self, transaction: OpenTransaction, *, batch_size: int = 262_144) -> Producer:
+        """Make a producer that writes into a transaction begun elsewhere: each partition by one of them only."""
+        ...
 
     def consumer(
         self,

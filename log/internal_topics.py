@@ -28,6 +28,15 @@ def is_internal_topic(topic: str) -> bool:
     return topic.startswith(_PREFIXES) or topic in _NAMES
 
 
+def is_hidden_topic(topic: str) -> bool:
+    """Whether lists leave a topic out: it is internal, or an application keeps its state or its own traffic in it.
+
+    >>> is_hidden_topic("delays-AGGREGATE-changelog"), is_hidden_topic("delays")
+    (True, False)
+    """
+    return is_internal_topic(topic) or topic.endswith(("-changelog", "-repartition"))
+
+
 def check_own_topic(topic: str) -> None:
     """Raise InvalidInput for a topic that is internal."""
     if is_internal_topic(topic):

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
         window_start,
     )
     from logflume.streams.dsl import functions
+    from logflume.streams.runtime import EngineOptions
+    from logflume.streams.testing import TopologyTestDriver
 
 __version__ = "0.1.0"
 
@@ -62,6 +64,7 @@ __all__ = [
     "App",
     "Cogrouped",
     "Context",
+    "EngineOptions",
     "GlobalTable",
     "Grouped",
     "GroupedTable",
@@ -71,6 +74,7 @@ __all__ = [
     "Table",
     "Time",
     "Topology",
+    "TopologyTestDriver",
     "aggregate",
     "apply",
     "calendar",
@@ -105,12 +109,15 @@ __all__ = [
 ]
 
 
+_ELSEWHERE = {"connect": "log", "EngineOptions": "streams.runtime", "TopologyTestDriver": "streams.testing"}
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise _missing(name)
     if name == "functions":
         return import_module("logflume.streams.dsl.functions")
-    return getattr(import_module("logflume.log" if name == "connect" else "logflume.streams"), name)
+    return getattr(import_module(f"logflume.{_ELSEWHERE.get(name, 'streams')}"), name)
 
 
 def _missing(name: str) -> AttributeError:

@@ -256,8 +256,11 @@ class Duration(Node):
 
 @dataclass(frozen=True, slots=True)
 class SourceRef(Node):
+    """A stream or table by name, or (`query`) what a query gives, which has the alias for its name."""
+
     name: str
     alias: str
+    query: Query | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +292,15 @@ class Window(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class OrderItem(Node):
+    """One item of ORDER BY; nulls stand last unless `has_nulls_first`."""
+
+    expression: Expression
+    is_descending: bool = False
+    has_nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Query(Node):
     """emit: None, 'CHANGES' or 'FINAL'. `group_by`, `partition_by`: None without the clause. `unions`: behind UNION ALL."""
 
@@ -304,6 +316,9 @@ class Query(Node):
     limit: int | None = None
     unions: tuple[Query, ...] = ()
     clauses: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
+    is_distinct: bool = False
+    order_by: tuple[OrderItem, ...] = ()
+    offset: int = 0
 
     def clause_span(self, clause: str) -> Span:
         """Return where a clause ('WHERE', 'GROUP BY', ...) stands; the query's own span without it."""
@@ -479,6 +494,26 @@ class AssertSource(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class AssertTopic(Node):
+    """`is_absent`: NOT EXISTS."""
+
+    topic: str
+    properties: tuple[Property, ...]
+    is_absent: bool = False
+    timeout: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssertSchema(Node):
+    """By subject, id, or both. `is_absent`: NOT EXISTS."""
+
+    subject: str | None
+    schema_id: int | None
+    is_absent: bool = False
+    timeout: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Unsupported(Node):
     """A statement of the dialect that has no meaning here yet; `what` names it."""
 
@@ -506,5 +541,7 @@ Statement = (
     | Undefine
     | RunScript
     | AssertSource
+    | AssertTopic
+    | AssertSchema
     | Unsupported
 )

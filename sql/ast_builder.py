@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -20,6 +20,9 @@ _INT64_MAX = 2**63 - 1
 
 CHAIN_MAX = 32
 """Operands of AND, OR and || in a row that are grouped from the left."""
+
+SOURCES_MAX = 100
+"""Sources that a query may read once the names of its WITH clause are filled in: each mention is a reading of its own."""
 
 WHENS_MAX = 500
 """Branches of a CASE: each is code within that of the one before."""
@@ -90,6 +93,10 @@ def _unsupported(what: str) -> Callable[..., ast.Unsupported]:
     return build
 
 
+def _name_or_string(token: Any) -> str:
+    return str(token) if isinstance(token, _Ident) else unquote(token)
+
+
 class _Ident(str):
     """A folded name that still knows where it stood."""
 
@@ -107,6 +114,47 @@ class _Clause(tuple[str, Any]):
     """(clause name, content) with its span, so that `query` can take its clauses in any order."""
 
     __slots__ = ()
+
+
+class _Named(list[tuple[str, ast.Query]]):
+    """The queries of a WITH clause by name, in order."""
+
+    __slots__ = ()
+
+
+def _with_named(query: ast.Query, named: _Named, span: Span) -> ast.Query:
+    """Put the queries of WITH where they are named; each may name those before it."""
+    known: dict[str, ast.Query] = {}
+    sizes: dict[str, int] = {}
+    for name, each in [*named, ("", query)]:
+        if name in known:
+            raise SyntaxFault(f"WITH names {name} twice", span)
+        sizes[name] = sum(sizes.get(ref.name, 1) for ref in _named_sources(each))
+        if sizes[name] > SOURCES_MAX:
+            raise SyntaxFault(f"the query reads more than {SOURCES_MAX} sources; make a stream or table of a part of it", span)
+        known[name] = _filled(each, known)
+    return known[""]
+
+
+def _named_sources(query: ast.Query) -> Iterator[ast.SourceRef]:
+    for ref in (query.source, *(join.source for join in query.joins)):
+        if ref.query is None:
+            yield ref
+        else:
+            yield from _named_sources(ref.query)
+    for part in query.unions:
+        yield from _named_sources(part)
+
+
+def _filled(query: ast.Query, known: Mapping[str, ast.Query]) -> ast.Query:
+    def source(ref: ast.SourceRef) -> ast.SourceRef:
+        if ref.query is not None:
+            return replace(ref, query=_filled(ref.query, known))
+        return replace(ref, name=ref.alias, query=known[ref.name]) if ref.name in known else ref
+
+    joins = tuple(replace(join, source=source(join.source)) for join in query.joins)
+    unions = tuple(_filled(part, known) for part in query.unions)
+    return replace(query, source=source(query.source), joins=joins, unions=unions)
 
 
 @v_args(meta=True)
@@ -152,10 +200,7 @@ class AstBuilder(Transformer[Token, Any]):
         return ast.DecimalLiteral(str(children[0]), span=_span(meta))
 
     def double(self, meta: Any, children: list[Any]) -> ast.DoubleLiteral:
-        value = float(children[0])
-        if value in (float("inf"), float("-inf")):
-            raise SyntaxFault(f"Number overflows DOUBLE: {children[0]}", _span(meta))
-        return ast.DoubleLiteral(value, span=_span(meta))
+        return ast.DoubleLiteral(float(children[0]), span=_span(meta))
 
     def true(self, meta: Any, children: list[Any]) -> ast.BooleanLiteral:
         return ast.BooleanLiteral(True, span=_span(meta))
@@ -337,6 +382,32 @@ class AstBuilder(Transformer[Token, Any]):
         name, alias = children
         return ast.SourceRef(str(name), str(name if alias is None else alias), span=_span(meta))
 
+    def inner_source(self, meta: Any, children: list[Any]) -> ast.SourceRef:
+        query, alias = children
+        return ast.SourceRef(str(alias), str(alias), query, span=_span(meta))
+
+    def named_query(self, meta: Any, children: list[Any]) -> tuple[str, ast.Query]:
+        return str(children[0]), children[1]
+
+    def named_queries(self, meta: Any, children: list[Any]) -> _Named:
+        return _Named(children)
+
+    def inner_query(self, meta: Any, children: list[Any]) -> ast.Query:
+        first: ast.Query = children[0]
+        unions = children[1:]
+        return replace(first, unions=tuple(unions)) if unions else first
+
+    def distinct(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("DISTINCT", (True, _span(meta))))
+
+    def order_item(self, meta: Any, children: list[Any]) -> ast.OrderItem:
+        expression, direction, nulls = children
+        is_descending = direction is not None and direction.type == "DESC"
+        return ast.OrderItem(expression, is_descending, nulls is not None and nulls.type == "FIRST", span=_span(meta))
+
+    def order_by(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("ORDER BY", (tuple(children), _span(meta))))
+
     def inner(self, meta: Any, children: list[Any]) -> str:
         return "INNER"
 
@@ -412,7 +483,8 @@ class AstBuilder(Transformer[Token, Any]):
         return _Clause(("EMIT", ("FINAL", _span(meta))))
 
     def limit(self, meta: Any, children: list[Any]) -> _Clause:
-        return _Clause(("LIMIT", (int(children[0]), _span(meta))))
+        limit, offset = children
+        return _Clause(("LIMIT", ((int(limit), int(offset or 0)), _span(meta))))
 
     def relation(self, meta: Any, children: list[Any]) -> tuple[Any, ...]:
         return tuple(children)
@@ -425,7 +497,8 @@ class AstBuilder(Transformer[Token, Any]):
         def content(clause: str) -> Any:
             return clauses[clause][0] if clause in clauses else None
 
-        return ast.Query(
+        limit, offset = content("LIMIT") or (None, 0)
+        built = ast.Query(
             items,
             source,
             tuple(joins),
@@ -435,11 +508,16 @@ class AstBuilder(Transformer[Token, Any]):
             content("PARTITION BY"),
             content("HAVING"),
             content("EMIT"),
-            content("LIMIT"),
+            limit,
             tuple(c for c in children if isinstance(c, ast.Query)),
             tuple((name, value[1]) for name, value in clauses.items()),
+            "DISTINCT" in clauses,
+            content("ORDER BY") or (),
+            offset,
             span=_span(meta),
         )
+        named = next((c for c in children if isinstance(c, _Named)), None)
+        return built if named is None else _with_named(built, named, _span(meta))
 
     query_part = query
 
@@ -489,8 +567,23 @@ class AstBuilder(Transformer[Token, Any]):
             return ast.Unsupported("EXPLAIN ANALYZE", span=_span(meta))
         return ast.Explain(None, str(children[1]), span=_span(meta))
 
-    def print(self, meta: Any, children: list[Any]) -> ast.Unsupported:
-        return ast.Unsupported("PRINT", span=_span(meta))
+    def print(self, meta: Any, children: list[Any]) -> ast.Print:
+        name, from_beginning, interval, limit = children
+        every = 1 if interval is None else int(interval)
+        if every < 1:
+            raise SyntaxFault(f"INTERVAL is at least 1, found {every}", _span(meta))
+        most = None if limit is None else int(limit)
+        return ast.Print(_name_or_string(name), from_beginning is not None, every, most, span=_span(meta))
+
+    def from_beginning(self, meta: Any, children: list[Any]) -> str:
+        return "from beginning"
+
+    def not_exists(self, meta: Any, children: list[Any]) -> str:
+        return "not exists"
+
+    def timeout(self, meta: Any, children: list[Any]) -> ast.Duration:
+        duration: ast.Duration = children[0]
+        return duration
 
     def control(self, meta: Any, children: list[Any]) -> ast.QueryControl:
         verb, target = children
@@ -619,10 +712,17 @@ class AstBuilder(Transformer[Token, Any]):
 
     create_connector = _unsupported("CREATE CONNECTOR")
     drop_connector = _unsupported("DROP CONNECTOR")
-    assert_topic = _unsupported("ASSERT TOPIC")
-    assert_schema = _unsupported("ASSERT SCHEMA")
     assert_values = _unsupported("ASSERT VALUES")
     assert_tombstone = _unsupported("ASSERT NULL VALUES")
+
+    def assert_topic(self, meta: Any, children: list[Any]) -> ast.AssertTopic:
+        absent, name, properties, timeout = children
+        return ast.AssertTopic(str(name), properties or (), absent is not None, timeout, span=_span(meta))
+
+    def assert_schema(self, meta: Any, children: list[Any]) -> ast.AssertSchema:
+        absent, subject, number, timeout = children
+        found = None if subject is None else _name_or_string(subject)
+        return ast.AssertSchema(found, None if number is None else int(number), absent is not None, timeout, span=_span(meta))
 
     def assert_source(self, meta: Any, children: list[Any]) -> ast.AssertSource:
         kind, name, elements, properties = children

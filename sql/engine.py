@@ -19,11 +19,12 @@ from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
-from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus
+from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results
 from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
 from .applying import Applied, KnownQuery, plan_persistent, replaced_query
+from .assertions import check_assertion
 from .binding.context import REGISTRY_URL, Context
 from .catalog import Catalog, SourceInfo
 from .command_log import Command, CommandLog, command_topic
@@ -31,19 +32,22 @@ from .definitions import apply_definition, check_is_free, check_topic_is_own, ne
 from .errors import NotSupported, StatementError
 from .format import statement_text
 from .inference import inferred
-from .inserts import RecordWriter, ValuesRecord, object_record, values_records, writable_source
+from .inserts import RecordWriter, values_records, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
+from .printing import start_print
 from .properties import check_property
 from .pull import KeptTable, run_pull
 from .pull_reads import table_rows
 from .push import start_push
 from .recorded import check_same, recorded_plan
 from .results import Message, Result, Rows
+from .row_records import RecordMakers, ValuesRecord, now_ms
 from .running import RunningQueries, application_id, compile_topology, internal_topics
 from .scripts import StatementText, split_script
 from .table_state import TablePage, TableRead, Tables, read_state
+from .tree import source_names
 from .upgrades import check_query_replacement
 from .workers import Workers, merged_status
 
@@ -76,9 +80,9 @@ class PreparedQuery:
 
 
 class SqlEngine:
-    """See the module. Thread-safe: one statement at a time; pull queries and running push queries do not count.
+    """See the module. Thread-safe: one statement at a time; pull queries, INSERT VALUES and running push queries do not count.
 
-    `is_followed`: someone calls `catch_up` all the time, so that a pull query need not.
+    `is_followed`: someone calls `catch_up` all the time, so that a pull query or an INSERT VALUES need not.
 
     Args:
         log: an open log; stays the caller's.
@@ -114,7 +118,7 @@ class SqlEngine:
     ) -> None:
         self._registry = default_registry() if registry is None else registry
         self._log, self.service, self._runs_queries = log, service, runs_queries
-        self._library = library or builtin_library()
+        self._functions = library or builtin_library()
         self._options = replace(options or EngineOptions(), state_dir=data_dir / "state")
         self._lock = threading.RLock()
         self._session = Session()
@@ -123,7 +127,7 @@ class SqlEngine:
         self._running = RunningQueries(log, self._options, service)
         self._workers = Workers(log, service)
         self._commands = CommandLog(log, command_topic(service))
-        self._writer = RecordWriter(log)
+        self._writer, self._makers = RecordWriter(log), RecordMakers()
         self._is_closed = False
         self.is_followed = False
         self.problems: list[str] = []
@@ -142,7 +146,7 @@ class SqlEngine:
 
     @property
     def functions(self) -> Library:
-        return self._library
+        return self._functions
 
     @property
     def log(self) -> Log:
@@ -199,6 +203,12 @@ class SqlEngine:
         try:
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
                 return [self._pull(statement.query, settings)]
+            if isinstance(statement, ast.InsertValues):
+                return [self._insert_values(statement, settings)]
+            if isinstance(statement, ast.Print):
+                return [start_print(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
+            if isinstance(statement, ast.AssertTopic | ast.AssertSchema):
+                return [check_assertion(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
             with self._lock:
                 self.catch_up()
                 return self._dispatch(statement, user, settings)
@@ -213,8 +223,6 @@ class SqlEngine:
                 return [self._push(query, context)]
             case ast.CreateAs() | ast.InsertQuery():
                 return [self._create_query(statement, context)]
-            case ast.InsertValues():
-                return [self._insert_values(statement, context)]
             case ast.CreateSource():
                 return [self._create_source(statement, context)]
             case ast.Drop():
@@ -226,21 +234,21 @@ class SqlEngine:
             case ast.Describe():
                 return list(describe(statement, context, self.status()))
             case ast.Explain():
-                return [explain(statement, context)]
+                return [explain(statement, context, {q: known.planned.plan for q, known in self._applied.queries.items()})]
             case ast.AlterSource() | ast.CreateType() | ast.DropType():
                 return [self._define(statement, context)]
         return [_session_statement(statement, user)]
 
     def _context(self, properties: dict[str, str], statement: ast.Statement) -> Context:
         properties = {REGISTRY_URL: self._registry, **properties}
-        return Context(self.catalog, self._library, properties, partitions=self._partitions(statement))
+        return Context(self.catalog, self._functions, properties, partitions=self._partitions(statement))
 
     def _partitions(self, statement: ast.Statement) -> dict[str, int]:
         """Return the partitions of the topics that a query reads."""
         query = getattr(statement, "query", None)
         if not isinstance(query, ast.Query):
             return {}
-        names = [query.source.name, *(j.source.name for j in query.joins)]
+        names = dict.fromkeys(source_names(query))
         topics = [self.catalog.sources[n].topic for n in names if n in self.catalog.sources]
         admin = self._log.admin()
         known = set(admin.list_topics())
@@ -262,9 +270,9 @@ class SqlEngine:
 
     def _pull(self, query: ast.Query, settings: dict[str, str]) -> Rows:
         """Answer a pull query; not under the lock, for it may take long and changes nothing."""
-        if query.source.name not in self.catalog.sources or not self.is_followed:
+        if not set(source_names(query)) <= self.catalog.sources.keys() or not self.is_followed:
             self.catch_up()
-        context = Context(self.catalog, self._library, {REGISTRY_URL: self._registry, **settings})
+        context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
         return run_pull(query, context, self._log, self._kept)
 
     def _kept(self, source: SourceInfo) -> KeptTable | None:
@@ -329,8 +337,9 @@ class SqlEngine:
                 raise
 
     def start(self, prepared: PreparedQuery) -> Message:
-        """Record a prepared query: from now on it runs, here or wherever the service's queries run."""
+        """Record a prepared query: from now on it runs, here or where the service's queries run, and its result can be read."""
         with self._lock:
+            create_results(prepared.compile(), self._log.admin())
             self._record(prepared.command)
         query_id = prepared.command.query_id
         return Message(f"{prepared.what}, running query with ID {query_id}", query_id)
@@ -363,8 +372,12 @@ class SqlEngine:
         command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
         return PreparedQuery(command, planned, application, f"{what} {verb}")
 
-    def _insert_values(self, s: ast.InsertValues, context: Context) -> Result:
-        records = values_records(s, context)
+    def _insert_values(self, s: ast.InsertValues, settings: dict[str, str]) -> Result:
+        """Write rows; not under the lock, for it waits for the disk and changes nothing that is defined."""
+        if s.target not in self.catalog.sources or not self.is_followed:
+            self.catch_up()
+        context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
+        records = values_records(s, context, self._makers)
         self._writer.write(records)
         return Message(f"{len(records)} row{'s' if len(records) > 1 else ''} inserted")
 
@@ -379,25 +392,29 @@ class SqlEngine:
             self.catch_up()
         return writable_source(wanted, self.catalog)
 
-    def insert_rows(
-        self, name: str, rows: Sequence[Mapping[str, Any] | Exception], properties: Mapping[str, str]
-    ) -> list[Exception | None]:
-        """Write rows by column name together; return what each was refused for, None for those on disk."""
+    def insert_rows(self, name: str, rows: Sequence[bytes]) -> Callable[[], list[Exception | None]]:
+        """Send rows, a JSON object each, together; return what waits for the disk and tells what each was refused for.
+
+        Raises:
+            StatementError: no such stream or table, or one that takes none.
+        """
         source = self.insert_target(name)
-        context = Context(self.catalog, self._library, dict(properties))
-        outcomes: list[Exception | None] = []
+        makers, stamp = self._makers.of(source), now_ms()
+        refused: list[Exception | None] = []
         records: list[ValuesRecord] = []
         for row in rows:
-            if isinstance(row, Exception):
-                outcomes.append(row)
-                continue
             try:
-                records.append(object_record(source, row, context))
-                outcomes.append(None)
+                records.append(makers.record_of_json(row, stamp))
+                refused.append(None)
             except LogflumeError as error:
-                outcomes.append(error)
-        written = iter(self._writer.write_all(records))
-        return [next(written) if outcome is None else outcome for outcome in outcomes]
+                refused.append(error)
+        sending = self._writer.send(records)
+
+        def outcomes() -> list[Exception | None]:
+            written = iter(sending.outcomes())
+            return [next(written) if error is None else error for error in refused]
+
+        return outcomes
 
     def _control(self, s: ast.QueryControl) -> Result:
         queries = self.catalog.queries
@@ -486,7 +503,7 @@ class SqlEngine:
             before = self._applied
             for offset, command in self._commands.read_new():
                 try:
-                    self._applied = self._applied.after(command, self._library)
+                    self._applied = self._applied.after(command, self._functions)
                 except LogflumeError as e:
                     failure = e if offset == needed else failure
                     if command.expected is None or command.expected == offset:

@@ -116,7 +116,8 @@ def type_text(type: ast.TypeName) -> str:
 
 def query_text(q: ast.Query) -> str:
     """Write a query on one line."""
-    parts = [f"SELECT {', '.join(map(_item, q.select))} FROM {_source(q.source)}"]
+    distinct = "DISTINCT " if q.is_distinct else ""
+    parts = [f"SELECT {distinct}{', '.join(map(_item, q.select))} FROM {_source(q.source)}"]
     for join in q.joins:
         within = "" if join.within is None else f" {_within(join.within)}"
         parts.append(f"{join.kind} JOIN {_source(join.source)}{within} ON {expression_text(join.on)}")
@@ -131,10 +132,12 @@ def query_text(q: ast.Query) -> str:
     if q.having:
         parts.append(f"HAVING {expression_text(q.having)}")
     parts += [f"UNION ALL {query_text(part)}" for part in q.unions]
+    if q.order_by:
+        parts.append(f"ORDER BY {', '.join(map(_order_item, q.order_by))}")
     if q.emit:
         parts.append(f"EMIT {q.emit}")
     if q.limit is not None:
-        parts.append(f"LIMIT {q.limit}")
+        parts.append(f"LIMIT {q.limit}" + (f" OFFSET {q.offset}" if q.offset else ""))
     return " ".join(parts)
 
 
@@ -150,7 +153,14 @@ def _item(item: ast.SelectItem) -> str:
     return shown if item.alias is None else f"{shown} AS {name_text(item.alias)}"
 
 
+def _order_item(item: ast.OrderItem) -> str:
+    shown = expression_text(item.expression)
+    return f"{shown}{' DESC' if item.is_descending else ''}{' NULLS FIRST' if item.has_nulls_first else ''}"
+
+
 def _source(source: ast.SourceRef) -> str:
+    if source.query is not None:
+        return f"({query_text(source.query)}) {name_text(source.alias)}"
     return name_text(source.name) + ("" if source.alias == source.name else f" {name_text(source.alias)}")
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from logflume.log import DecodeError, InvalidInput, LogflumeError, near_matches
+from logflume.log import Chunk, InvalidInput, LogflumeError, near_matches
 from logflume.log.interfaces import Log, Producer
-from logflume.log.schemas import ANY, BIGINT, STRING, TIMESTAMP, Column, serde
-from logflume.log.schemas.coerce import from_json
+from logflume.log.schemas import ANY, BIGINT, STRING, TIMESTAMP, Column
 from logflume.streams import expr as x
 from logflume.streams.functions import can_convert, convert
 
@@ -23,74 +21,84 @@ from .binding.scope import Scope
 from .catalog import Catalog, SourceInfo
 from .errors import NotSupported, StatementError
 from .evaluate import evaluate
+from .row_records import RecordMakers, RowRecords, ValuesRecord, now_ms
 from .types import show_type
 
 WRITE_TIMEOUT_S = 60.0
-TOGETHER_MS = 5
+CHUNK_RECORDS_MIN = 32
+"""From this many on, records go as a chunk with one acknowledgement: a future for each costs more than all the rest."""
 _REFUSED = ("ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND")
 
 
-@dataclass(frozen=True, slots=True)
-class ValuesRecord:
-    """A record to be written."""
+class Sending:
+    """Records on their way to the disk."""
 
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
+    def __init__(self, futures: list[tuple[int, Future[Any]]], on_failure: Callable[[], None]) -> None:
+        self._futures, self._on_failure = futures, on_failure
+
+    def outcomes(self) -> list[Exception | None]:
+        """Wait until all are on disk or refused; return what each failed by.
+
+        Records that went as one chunk fail together: when that is told of them, some of them may be in the log.
+        """
+        found: list[Exception | None] = []
+        for count, future in self._futures:
+            try:
+                future.result(timeout=WRITE_TIMEOUT_S)
+                found += [None] * count
+            except (LogflumeError, TimeoutError) as error:
+                found += [error] * count
+        if any(found):
+            self._on_failure()
+        return found
 
 
 class RecordWriter:
-    """Writes records over producers that are kept. Thread-safe; acknowledged on return."""
+    """Writes records over a producer that is kept. Thread-safe.
+
+    After a failure the next ones have a new producer, for this one may have lost its sequence.
+    """
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._producers: dict[int, Producer] = {}
+        self._producer: Producer | None = None
         self._lock = threading.Lock()
 
     def write(self, records: Sequence[ValuesRecord]) -> None:
         """Write the records of a statement, and return when they are on disk."""
-        for failure in self.write_all(records):
+        for failure in self.send(records).outcomes():
             if failure is not None:
                 raise failure
 
-    def write_all(self, records: Sequence[ValuesRecord]) -> list[Exception | None]:
-        """Write records together; return, once all are on disk or refused, what each failed by.
-
-        After a failure the next ones have a new producer, for this one may have lost its sequence.
-        """
-        linger_ms = 0 if len(records) == 1 else TOGETHER_MS
-        producer = self._producer(linger_ms)
-        futures = [producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms) for r in records]
-        failures: list[Exception | None] = []
-        for future in futures:
-            try:
-                future.result(timeout=WRITE_TIMEOUT_S)
-                failures.append(None)
-            except (LogflumeError, TimeoutError) as error:
-                failures.append(error)
-        if any(failures):
-            with self._lock:
-                if self._producers.get(linger_ms) is producer:
-                    self._producers.pop(linger_ms)
-            producer.close()
-        return failures
-
-    def _producer(self, linger_ms: int) -> Producer:
+    def send(self, records: Sequence[ValuesRecord]) -> Sending:
+        """Send records of one topic together; does not wait for the disk."""
         with self._lock:
-            found = self._producers.get(linger_ms)
-            if found is None:
-                found = self._producers[linger_ms] = self._log.producer(linger_ms=linger_ms)
-            return found
+            producer = self._producer = self._producer or self._log.producer(linger_ms=0)
+        if len(records) < CHUNK_RECORDS_MIN:
+            each = (producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms, headers=r.headers) for r in records)
+            futures: list[tuple[int, Future[Any]]] = [(1, future) for future in each]
+        else:
+            topic, times = records[0].topic, [r.timestamp_ms for r in records]
+            keys, values = [r.key for r in records], [r.value for r in records]
+            headers = [r.headers for r in records] if any(r.headers for r in records) else None
+            chunk = Chunk.from_columns(topic, keys, values, times, headers=headers)
+            futures = [(len(records), producer.send_chunk(topic, chunk))]
+        return Sending(futures, lambda: self._give_up(producer))
+
+    def _give_up(self, producer: Producer) -> None:
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
+        producer.close()
 
     def close(self) -> None:
         with self._lock:
-            producers, self._producers = list(self._producers.values()), {}
-        for producer in producers:
+            producer, self._producer = self._producer, None
+        if producer is not None:
             producer.close()
 
 
-def values_records(s: ast.InsertValues, context: Context) -> list[ValuesRecord]:
+def values_records(s: ast.InsertValues, context: Context, makers: RecordMakers) -> list[ValuesRecord]:
     """Return the records of one INSERT; all of its rows are fine then.
 
     Raises:
@@ -101,12 +109,17 @@ def values_records(s: ast.InsertValues, context: Context) -> list[ValuesRecord]:
     names = s.columns or tuple(columns)
     for row in s.rows:
         _check_columns(s, row, source, names, columns)
-    return [_row_record(s, row, source, names, context) for row in s.rows]
+    try:
+        records = makers.of(source)
+    except InvalidInput as e:
+        raise StatementError(f"Could not serialize the values: {e}", s.span) from None
+    return [_row_record(s, row, records, names, context) for row in s.rows]
 
 
 def _row_record(
-    s: ast.InsertValues, row: Sequence[ast.Expression], source: SourceInfo, names: Sequence[str], context: Context
+    s: ast.InsertValues, row: Sequence[ast.Expression], records: RowRecords, names: Sequence[str], context: Context
 ) -> ValuesRecord:
+    source = records.source
     columns = {c.name: c for c in source.columns()}
     binder = Binder(Scope(()), context.functions, context.catalog.types, "VALUES", fixed_now_ms=context.fixed_now_ms)
     values: dict[str, Any] = {}
@@ -121,50 +134,12 @@ def _row_record(
         )
     key = None if all(values.get(c.name) is None for c in source.key) else tuple(values.get(c.name) for c in source.key)
     found = tuple(values.get(c.name) for c in source.value)
-    stamp = _now_ms(context) if values.get("ROWTIME") is None else values["ROWTIME"]
+    stamp = values.get("ROWTIME")
+    if stamp is None:
+        stamp = now_ms() if context.fixed_now_ms is None else context.fixed_now_ms
     if stamp < 0:
         raise StatementError(f"ROWTIME must not be negative, found {stamp}", s.span)
-    return _record(source, key, found, stamp, s.span)
-
-
-def object_record(source: SourceInfo, row: Mapping[str, Any], context: Context) -> ValuesRecord:
-    """Return the record of a row that came as a JSON object; fields that it lacks are null, names may be in any case.
-
-    Raises:
-        StatementError: an unknown field, a value that does not fit, a table's row without its key.
-    """
-    columns = {c.name: c for c in source.columns()}
-    values: dict[str, Any] = {}
-    for name, value in row.items():
-        column = columns.get(name) or columns.get(name.upper())
-        if column is None:
-            near = near_matches(name, columns)
-            hint = f" Did you mean {' or '.join(near)}?" if near else f" Its columns are {', '.join(columns)}."
-            raise StatementError(f"Column name(s) `{name}` does not exist in {source.name}.{hint}")
-        try:
-            values[column.name] = from_json(value, column.type, column.name)
-        except DecodeError as error:
-            raise StatementError(f"Could not take the value of `{column.name}`: {error}") from None
-    has_key = any(values.get(c.name) is not None for c in source.key)
-    if source.is_table and not has_key:
-        raise StatementError(f"Value for primary key column(s) {', '.join(c.name for c in source.key)} is required for tables")
-    key = tuple(values.get(c.name) for c in source.key) if has_key else None
-    return _record(source, key, tuple(values.get(c.name) for c in source.value), _now_ms(context), ast.NOWHERE)
-
-
-def _now_ms(context: Context) -> int:
-    return context.fixed_now_ms if context.fixed_now_ms is not None else time.time_ns() // 1_000_000
-
-
-def _record(
-    source: SourceInfo, key: tuple[Any, ...] | None, row: tuple[Any, ...], timestamp_ms: int, span: ast.Span
-) -> ValuesRecord:
-    try:
-        key_bytes = serde(source.key_format, source.key).encode(key)
-        value_bytes = serde(source.value_format, source.value).encode(row)
-    except InvalidInput as e:
-        raise StatementError(f"Could not serialize the values: {e}", span) from None
-    return ValuesRecord(source.topic, key_bytes, value_bytes, timestamp_ms)
+    return records.record(key, found, stamp, s.span)
 
 
 def writable_source(name: str, catalog: Catalog, span: ast.Span = ast.NOWHERE) -> SourceInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from logflume.log import is_internal_topic, near_matches
+from logflume.log import is_hidden_topic, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.schemas import BIGINT, BOOLEAN, STRING, Column
 from logflume.streams.functions import Library, Scalar
@@ -16,7 +16,7 @@ from .binding.context import Context
 from .catalog import SourceInfo
 from .errors import NotSupported, StatementError
 from .functions import example_text, unknown_function
-from .parser import parse_statement
+from .plan import QueryPlan
 from .planner import plan_create_as, plan_insert, plan_push
 from .results import Rows
 from .show import plan_text
@@ -41,7 +41,7 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
         case "TOPICS":
             admin = log.admin()
             found = admin.describe_topics(
-                [t for t in admin.list_topics(include_internal=True) if s.is_all or not _is_internal(t)]
+                [t for t in admin.list_topics(include_internal=True) if s.is_all or not is_hidden_topic(t)]
             )
             rows = [(d.name, d.partitions) for d in sorted(found.values(), key=lambda d: d.name)]
             return Rows("TOPICS", (Column("TOPIC", STRING), Column("PARTITIONS", BIGINT)), tuple(rows))
@@ -60,10 +60,6 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
     raise NotSupported(f"SHOW {s.what}", s.span)
 
 
-def _is_internal(topic: str) -> bool:
-    return is_internal_topic(topic) or topic.endswith(("-changelog", "-repartition"))
-
-
 def _source_row(source: SourceInfo) -> tuple[Any, ...]:
     return (source.name, source.topic, source.key_format.name, source.value_format.name, source.window is not None)
 
@@ -74,7 +70,9 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         found = status.get(query.id)
         state = "PAUSED" if query.is_paused else "NOT HERE" if found is None else str(found.state).upper()
         shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
-        rows.append((query.id, state, query.sink, *shown, query.statement, found.error or "" if found else ""))
+        reasons = {} if found is None else found.dropped
+        why = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()) if count)
+        rows.append((query.id, state, query.sink, *shown, query.statement, why, found.error or "" if found else ""))
     columns = (
         *_columns("QUERY", "STATE", "SINK"),
         Column("RECORDS IN", BIGINT),
@@ -82,6 +80,7 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         Column("DROPPED", BIGINT),
         Column("LAG", BIGINT),
         Column("STATEMENT", STRING),
+        Column("DROPPED FOR", STRING),
         Column("ERROR", STRING),
     )
     return Rows("QUERIES", columns, tuple(rows))
@@ -141,28 +140,28 @@ def _describe_function(s: ast.Describe, library: Library) -> Rows:
     return Rows(f"{s.name}, {library.kind_of(s.name)} function", _columns("VARIATION", "WHAT IT DOES"), tuple(rows))
 
 
-def explain(s: ast.Explain, context: Context) -> Rows:
-    """Answer EXPLAIN: the logical plan and the topology, as lines of text."""
-    statement = s.statement
-    if s.query_id is not None:
-        query = context.catalog.queries.get(s.query_id)
-        if query is None:
-            near = near_matches(s.query_id, context.catalog.queries)
-            hint = f" Did you mean {' or '.join(near)}?" if near else " SHOW QUERIES lists what runs."
-            raise StatementError(f"Query with id:{s.query_id} does not exist.{hint}", s.span)
-        statement = parse_statement(query.statement)
-    match statement:
-        case ast.QueryStatement(query_ast):
-            plan = plan_push(query_ast, context, query_id="QUERY")
-        case ast.CreateAs():
-            plan = plan_create_as(statement, context, query_id="QUERY").plan
-        case ast.InsertQuery():
-            plan = plan_insert(statement, context, query_id="QUERY").plan
-        case _:
-            raise StatementError("EXPLAIN takes a query: SELECT, CREATE ... AS SELECT or INSERT INTO ... SELECT", s.span)
+def explain(s: ast.Explain, context: Context, plans: Mapping[str, QueryPlan]) -> Rows:
+    """Answer EXPLAIN: the logical plan and the topology, as lines of text; of a query that is there (`plans`), what it runs."""
+    plan = _plan_of(s, context) if s.query_id is None else plans.get(s.query_id)
+    if plan is None:
+        near = near_matches(s.query_id or "", plans)
+        hint = f" Did you mean {' or '.join(near)}?" if near else " SHOW QUERIES lists what runs."
+        raise StatementError(f"Query with id:{s.query_id} does not exist.{hint}", s.span)
     try:
         topology = str(build_topology(plan).describe()).splitlines()
     except NotSupported as e:
         topology = [f"none: {e.reason}"]
     text = ["Logical plan", *plan_text(plan.root).splitlines(), "", "Topology", *topology]
     return Rows("EXPLAIN", _columns("PLAN"), tuple((line,) for line in text))
+
+
+def _plan_of(s: ast.Explain, context: Context) -> QueryPlan:
+    """Return how a statement would be run."""
+    match s.statement:
+        case ast.QueryStatement(query_ast):
+            return plan_push(query_ast, context, query_id="QUERY")
+        case ast.CreateAs() as statement:
+            return plan_create_as(statement, context, query_id="QUERY").plan
+        case ast.InsertQuery() as statement:
+            return plan_insert(statement, context, query_id="QUERY").plan
+    raise StatementError("EXPLAIN takes a query: SELECT, CREATE ... AS SELECT or INSERT INTO ... SELECT", s.span)

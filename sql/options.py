@@ -54,6 +54,20 @@ def _nullables(value: Any) -> str:
     return word
 
 
+def _naming(value: Any) -> str:
+    word = _upper(value)
+    if word not in ("TOPIC", "RECORD", "TOPIC_RECORD"):
+        raise ValueError("expected TOPIC, RECORD or TOPIC_RECORD")
+    return word
+
+
+def _id_place(value: Any) -> str:
+    word = _upper(value)
+    if word not in ("PREFIX", "HEADER"):
+        raise ValueError("expected PREFIX or HEADER")
+    return word
+
+
 def _positive(value: Any) -> int:
     number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -137,6 +151,15 @@ PROPERTIES: tuple[PropertySpec, ...] = (
     PropertySpec("VALUE_AVRO_SCHEMA_FULL_NAME", "CA", _stripped, "name of the value's Avro record"),
     PropertySpec("KEY_PROTOBUF_NULLABLE_REPRESENTATION", "CA", _nullables, "OPTIONAL or WRAPPER"),
     PropertySpec("VALUE_PROTOBUF_NULLABLE_REPRESENTATION", "CA", _nullables, "OPTIONAL or WRAPPER"),
+    PropertySpec("KEY_SUBJECT_NAMING", "CA", _naming, "the key schema's subject is called by TOPIC, RECORD or TOPIC_RECORD"),
+    PropertySpec("VALUE_SUBJECT_NAMING", "CA", _naming, "the value schema's subject is called by TOPIC, RECORD or TOPIC_RECORD"),
+    PropertySpec("KEY_USE_LATEST_SCHEMA", "CA", _boolean, "write keys with the newest schema of the subject"),
+    PropertySpec("VALUE_USE_LATEST_SCHEMA", "CA", _boolean, "write values with the newest schema of the subject"),
+    PropertySpec("KEY_REGISTER_SCHEMA", "CA", _boolean, "false: the key schema must be registered already"),
+    PropertySpec("VALUE_REGISTER_SCHEMA", "CA", _boolean, "false: the value schema must be registered already"),
+    PropertySpec("KEY_NORMALIZE_SCHEMA", "CA", _boolean, "register the key schema in the registry's normal form"),
+    PropertySpec("VALUE_NORMALIZE_SCHEMA", "CA", _boolean, "register the value schema in the registry's normal form"),
+    PropertySpec("VALUE_SCHEMA_ID_PLACE", "CA", _id_place, "PREFIX: schema ids before values; HEADER: GUIDs in headers"),
     PropertySpec("QUERY_ID", "I", _upper, "the id of the query"),
 )
 
@@ -151,6 +174,12 @@ class Side:
     @property
     def nullables(self) -> str:
         return f"{self.name}_PROTOBUF_NULLABLE_REPRESENTATION"
+
+    @property
+    def registration(self) -> tuple[str, ...]:
+        """The properties that say how schemas are named, registered and told; only formats with a registry know them."""
+        names = ("SUBJECT_NAMING", "USE_LATEST_SCHEMA", "REGISTER_SCHEMA", "NORMALIZE_SCHEMA", "SCHEMA_ID_PLACE")
+        return tuple(f"{self.name}_{name}" for name in names)
 
 
 KEY_SIDE = Side("KEY", ("KEY_SCHEMA_FULL_NAME",))
@@ -252,14 +281,29 @@ def registered(spec: FormatSpec, side: Side, topic: str, options: Options, conte
             raise StatementError(f"{spec.name} does not support the following configs: [{shown}]", options.span(name))
     if given is not None and not options.get(given):
         raise StatementError("fullSchemaName cannot be empty. Format configuration: {fullSchemaName=}", options.span(given))
+    told = [name for name in side.registration if name in options]
     if format.schemas is None:
+        if told:
+            raise StatementError(f"{spec.name} has no schemas in a registry: {told[0]} is not for it", options.span(told[0]))
         return replace(spec, nullables=options.get(side.nullables, ""))
-    return replace(
-        of_topic(spec, topic, side.name.lower(), context.property(REGISTRY_URL, "")),
+    naming, latest, registers, normalizes, place = side.registration
+    if options.get(latest) and f"{side.name}_SCHEMA_ID" in options:
+        raise StatementError(f"{latest} and {side.name}_SCHEMA_ID exclude each other", options.span(latest))
+    spec = replace(
+        spec,
         schema_id=options.get(f"{side.name}_SCHEMA_ID", 0),
         full_name="" if given is None else options.get(given),
         nullables=options.get(side.nullables, ""),
+        naming=options.get(naming, "TOPIC"),
+        uses_latest=options.get(latest, False),
+        registers=options.get(registers, True),
+        normalizes=options.get(normalizes, False),
+        has_ids_in_headers=options.get(place) == "HEADER",
     )
+    try:
+        return of_topic(spec, topic, side.name.lower(), context.property(REGISTRY_URL, ""))
+    except InvalidInput as error:
+        raise StatementError(str(error), options.span(told[0]) if told else NOWHERE) from None
 
 
 def check_key_type(column: Column, span: Span) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -24,6 +25,8 @@ from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 # Deeper nesting is refused: every later stage walks the tree by recursion.
 NESTING_MAX = 200
 DEPTH_MAX = 150
+# Statements whose trees are kept, and how long they may be: a server looks at each several times, and clients repeat themselves.
+KEPT_MAX, KEPT_CHARS_MAX = 256, 4_000
 _ALL_EXPECTED_MAX = 8
 _SET_MAX = 3
 
@@ -60,7 +63,7 @@ def parse_statement(source: StatementText | str, *, variables: dict[str, str] | 
     text = source.text
     try:
         text = substitute(source.text, variables or {})
-        statement: ast.Statement = _build(text)
+        statement: ast.Statement = _kept(text) if len(text) <= KEPT_CHARS_MAX else _build(text)
     except StatementError as e:
         e.locate(text, first_line=source.line, first_column=source.column)
         raise
@@ -77,6 +80,11 @@ def parse_expression(text: str) -> ast.Expression:
     return items[0].expression
 
 
+@lru_cache(maxsize=KEPT_MAX)
+def _kept(text: str) -> Any:
+    return _build(text)
+
+
 def _build(text: str) -> Any:
     depth = deepest = 0
     for ch in text:
@@ -89,7 +97,7 @@ def _build(text: str) -> Any:
         raise SyntaxFault(f"nested {deepest} deep; at most {NESTING_MAX} are allowed")
     try:
         statement = AstBuilder().transform(_grammar().parse(text))
-        _check_depth(statement)
+        _check_nodes(statement, text)
         return statement
     except VisitError as e:
         if isinstance(e.orig_exc, SqlError):
@@ -103,14 +111,16 @@ def _build(text: str) -> Any:
         raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
 
 
-def _check_depth(statement: ast.Node) -> None:
-    """Refuse expressions within expressions beyond what all later stages can walk; walks without recursion itself."""
+def _check_nodes(statement: ast.Node, text: str) -> None:
+    """Refuse expressions nested beyond what all later stages can walk, and doubles out of range; walks without recursion."""
     todo: list[tuple[Any, int]] = [(statement, 0)]
     while todo:
         value, depth = todo.pop()
         if isinstance(value, tuple):
             todo += [(item, depth) for item in value]
         elif isinstance(value, ast.Node):
+            if isinstance(value, ast.DoubleLiteral) and math.isinf(value.value):
+                raise SyntaxFault(f"Number overflows DOUBLE: {text[value.span.start : value.span.stop]}", value.span)
             if depth > DEPTH_MAX:
                 raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", value.span)
             todo += [

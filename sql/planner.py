@@ -19,14 +19,13 @@ from logflume.log.schemas import (
     Column,
     FormatSpec,
     Kind,
-    RegistryRefused,
     format_of,
     register_schema,
     schema_type,
 )
 from logflume.streams import expr as x
 from logflume.streams.functions.types import can_cast_implicitly
-from logflume.streams.graph import TimeWindow, Topology
+from logflume.streams.graph import Topology
 
 from . import ast
 from . import plan as p
@@ -37,7 +36,7 @@ from .binding.context import (
     WRAP_SINGLE_VALUES,
     Context,
 )
-from .binding.query import BoundQuery, Target, bind_query, unknown_timestamp
+from .binding.query import BoundQuery, Target, bind_query, unknown_timestamp, window_info
 from .binding.scope import RESERVED_COLUMNS
 from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
@@ -236,7 +235,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     timestamp = _timestamp(options, bound.key + bound.value)
     topic = options.get("KAFKA_TOPIC") or context.property(OUTPUT_PREFIX, "") + s.name
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
-    _check_loop(topic, bound, s.span)
+    _check_loop(topic, bound, _without(s, context.catalog), s.span)
     key_spec = _sink_key(registered(key_spec, KEY_SIDE, topic, options, context), s.name)
     value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first, options)
     _check_sink_schemas(bound, key_spec, value_spec, options, at)
@@ -249,7 +248,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
         value=bound.value,
         key_format=key_spec,
         value_format=value_spec,
-        window=None if bound.window is None else _window_info(bound),
+        window=window_info(bound),
         timestamp=None,
         query_id=query_id,
         partitions=partitions,
@@ -319,7 +318,7 @@ def register_schemas(planned: PlannedQuery, span: ast.Span) -> None:
     for spec, columns in ((output.key_format, output.key), (output.value_format, output.value)):
         try:
             register_schema(spec, columns)
-        except RegistryRefused as error:
+        except InvalidInput as error:
             raise StatementError(f"Could not register schema for topic: {output.topic}: {error}", span) from None
 
 
@@ -333,23 +332,30 @@ def _cleanup_policy(bound: BoundQuery) -> str:
     return "compact" if bound.window is None else "compact,delete"
 
 
-def _window_info(bound: BoundQuery) -> WindowInfo:
-    inherited = bound.relation.first.window
-    if inherited is not None and not bound.is_grouped:
-        return inherited
-    if isinstance(bound.window, TimeWindow):
-        kind = "TUMBLING" if bound.window.advance_ms == bound.window.size_ms else "HOPPING"
-        return WindowInfo(kind, bound.window.size_ms, bound.window.advance_ms)
-    return WindowInfo("SESSION")
+def _check_loop(topic: str, bound: BoundQuery, catalog: Catalog, span: ast.Span) -> None:
+    """Refuse to write to a topic that is read, by this query or by those that make what it reads."""
+    todo = [(source.topic, "") for source in bound.relation.sources]
+    seen: set[str] = set()
+    while todo:
+        read, by_way_of = todo.pop()
+        if read == topic:
+            raise StatementError(
+                f"topic '{topic}' is written from what is read from it{by_way_of}, so each record would come back for ever: "
+                "write to another topic",
+                span,
+            )
+        if read in seen:
+            continue
+        seen.add(read)
+        for query in catalog.queries.values():
+            if catalog.sources[query.sink].topic == read:
+                todo += [(catalog.sources[name].topic, f" (by way of {query.id})") for name in query.sources]
 
 
-def _check_loop(topic: str, bound: BoundQuery, span: ast.Span) -> None:
-    if any(source.topic == topic for source in bound.relation.sources):
-        raise StatementError(
-            f"topic '{topic}' is written from what is read from it, so each record would come back for ever: write to another "
-            "topic",
-            span,
-        )
+def _without(s: ast.CreateAs, catalog: Catalog) -> Catalog:
+    """Return the catalog without the queries that CREATE OR REPLACE replaces."""
+    replaced = catalog.sources.get(s.name)
+    return catalog if replaced is None or replaced.query_id is None else catalog.without_query(replaced.query_id)
 
 
 def _check_own_topic(topic: str, span: ast.Span) -> None:
@@ -416,7 +422,7 @@ def _query_plan(query_id: str, bound: BoundQuery, output: p.Output | None, limit
         bound.kind,
         bound.key,
         bound.value,
-        tuple(s.name for s in bound.relation.sources),
+        tuple(dict.fromkeys(s.name for s in bound.relation.sources)),
         bound.window,
         output,
         limit,
@@ -424,7 +430,7 @@ def _query_plan(query_id: str, bound: BoundQuery, output: p.Output | None, limit
 
 
 def _query_info(query_id: str, s: ast.CreateAs | ast.InsertQuery, sink: str, bound: BoundQuery, context: Context) -> QueryInfo:
-    sources = tuple(source.name for source in bound.relation.sources)
+    sources = tuple(dict.fromkeys(source.name for source in bound.relation.sources))
     return QueryInfo(query_id, statement_text(s), sink, sources, dict(context.properties))
 
 
@@ -442,7 +448,7 @@ def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> Plann
     bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))
     if bound.kind is not p.ResultKind.STREAM:
         raise StatementError("Invalid result type. Your SELECT query produces a TABLE, INSERT INTO needs a STREAM.", s.span)
-    _check_loop(sink.topic, bound, s.span)
+    _check_loop(sink.topic, bound, context.catalog, s.span)
     root = _fitted(bound, sink, s)
     output = p.Output(
         sink.topic,
@@ -505,8 +511,12 @@ def _schema(key: tuple[Column, ...], value: tuple[Column, ...]) -> str:
 
 def plan_push(query: ast.Query, context: Context, *, query_id: str) -> p.QueryPlan:
     """Plan SELECT ... EMIT CHANGES: the result is watched, all columns are values."""
-    bound = bind_query(query, context, Target(query_id))
-    return _query_plan(query_id, bound, None, query.limit)
+    return watched_plan(bind_query(query, context, Target(query_id)), query_id=query_id, limit=query.limit)
+
+
+def watched_plan(bound: BoundQuery, *, query_id: str, limit: int | None = None) -> p.QueryPlan:
+    """Return the plan of a bound query that is watched."""
+    return _query_plan(query_id, bound, None, limit)
 
 
 def plan_query(sql_text: str, catalog: Catalog, *, properties: dict[str, str] | None = None, query_id: str = "QUERY") -> Topology:

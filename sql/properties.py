@@ -12,12 +12,15 @@ from .errors import StatementError
 TABLE_SCAN = "ksql.query.pull.table.scan.enabled"
 RANGE_SCAN = "ksql.query.pull.range.scan.enabled"
 LIMIT_CLAUSE = "ksql.query.pull.limit.clause.enabled"
-_BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE})
+CACHE_BYTES = "ksql.streams.cache.max.bytes.buffering"
+COMPUTED = "logflume.query.once.enabled"
+_BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE, COMPUTED})
 
 # name -> what it does. Names of ksqlDB, where it has one.
 PROPERTIES: Mapping[str, str] = {
     "auto.offset.reset": "where SELECT ... EMIT CHANGES starts: earliest (the default) or latest",
     "ksql.streams.auto.offset.reset": "the same",
+    CACHE_BYTES: "0: a table puts out each change; else, by default, the last of each key at every task commit",
     "ksql.persistence.default.format.key": "key format where none is given, KAFKA by default",
     "ksql.persistence.default.format.value": "value format where none is given",
     "ksql.persistence.wrap.single.values": "whether a single value column is written as a record with one field, true by default",
@@ -26,6 +29,7 @@ PROPERTIES: Mapping[str, str] = {
     TABLE_SCAN: "whether a pull query may read all rows of a table, true by default; else WHERE gives its keys",
     RANGE_SCAN: "whether it may do so for a range of keys, true by default",
     LIMIT_CLAUSE: "whether a pull query may have LIMIT, true by default",
+    COMPUTED: "whether a query that ends may have JOIN, GROUP BY and the like, computed once from its topics; true by default",
     "ksql.functions.collect_list.limit": "most items that COLLECT_LIST keeps",
     "ksql.functions.collect_set.limit": "most items that COLLECT_SET keeps",
     "ksql.timestamp.throw.on.invalid": "whether a record without an event time stops the query, false by default",
@@ -45,5 +49,7 @@ def check_property(name: str, value: str | None, span: Span) -> None:
         raise StatementError(f"Unknown property: {name}{hint}", span)
     if value is not None and name.endswith("auto.offset.reset") and value.lower() not in ("earliest", "latest"):
         raise StatementError(f"'{name}' is 'earliest' or 'latest', found '{value}'", span)
+    if value is not None and name == CACHE_BYTES and not value.isdecimal():
+        raise StatementError(f"'{name}' is a number of bytes, found '{value}'", span)
     if value is not None and name in _BOOLEANS and value.lower() not in ("true", "false"):
         raise StatementError(f"'{name}' is 'true' or 'false', found '{value}'", span)

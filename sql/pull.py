@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from logflume.log.interfaces import Log
-from logflume.log.schemas import BIGINT, Column
+from logflume.log.schemas import Column
 from logflume.streams import expr as x
 
 from . import ast
@@ -24,6 +24,8 @@ from .binding.sources import source_columns
 from .catalog import SourceInfo
 from .errors import StatementError
 from .evaluate import evaluate
+from .once import is_computed, run_once
+from .ordering import run_ordered
 from .pull_scans import check_limit, check_scan
 from .pull_topic import Skipped, topic_rows
 from .results import Rows
@@ -42,7 +44,7 @@ class KeptTable:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pull:
+class Pull:
     """A bound pull query."""
 
     source: SourceInfo
@@ -59,7 +61,13 @@ def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[Sourc
         StatementError: clauses that a pull query cannot have, unknown names.
         SqlError: the topic is beyond the limit, or part of the state is out of reach.
     """
-    pull = _bind(query, context)
+    if query.order_by or query.offset:
+        check_limit(query, context)
+        return run_ordered(query, lambda plain: run_pull(plain, context, log, kept))
+    if is_computed(query, context):
+        check_limit(query, context)
+        return run_once(query, context, log)
+    pull = bind_pull(query, context)
     found: list[tuple[Any, ...]] = []
     skipped = Skipped()
     rows, note = _candidates(pull, log, kept(pull.source), skipped)
@@ -81,7 +89,8 @@ def _is_key(e: x.Expr) -> bool:
 # ------------------------------------------------------------------------------------------------ binding
 
 
-def _bind(query: ast.Query, context: Context) -> _Pull:
+def bind_pull(query: ast.Query, context: Context) -> Pull:
+    """Bind what is answered from one source's rows. Raises StatementError: clauses that it cannot have, unknown names."""
     _refuse(query, context)
     check_limit(query, context)
     source = context.catalog.source(query.source.name, query.source.span)
@@ -90,16 +99,13 @@ def _bind(query: ast.Query, context: Context) -> _Pull:
     scope = Scope(tuple(source_columns(source, alias)))
     binder = Binder(scope, context.functions, context.catalog.types, "SELECT", fixed_now_ms=context.fixed_now_ms)
     where = None if query.where is None else replace(binder, clause="WHERE").condition(query.where)
-    items = spread(query.select, scope, binder, None)
+    items = spread(query.select, scope, binder, None, has_bounds=True)
     _refuse_duplicates([i.name for i in items], query)
     columns = [(i.name, binder.bind(i.expression)) for i in items]
-    if source.window is not None and any(i.kind == "all" for i in query.select):
-        bounds = [(m.value, x.ColumnRef(x.Side.META, m.value, BIGINT)) for m in (x.Meta.WINDOWSTART, x.Meta.WINDOWEND)]
-        columns[len(source.key) : len(source.key)] = bounds
     keys = None if query.where is None else _keys(query.where, source, scope, binder)
     if source.is_table:
         check_scan(query, source, context, has_keys=keys is not None)
-    return _Pull(source, where, tuple(columns), keys, query.limit)
+    return Pull(source, where, tuple(columns), keys, query.limit)
 
 
 def _refuse(query: ast.Query, context: Context) -> None:
@@ -179,7 +185,7 @@ def _fixed_column(e: ast.Expression) -> tuple[str | None, list[ast.Expression]]:
     return None, []
 
 
-def _candidates(pull: _Pull, log: Log, kept: KeptTable | None, skipped: Skipped) -> tuple[Iterator[ValueRow], str]:
+def _candidates(pull: Pull, log: Log, kept: KeptTable | None, skipped: Skipped) -> tuple[Iterator[ValueRow], str]:
     if kept is None:
         return topic_rows(pull.source, log, skipped), f"read from topic {pull.source.topic}, start to end"
     shape = kept.shape

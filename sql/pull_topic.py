@@ -7,7 +7,8 @@ from typing import Any
 
 from logflume.log import DecodeError, TopicPartition
 from logflume.log.interfaces import Log
-from logflume.log.schemas import FormatSpec, serde
+from logflume.log.records import Record
+from logflume.log.schemas import FormatSpec, framed_by_headers, serde
 from logflume.streams import expr as x
 
 from .binding.sources import timestamp_expression
@@ -36,16 +37,16 @@ class Skipped:
 
 
 def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[ValueRow]:
-    """Read a topic once: all records of a stream, the latest of each key of a table."""
+    """Read a topic once: all records of a stream, the latest of each key of a table in the order of partitions and keys."""
     key_format = source.key_format if source.key else FormatSpec("NONE")
     decode_key, decode_value = serde(key_format, source.key).decode, serde(source.value_format, source.value).decode
     time = timestamp_expression(source)
     window = source.window
     latest: dict[bytes, ValueRow | None] = {}
-    for record in _records(source.topic, log):
+    for record in topic_records(source.topic, log):
         data, start, end = _key_and_window(record.key, window)
         try:
-            key, value = decode_key(data), decode_value(record.value)
+            key, value = decode_key(data), decode_value(_framed(record, source.value_format))
         except DecodeError as e:
             skipped.add(record.topic, record.partition, record.offset, e)
             continue
@@ -67,7 +68,13 @@ def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[Value
                 latest[record.key] = row
         else:
             yield row
-    yield from (row for row in latest.values() if row is not None)
+    kept = [(row[x.Side.META, "ROWPARTITION"], key, row) for key, row in latest.items() if row is not None]
+    yield from (row for _, _, row in sorted(kept, key=lambda each: each[:2]))
+
+
+def _framed(record: Record, format: FormatSpec) -> bytes | None:
+    """Return a value, behind the frame that a schema id in its headers stands for."""
+    return framed_by_headers(record.value, record.headers, "value", format.registry) if format.registry else record.value
 
 
 def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[bytes | None, int | None, int | None]:
@@ -80,15 +87,16 @@ def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[byte
     return data[:-8], start, start + window.size_ms
 
 
-def _records(topic: str, log: Log) -> Iterator[Any]:
+def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS) -> Iterator[Any]:
+    """Yield the records of a topic up to its end as it is now, each partition in order. Raises SqlError beyond the limit."""
     admin = log.admin()
     count = admin.describe_topics([topic])[topic].partitions
     partitions = [TopicPartition(topic, n) for n in range(count)]
     starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions, read_committed=True)
     total = sum(ends[tp] - starts[tp] for tp in partitions)
-    if total > SCAN_MAX_RECORDS:
+    if total > records_max:
         raise SqlError(
-            f"topic {topic} has about {total:,} records, a pull query reads at most {SCAN_MAX_RECORDS:,}; "
+            f"topic {topic} has about {total:,} records, a pull query reads at most {records_max:,}; "
             "make a table with GROUP BY, or follow it with EMIT CHANGES"
         )
     left = {tp: ends[tp] for tp in partitions if ends[tp] > starts[tp]}

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from logflume.log.interfaces import Log
+from logflume.log import TopicPartition
+from logflume.log.interfaces import Log, OffsetAndMetadata
 from logflume.streams.runtime import Engine, EngineOptions, Guarantee
 
 from . import plan as p
@@ -38,6 +39,19 @@ def watch_function(rows: queue.Queue[PushRow], is_over: Callable[[], bool]) -> C
     return watch
 
 
+def _start_at_end(log: Log, application: str, topics: list[str]) -> None:
+    """Fix where a query starts before anybody is told that it runs, so that it has all that is written from then on."""
+    admin = log.admin()
+    described = admin.describe_topics(topics).values()
+    ends = admin.end_offsets([TopicPartition(d.name, number) for d in described for number in range(d.partitions)])
+    consumer = log.consumer(group_id=application)
+    try:
+        consumer.assign(ends)
+        consumer.commit({partition: OffsetAndMetadata(end) for partition, end in ends.items()})
+    finally:
+        consumer.close()
+
+
 def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str = "earliest") -> PushQuery:
     """Start a push query.
 
@@ -53,6 +67,8 @@ def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str =
     options = EngineOptions(
         state_dir=Path(folder.name), guarantee=Guarantee.AT_LEAST_ONCE, offset_reset=offset_reset, commit_interval_ms=200
     )
+    if offset_reset == "latest":
+        _start_at_end(log, application, sorted({o.source.topic for o in p.operators(plan.root) if isinstance(o, p.Scan)}))
     engine = Engine(compiled, log, options)
 
     def stop() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -23,11 +25,35 @@ from .results import Message, PushRow, Rows
 _NUMERIC = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
 _COLUMN_MIN_CHARS = 4
 _COLUMN_MAX_CHARS = 60
+# More rows than anybody scrolls through; pipes and --json get all.
+_TABLE_ROWS_MAX = 1_000
+_TIMES = ("ROWTIME", "WINDOWSTART", "WINDOWEND")
 
 
-def cell_text(value: Any, type: DataType) -> str:
-    """Write a value as people read it; null stands out as `null`."""
-    return "null" if value is None else to_text(value, type)
+def cell_text(value: Any, column: Column) -> str:
+    """Write a value as people read it: numbers without exponents, times of records and windows as ISO 8601; null as `null`.
+
+    >>> cell_text(13966874.91, Column("CENTS", DataType(Kind.DOUBLE)))
+    '13966874.91'
+    >>> cell_text(1795305600000, Column("WINDOWSTART", DataType(Kind.BIGINT)))
+    '2026-11-22T00:00:00.000Z'
+    """
+    if value is None:
+        return "null"
+    if column.name in _TIMES and column.type.kind is Kind.BIGINT:
+        return _time_text(value)
+    if column.type.kind is Kind.DOUBLE and math.isfinite(value) and 1e-6 <= abs(value) < 1e16:
+        text = format(Decimal(repr(value)), "f")
+        return text if "." in text else f"{text}.0"
+    return to_text(value, column.type)
+
+
+def _time_text(ms: int) -> str:
+    """Return a time in ms as ISO 8601; one that no calendar has as the number."""
+    try:
+        return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
 
 
 def json_value(value: Any, type: DataType) -> Any:
@@ -61,7 +87,7 @@ def row_tabbed(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """Write one row for a pipe: whole cells between tabs, null as nothing, tabs and line ends as escapes."""
     if not values:
         return "(removed)"
-    cells = ("" if v is None else cell_text(v, c.type) for v, c in zip(values, columns, strict=True))
+    cells = ("" if v is None else cell_text(v, c) for v, c in zip(values, columns, strict=True))
     return "\t".join(cell.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for cell in cells)
 
 
@@ -79,20 +105,31 @@ def print_rows(console: Console, result: Rows, *, is_json: bool, is_piped: bool 
         for (line,) in result.rows:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         return
+    _print_table(console, result)
+
+
+def _print_table(console: Console, result: Rows) -> None:
+    """Print a box of the rows, up to a cap that is told; columns with nothing in them (SHOW's) are left out."""
     table = Table(title=Text(result.title), box=ROUNDED, title_justify="left", header_style="bold")
-    for column in result.columns:
+    shown = result.rows[:_TABLE_ROWS_MAX]
+    columns = [i for i in range(len(result.columns)) if not shown or any(row[i] != "" for row in shown)]
+    for column in (result.columns[i] for i in columns):
         justify = "right" if column.type.kind in _NUMERIC else "left"
-        table.add_column(Text(column.name), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for row in result.rows:
-        table.add_row(*(_cell(v, c.type) for v, c in zip(row, result.columns, strict=True)))
+        is_statement = result.title == "QUERIES" and column.name == "STATEMENT"
+        overflow = "ellipsis" if is_statement else "fold"
+        table.add_column(Text(column.name), justify=justify, overflow=overflow, no_wrap=is_statement)  # type: ignore[arg-type]
+    for row in shown:
+        table.add_row(*(_cell(row[i], result.columns[i]) for i in columns))
     console.print(table)
     count = len(result.rows)
     note = f"; {result.note}" if result.note else ""
-    console.print(Text(f"{count} row{'' if count == 1 else 's'}{note}", style="dim"))
+    if count > len(shown):
+        note += f"; shown are the first {len(shown):,}: narrow it with WHERE or LIMIT, or take all with --json or through a pipe"
+    console.print(Text(f"{count:,} row{'' if count == 1 else 's'}{note}", style="dim"))
 
 
-def _cell(value: Any, type: DataType) -> Text:
-    return Text("null", style="dim italic") if value is None else Text(cell_text(value, type))
+def _cell(value: Any, column: Column) -> Text:
+    return Text("null", style="dim italic") if value is None else Text(cell_text(value, column))
 
 
 def print_message(console: Console, message: Message, *, is_json: bool) -> None:
@@ -117,7 +154,7 @@ class RowLines:
         wanted = [len(c.name) for c in self._columns]
         for row in first:
             for i, value in enumerate(row.values):
-                wanted[i] = max(wanted[i], len(cell_text(value, self._columns[i].type)))
+                wanted[i] = max(wanted[i], len(cell_text(value, self._columns[i])))
         self._widths = fit_widths(wanted, self._width)
         yield self._line([c.name for c in self._columns])
         yield "-+-".join("-" * w for w in self._widths)
@@ -126,7 +163,7 @@ class RowLines:
         """Return one row; a removed one as `(removed)`."""
         if row.is_tombstone:
             return "(removed)"
-        return self._line([cell_text(v, c.type) for v, c in zip(row.values, self._columns, strict=True)])
+        return self._line([cell_text(v, c) for v, c in zip(row.values, self._columns, strict=True)])
 
     def _line(self, cells: Sequence[str]) -> str:
         parts = []

@@ -119,9 +119,10 @@ def table_shape(planned: PlannedQuery) -> TableShape | None:
     if operator.window is not None and not isinstance(operator.window, g.TimeWindow):
         return None
     nodes = rewrite(planned.topology).nodes
-    found = next((n for n in nodes.values() if isinstance(n, g.Aggregate | g.TableAggregate)), None)
-    if found is None:
-        return None
+    # The aggregate next to the sink: others before it are of queries in FROM.
+    found: g.Node = next(n for n in nodes.values() if isinstance(n, g.Sink))
+    while not isinstance(found, g.Aggregate | g.TableAggregate):
+        found = nodes[found.inputs[0]]
     node: g.Node = nodes[found.inputs[0]]
     while not isinstance(node, g.Source | g.Repartition):
         node = nodes[node.inputs[0]]

@@ -48,6 +48,17 @@ def names_in(e: ast.Expression) -> Iterator[ast.Name]:
     return (each for each in walk(e) if isinstance(each, ast.Name))
 
 
+def source_names(query: ast.Query) -> Iterator[str]:
+    """Yield the streams and tables that a query reads, those of queries within it too."""
+    for ref in (query.source, *(join.source for join in query.joins)):
+        if ref.query is None:
+            yield ref.name
+        else:
+            yield from source_names(ref.query)
+    for part in query.unions:
+        yield from source_names(part)
+
+
 def rewrite(e: ast.Expression, change: Callable[[ast.Expression], ast.Expression | None]) -> ast.Expression:
     """Return the tree with every node replaced for which `change` gives one; what it gives is not looked into again."""
     changed = change(e)

@@ -131,6 +131,17 @@ class Problems(Protocol):
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """Records start..stop of a chunk of one source, and their places in a round, int64, rising."""
+
+    source: str
+    chunk: Chunk
+    start: int
+    stop: int
+    places: I64
+
+
 class TaskFunction(Protocol):
     """A program bound to one task. Called by one thread."""
 
@@ -141,6 +152,13 @@ class TaskFunction(Protocol):
 
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
         """Take records start..stop of a `logflume.log` Chunk of this source, in order."""
+        ...
+
+    def process_together(self, parts: Sequence[Taken]) -> None:
+        """Take records of several sources as one round, in the order of their places: 0, 1, 2 and so on over all parts.
+
+        Outputs name the places as their causes. Only where `Program.takes_together`.
+        """
         ...
 
     def flush(self) -> None:
@@ -170,6 +188,11 @@ class Program(Protocol):
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]: ...
+
+    @property
+    def takes_together(self) -> bool:
+        """Whether records of several sources may be taken in one round."""
+        ...
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> TaskFunction: ...
 

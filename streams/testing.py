@@ -164,6 +164,7 @@ class TopologyTestDriver:
         now_ms: the driver's time at first: timestamp of inputs that are sent without one.
         on_problem: what a record does whose callable raises or breaks its contract, "stop": raise (the callable's line is in the
             traceback); "skip": counted in `problems`, as an engine does by default.
+        goes_together: what waits in an internal topic is processed as one batch, as an engine does, not record by record.
         commits_each_record: results of `emit="commit"` leave after each record; False: when `commit()` is called.
 
     >>> import logflume.streams as lf
@@ -178,12 +179,18 @@ class TopologyTestDriver:
     """
 
     def __init__(
-        self, app: App | g.Topology, *, now_ms: int = 0, commits_each_record: bool = True, on_problem: str = "stop"
+        self,
+        app: App | g.Topology,
+        *,
+        now_ms: int = 0,
+        commits_each_record: bool = True,
+        on_problem: str = "stop",
+        goes_together: bool = False,
     ) -> None:
         topology = app.topology() if isinstance(app, App) else app
         self.now_ms = now_ms
         self.problems: Counter[str] = Counter()
-        self._commits_each_record = commits_each_record
+        self._commits_each_record, self._goes_together = commits_each_record, goes_together
         self._on_problem = OnProblem(on_problem)
         self._nodes = rewrite(topology).nodes
         self._readers: dict[str, list[tuple[TaskFunction, str]]] = {}
@@ -256,10 +263,15 @@ class TopologyTestDriver:
         self._settle()
 
     def process_together(
-        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: Sequence[int],
+        headers: Sequence[Headers] | None = None,
     ) -> None:
         """Process records of one input topic as one batch, and all that follows from it."""
-        self._take(topic, keys, values, timestamps_ms, None)
+        self._take(topic, keys, values, timestamps_ms, headers)
         self._settle()
 
     def commit(self) -> None:
@@ -271,6 +283,11 @@ class TopologyTestDriver:
         """Process what waits in internal topics: always the one whose first record is oldest goes on."""
         while self._waiting:
             queue = self._waiting.poll()
+            if self._goes_together:
+                keys, values, times, headers = (list(column) for column in zip(*queue.records, strict=True))
+                queue.records.clear()
+                self._take(queue.topic, keys, values, times, headers)
+                continue
             record = queue.records.popleft()
             if queue.records:
                 self._waiting.offer(queue)

@@ -1,6 +1,17 @@
-"""Settings of all tests: an example of Hypothesis may take as long as a busy machine makes it."""
+"""Settings of all tests: an example of Hypothesis, and one that starts Spark, may take as long as a busy machine makes it."""
 
+import pytest
 from hypothesis import settings
+
+SPARK_TIMEOUT_S = 900
+"""Java starts several processes, and each of them Python: seconds of CPU that can be minutes."""
 
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests with Spark the time that it takes."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))

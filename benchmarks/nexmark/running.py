@@ -75,6 +75,6 @@ def chunks(events: Events) -> list[tuple[str, Chunk]]:
     encode = msgspec.json.encode
     found = []
     for topic, rows in inputs(events):
-        keys = [None if key is None else b"%d" % key for key, _, _ in rows]
+        keys = [None if key is None else key.to_bytes(8, "big", signed=True) for key, _, _ in rows]  # as `key=int` is read
         found.append((topic, Chunk.from_columns(topic, keys, [encode(row) for _, row, _ in rows], [time for _, _, time in rows])))
     return found

@@ -92,6 +92,11 @@ def topic_spec(name: str) -> ConfigSpec:
     return find_spec(TOPIC_CONFIGS, name, "topic")
 
 
+def topic_config_names() -> frozenset[str]:
+    """Return the names of all topic settings."""
+    return frozenset(TOPIC_CONFIGS)
+
+
 def group_spec(name: str) -> ConfigSpec:
     """Return a setting of groups. Raises KafkaError INVALID_CONFIG with near matches."""
     return find_spec(GROUP_CONFIGS, name, "group")

@@ -12,10 +12,10 @@ from logflume.log.protocol import ErrorCode, KafkaError
 from . import groups, transactions
 from .core import Core
 from .groups import GroupConfig, GroupCoordinator
-from .journal import DataPartitions, OverheardJournal, TopicJournal
+from .journal import DataPartitions, TopicJournal
 from .metadata import address
 from .seams import Handler, RequestContext
-from .share import GroupReplay, ShareService
+from .share import SharePartitions, ShareService
 from .transactions import TransactionConfig, TransactionCoordinator
 
 MAX_REMEMBERED_SETTINGS = 100_000
@@ -32,15 +32,19 @@ class Coordinators:
             core, TRANSACTIONS_TOPIC, partition_count=numbers("transaction.state.log.num.partitions")
         )
         self._partitions = DataPartitions(core)
-        share_groups = GroupReplay()
+        topics, settings = _Topics(core), GroupSettingsOf(core)
+        states = TopicJournal(core, SHARE_STATE_TOPIC, partition_count=numbers("share.coordinator.state.topic.num.partitions"))
+        share_partitions = SharePartitions(core.clock, core.timers, states, settings)
+        share_partitions.load()
         self.groups = GroupCoordinator(
             _group_config(core),
             core.clock,
             core.timers,
-            OverheardJournal(self._offsets, share_groups.take),
-            _Topics(core),
-            GroupSettingsOf(core),
-            _Topics(core),
+            self._offsets,
+            topics,
+            settings,
+            topics,
+            share_partitions,
             new_id=lambda: str(uuid.uuid4()),
         )
         self.groups.load()
@@ -56,15 +60,7 @@ class Coordinators:
         )
         # After the groups: what it finishes reaches their offsets.
         self.transactions.load()
-        self.share = ShareService(
-            core,
-            _Topics(core),
-            GroupSettingsOf(core),
-            offsets=self._offsets,
-            replayed=share_groups,
-            states=TopicJournal(core, SHARE_STATE_TOPIC, partition_count=numbers("share.coordinator.state.topic.num.partitions")),
-            is_taken=self._is_taken,
-        )
+        self.share = ShareService(core, topics, settings, self.groups.share, share_partitions)
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by API name."""
@@ -75,16 +71,13 @@ class Coordinators:
             self._core.clock,
             offsets_partition_count=self._offsets.partition_count,
         )
-        return self.share.handlers(of_groups) | of_transactions
+        return of_groups | self.share.handlers() | of_transactions
 
     def close(self) -> None:
         """Stop all timers."""
         self.groups.close()
         self.transactions.close()
         self.share.close()
-
-    def _is_taken(self, group_id: str) -> bool:
-        return self.groups.kind_of(group_id) is not None
 
     def _node(self, context: RequestContext) -> tuple[int, str, int]:
         return (self._core.node_id, *address(self._core, context))
@@ -172,6 +165,7 @@ def _group_config(core: Core) -> GroupConfig:
         max_size=numbers("group.max.size"),
         consumer_max_size=numbers("group.consumer.max.size"),
         streams_max_size=numbers("group.streams.max.size"),
+        share_max_size=numbers("group.share.max.size"),
         consumer_migration_policy=core.config.text("group.consumer.migration.policy"),
         max_groups=numbers("logflume.max.groups"),
         offset_metadata_max_bytes=numbers("offset.metadata.max.bytes"),

@@ -9,7 +9,7 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode
 
 from .core import LEADER_EPOCH, Core, Partition
-from .seams import Journal, JournalRecord, ReplayedBatch, Reply
+from .seams import JournalRecord, ReplayedBatch, Reply
 
 COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 * 1024**2)}
 
@@ -81,30 +81,6 @@ class TopicJournal:
         found = self._core.partition(self._topic, index)
         assert found is not None, (self._topic, index)
         return found
-
-
-class OverheardJournal:
-    """A journal that two coordinators keep: what one replays, the other hears, so that it is read once."""
-
-    def __init__(self, journal: Journal, listener: Callable[[int, ReplayedBatch], None]) -> None:
-        """`listener` is called with each batch, before whoever replays has it."""
-        self._journal, self._listener = journal, listener
-
-    @property
-    def partition_count(self) -> int:
-        return self._journal.partition_count
-
-    def append(
-        self, partition: int, records: Sequence[JournalRecord], *, producer_id: int = -1, producer_epoch: int = -1
-    ) -> Reply:
-        """Append as one batch; see `Journal`."""
-        return self._journal.append(partition, records, producer_id=producer_id, producer_epoch=producer_epoch)
-
-    def replay(self, partition: int) -> Iterator[ReplayedBatch]:
-        """Yield what the partition holds, after the listener heard it."""
-        for batch in self._journal.replay(partition):
-            self._listener(partition, batch)
-            yield batch
 
 
 class DataPartitions:

@@ -111,6 +111,13 @@ class Reply:
         self.value: Any = None
         self._callbacks: list[Callable[[Any], None]] = []
 
+    @classmethod
+    def of(cls, value: Any) -> Reply:
+        """Return a reply that is there already."""
+        reply = cls()
+        reply.set(value)
+        return reply
+
     def set(self, value: Any) -> None:
         """Complete the reply; a second call is a bug."""
         assert not self.is_done, "a reply is set once"

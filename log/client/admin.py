@@ -87,13 +87,18 @@ class Admin:
         return sorted(t.name for t in self._cluster.topics.values() if include_internal or not _is_internal(t))
 
     def describe_topics(self, names: Sequence[str]) -> dict[str, TopicDescription]:
-        """Return partitions, id and configs that differ from the defaults. Raises UnknownName."""
+        """Return partitions and ids. Raises UnknownName."""
         return self._run(self._describe_topics(list(names)))
 
     def topic_configs(self, name: str) -> dict[str, str]:
         """Return all configs of a topic, defaults included. Raises UnknownName."""
         configs = self._run(self._describe_configs([name]))[name]
         return {config.name: config.value for config in configs if config.value is not None}
+
+    def changed_topic_configs(self, name: str) -> dict[str, str]:
+        """Return the configs that were set for a topic. Raises UnknownName."""
+        configs = self._run(self._describe_configs([name]))[name]
+        return {config.name: config.value for config in configs if config.config_source == _DYNAMIC_TOPIC_CONFIG}
 
     def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
         """Set configs of a topic (None: back to the default); the others stay."""
@@ -285,17 +290,7 @@ class Admin:
         for name in names:
             self._cluster.forget_topic(name)
         infos = [await self._cluster.topic(name) for name in names]
-        configs = await self._describe_configs(names)
-        return {
-            info.name: TopicDescription(
-                info.name,
-                info.topic_id,
-                len(info.partitions),
-                {c.name: c.value for c in configs[info.name] if c.config_source == _DYNAMIC_TOPIC_CONFIG},
-                _is_internal(info),
-            )
-            for info in infos
-        }
+        return {info.name: TopicDescription(info.name, info.topic_id, len(info.partitions), _is_internal(info)) for info in infos}
 
     async def _describe_configs(self, names: list[str]) -> dict[str, list[Any]]:
         resource_class = messages.DescribeConfigsRequest.DescribeConfigsResource
@@ -309,7 +304,11 @@ class Admin:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 await self._cluster.refresh(None)
                 raise UnknownName("topic", result.resource_name, self._cluster.topics)
-            _check(result.error_code, result.error_message, topic=result.resource_name)
+            is_refused = result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            cause = (
+                "its configs take the right DescribeConfigs (operation describe_configs)" if is_refused else result.error_message
+            )
+            _check(result.error_code, cause, topic=result.resource_name)
         return {result.resource_name: result.configs for result in response.results}
 
     async def _delete_records(self, before: Mapping[TopicPartition, int]) -> None:

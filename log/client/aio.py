@@ -230,6 +230,7 @@ class AsyncAdmin:
     create_partitions = _awaited(Admin.create_partitions)
     list_topics = _awaited(Admin.list_topics)
     describe_topics = _awaited(Admin.describe_topics)
+    changed_topic_configs = _awaited(Admin.changed_topic_configs)
     topic_configs = _awaited(Admin.topic_configs)
     alter_topic_configs = _awaited(Admin.alter_topic_configs)
     start_offsets = _awaited(Admin.start_offsets)

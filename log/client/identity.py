@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logflume.log.errors import InvalidInput, LogflumeError
-from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
+from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, OpenTransaction
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
@@ -67,6 +67,18 @@ class Identity:
         """A gap in the sequences: get a new producer id before anything new is sent. In a transaction its end does that."""
         if self.transactional_id is None:
             self.is_stale = True
+
+    def share(self) -> OpenTransaction:
+        """Return the transaction that the coordinator knows as open."""
+        assert self.transactional_id is not None
+        return OpenTransaction(
+            self.transactional_id, self.producer_id, self.producer_epoch, self._transaction_timeout_ms, self.has_transaction_v2
+        )
+
+    def join(self, transaction: OpenTransaction) -> None:
+        """Be the producer that began the transaction."""
+        self.producer_id, self.producer_epoch = transaction.producer_id, transaction.producer_epoch
+        self.has_transaction_v2 = transaction.has_v2
 
     def has_partition(self, partition: TopicPartition) -> bool:
         """Whether data may be sent to the partition now; with KIP-890 sending is what adds it."""

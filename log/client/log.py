@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from logflume.log.errors import DataDirLocked, InvalidInput, LogflumeError, TransportError
+from logflume.log.interfaces import OpenTransaction
 
 from .admin import Admin
 from .cluster import Cluster
@@ -83,6 +84,16 @@ class Log:
             compression=compression,
             client_id=client_id,
         )
+        self._keep(made)
+        return made
+
+    def join_transaction(self, transaction: OpenTransaction, *, batch_size: int = 262_144) -> Producer:
+        """Make a producer that writes into a transaction begun elsewhere (`Producer.share_transaction`), and never ends it.
+
+        Each partition is written by one of the producers of a transaction only. What it sent counts once `flush` returned.
+        """
+        self._check_open()
+        made = Producer(self._cluster, self._loop, joins=transaction, batch_size=batch_size)
         self._keep(made)
         return made
 

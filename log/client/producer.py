@@ -2,6 +2,8 @@
 
 States of a transactional producer: new -> (init_transactions) -> idle -> (begin) -> open -> (commit | abort) -> idle. A batch
 or an offset commit that fails while it is open makes it `failed`: only `abort_transaction` is allowed then.
+A guest has joined a transaction that another producer began: it is open from the start, and ended by that one only. Sequences
+count per partition, so each partition is written by one of the producers of a transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from logflume.log.batch import codec_of
 from logflume.log.errors import InvalidInput, LogflumeError
-from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, RecordMetadata
+from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, OpenTransaction, RecordMetadata
 from logflume.log.records import TopicPartition
 
 from .accumulator import Accumulator
@@ -60,7 +62,10 @@ class Producer:
         batch_size: int = 262_144,
         compression: str = "none",
         client_id: str = "logflume",
+        joins: OpenTransaction | None = None,
     ) -> None:
+        if joins is not None:
+            transactional_id, transaction_timeout_ms = joins.transactional_id, joins.timeout_ms
         codec = codec_of(compression)
         check_acks(acks, is_transactional=transactional_id is not None)
         if batch_size < 1 or linger_ms < 0:
@@ -74,7 +79,10 @@ class Producer:
         self._is_waking = False
         self._closed = False
         self._txn = _Txn.IDLE if transactional_id is None else _Txn.NEW
-        self._is_taking_records = transactional_id is None
+        self._is_guest = joins is not None
+        if self._is_guest:
+            self._txn = _Txn.OPEN
+        self._is_taking_records = transactional_id is None or self._is_guest
         self._txn_error: LogflumeError | None = None
         self._transactional_id = transactional_id
         self._accumulator = Accumulator(
@@ -90,6 +98,8 @@ class Producer:
                 transaction_timeout_ms=transaction_timeout_ms,
                 is_idempotent=acks == -1,
             )
+            if joins is not None:
+                identity.join(joins)
             sender = Sender(
                 self._accumulator,
                 cluster,
@@ -235,6 +245,7 @@ class Producer:
             TransactionMustAbort: a record failed, or the member is not current any more.
         """
         self._check_open()
+        self._need_to_own()
         if not offsets:
             return
         self._accumulator.hurry()
@@ -244,6 +255,18 @@ class Producer:
             self._batch_failed(error)
             raise
 
+    def share_transaction(self) -> OpenTransaction:
+        """Return the open transaction for producers that join it, here or in other processes (`Log.join_transaction`).
+
+        The coordinator has to know of it: send offsets or records first. Commit once all who joined have flushed; an abort
+        fences those who are still writing where the broker has KIP-890, `init_transactions` after it fences them everywhere.
+        """
+        self._check_open()
+        self._need_to_own()
+        if not self._identity.is_started_at_coordinator:
+            raise InvalidInput("share_transaction: nothing was sent in this transaction yet; send offsets or records first")
+        return self._identity.share()
+
     def commit_transaction(self) -> None:
         """Flush, then commit; on return all of it is visible to read_committed readers and on disk.
 
@@ -252,6 +275,7 @@ class Producer:
             TransportError: no answer to the commit itself: call again, which repeats the same decision.
         """
         self._check_open()
+        self._need_to_own()
         self._accumulator.drain(timeout_s=TXN_TIMEOUT_S)
         self._accumulator.take_error()
         self._check_open()
@@ -277,7 +301,7 @@ class Producer:
         if self._closed:
             return
         with contextlib.suppress(LogflumeError):
-            if self._txn in (_Txn.OPEN, _Txn.FAILED) and self._transactional_id is not None:
+            if self._txn in (_Txn.OPEN, _Txn.FAILED) and self._transactional_id is not None and not self._is_guest:
                 self._abort(timeout_s=timeout_s)
             else:
                 self._accumulator.drain(timeout_s=timeout_s)
@@ -305,6 +329,7 @@ class Producer:
     def _abort(self, *, timeout_s: float) -> None:
         self._check_usable()
         self._need_transactional_id()
+        self._need_to_own()
         if self._txn not in (_Txn.OPEN, _Txn.FAILED):
             raise InvalidInput(f"abort_transaction: {self._txn.value}")
         deadline_s = time.monotonic() + timeout_s
@@ -369,6 +394,12 @@ class Producer:
         if self._transactional_id is None:
             raise InvalidInput(
                 "this producer has no transactional id; give one when it is made: log.producer(transactional_id=...)"
+            )
+
+    def _need_to_own(self) -> None:
+        if self._is_guest:
+            raise InvalidInput(
+                f"the producer that began the transaction of {self._transactional_id!r} ends it; this one joined it"
             )
 
     def _find_partition_count(self, topic: str) -> int:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from enum import Enum
 
-from logflume.log.broker.groups.consumer_records import decode_consumer_key, decode_consumer_value
+from logflume.log.broker.groups.epoch_records import decode_epoch_key
+from logflume.log.broker.groups.epoch_values import decode_epoch_value
 from logflume.log.broker.groups.journal_records import OffsetKey, decode_group_value, decode_key, decode_offset_value
-from logflume.log.broker.groups.streams.records import decode_streams_key, decode_streams_value
-from logflume.log.broker.share.group_records import decode_share_group_key, decode_share_group_value
 from logflume.log.broker.share.state_records import decode_state_key, decode_state_value
 from logflume.log.broker.transactions import journal_records as transactions
 from logflume.log.errors import LogflumeError
@@ -31,15 +30,9 @@ def offsets(key: bytes | None, value: bytes | None) -> tuple[object, object]:
         if plain is not None:
             decode = decode_offset_value if isinstance(plain, OffsetKey) else decode_group_value
             return _fields(plain), None if value is None else _fields(decode(value))
-        consumer = decode_consumer_key(key)
-        if consumer is not None:
-            return _fields(consumer), None if value is None else _fields(decode_consumer_value(consumer.kind, value))
-        share = decode_share_group_key(key)
-        if share is not None:
-            return _fields(share), None if value is None else _fields(decode_share_group_value(share.kind, value))
-        streams = decode_streams_key(key)
-        if streams is not None:
-            return _fields(streams), None if value is None else _fields(decode_streams_value(streams.kind, value))
+        epoch = decode_epoch_key(key)
+        if epoch is not None:
+            return _fields(epoch), None if value is None else _fields(decode_epoch_value(epoch, value))
     except (LogflumeError, ValueError):
         return text(key, value)
     return text(key, value)

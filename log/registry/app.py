@@ -95,7 +95,7 @@ class RegistryApp:
             "GET" if method == "HEAD" else method, path, scope["query_string"], body, is_forwarded=FORWARDED in headers
         )
         if self._users is not None:
-            request = self._allowed(request, headers)
+            request = await self._allowed(request, headers)
         try:
             found = handler(self._service, request)
             if inspect.isawaitable(found):
@@ -110,10 +110,10 @@ class RegistryApp:
             raise RegistryError(Fault.STORE, str(error)) from error
         return self._told(found, method)
 
-    def _allowed(self, request: Request, headers: Mapping[bytes, bytes]) -> Request:
+    async def _allowed(self, request: Request, headers: Mapping[bytes, bytes]) -> Request:
         """Return a request with the rights of who sends it. Raises RegistryError: nobody that is known, or not allowed."""
         assert self._users is not None
-        rights = self._users.rights(headers.get(b"authorization"))
+        rights = await self._users.rights(headers.get(b"authorization"))
         named = request.arguments[0] if request.arguments else ""
         is_of_all = not named or (request.kind in ("config", "mode") and is_default_context(named))
         subject = None if is_of_all else normalize(named)

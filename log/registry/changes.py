@@ -36,7 +36,6 @@ from .subjects import DEFAULT_CONTEXT, context_of, prefix_of
 
 IMPORTING = ("IMPORT", "FORWARD")
 READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
-MAX_VERSIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,10 @@ def register(state: State, loader: Loader, subject: str, request: SchemaRequest,
         messages = compatibility(state, loader, subject, parsed, request, live)
         if messages:
             raise RegistryError(Fault.INCOMPATIBLE, subject, ", ".join(messages))
-    return _new_version(state, subject, parsed, request, versions, next_version, wanted_id, is_import=is_import)
+    return _new_version(
+        state, subject, parsed, request, versions, next_version, wanted_id,
+        is_import=is_import, max_versions=loader.limits.versions,
+    )  # fmt: skip
 
 
 def compatibility(
@@ -156,6 +158,7 @@ def _new_version(
     id_: int | None,
     *,
     is_import: bool,
+    max_versions: int,
 ) -> Change:
     context = context_of(subject)
     version = request.version if request.version and request.version > 0 else next_version
@@ -163,8 +166,8 @@ def _new_version(
         raise RegistryError(
             Fault.INVALID_SCHEMA, f"Version is not one more than previous version: expected {next_version}, found {version}"
         )
-    if len(versions) >= MAX_VERSIONS:
-        raise RegistryError(Fault.NOT_PERMITTED, f"a subject has at most {MAX_VERSIONS} versions; delete old ones permanently")
+    if len(versions) >= max_versions:
+        raise RegistryError(Fault.NOT_PERMITTED, f"a subject has at most {max_versions} versions; delete old ones permanently")
     if id_ is None:
         id_ = state.max_id(context) + 1
     made = SchemaValue(

@@ -1,13 +1,16 @@
 """Column types and serdes shared by streams, sql and connect."""
 
 from .avro_schema import AVRO_NAMESPACE
+from .classes import class_source
 from .coerce import double_from_text, java_double_text, json_value
 from .formats import (
     FORMATS,
     CompiledSerde,
     Format,
     check_columns,
+    check_readable,
     format_of,
+    format_of_kind,
     has_layouts,
     of_topic,
     opaque,
@@ -18,9 +21,10 @@ from .formats import (
     write_layout,
 )
 from .frames import read_frame as frame_schema_id
+from .headers import SCHEMA_ID_HEADERS, FrameSplitter, framed_by_headers, may_have_schema_ids, without_schema_ids
 from .json_format import ANY_JSON, check_nesting
 from .layouts import Layout, Wire
-from .objects import ObjectCodec, columns_of, is_object_class, object_codec
+from .objects import ObjectCodec, columns_of, is_object_class, object_codec, required_fields
 from .registries import (
     DEFAULT_REGISTRY,
     MemoryRegistry,
@@ -34,6 +38,7 @@ from .registries import (
 )
 from .serde import FormatSpec, Row, Serde
 from .shown import SchemaReader
+from .typed_lines import SchemaWriter
 from .types import (
     ANY,
     BIGINT,
@@ -62,7 +67,15 @@ __all__ = [
     "has_layouts",
     "read_layout",
     "write_layout",
+    "SCHEMA_ID_HEADERS",
+    "FrameSplitter",
+    "without_schema_ids",
     "SchemaReader",
+    "class_source",
+    "format_of_kind",
+    "framed_by_headers",
+    "may_have_schema_ids",
+    "SchemaWriter",
     "DEFAULT_REGISTRY",
     "default_registry",
     "of_topic",
@@ -100,6 +113,8 @@ __all__ = [
     "Serde",
     "array",
     "check_columns",
+    "check_readable",
+    "required_fields",
     "columns_of",
     "double_from_text",
     "decimal",

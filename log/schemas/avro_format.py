@@ -8,6 +8,7 @@ put right by converters made once per (writer's schema, column type).
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from .layouts import Layout
 from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
+from .writing import schema_to_write_with
 
 Convert = Callable[[Any], Any]
 _INTEGERS = ("int", "long")
@@ -54,6 +56,11 @@ def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     return column_type(parse_avro(registered.text, registered.texts), named=named)
 
 
+def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
+    """Raise DecodeError where values of a schema cannot be values of columns."""
+    _reader(registered, spec, columns)
+
+
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
     """Return the decoder; it asks the registry for each schema id once."""
     registry = registry_at(spec.registry)
@@ -81,7 +88,7 @@ def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Col
 def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
     """Return how rows of columns are written. Raises Unheld."""
     derived = avro_schema(columns, is_wrapped=spec.is_wrapped, full_name=spec.full_name)
-    return avro_layout.write_layout(*_to_write_with(spec, derived), columns)
+    return avro_layout.write_layout(*_to_write_with(spec, columns, derived), columns)
 
 
 def _check_readable(registered: RegisteredSchema) -> None:
@@ -277,19 +284,17 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
     return encode
 
 
-def _to_write_with(spec: FormatSpec, derived: Any) -> tuple[int, Any]:
+def _to_write_with(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> tuple[int, Any]:
     """Return the id and the schema that rows are written with, registered if needed."""
-    registry = registry_at(spec.registry)
-    if not spec.schema_id:
-        return registry.register(spec.subject, "AVRO", json.dumps(derived, separators=(",", ":"))), derived
-    registered = registry.by_id(spec.schema_id)
-    return spec.schema_id, parse_avro(registered.text, registered.texts)
+    derive = functools.partial(json.dumps, derived, separators=(",", ":"))
+    registered = schema_to_write_with(spec, "AVRO", columns, derive, lambda found: read_schema(found, ""))
+    return registered.id, parse_avro(registered.text, registered.texts)
 
 
 def _writer(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> Callable[[Row], bytes]:
     import fastavro
 
-    schema_id, schema = _to_write_with(spec, derived)
+    schema_id, schema = _to_write_with(spec, columns, derived)
     parsed = fastavro.parse_schema(_plain(schema))
     is_bare = not spec.is_wrapped and len(columns) == 1
     to_avro = _to_avro(columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), schema, Named(), "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -11,9 +11,10 @@ from logflume.log.errors import DecodeError, InvalidInput, UnknownName
 
 from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format, text_format
 from .layouts import PLAIN_KINDS, Layout, Unheld
-from .registries import RegisteredSchema, registry_at
+from .registries import RegisteredSchema, SchemaNotFound, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
+from .writing import schema_to_write_with
 
 Decode = Callable[[bytes | None], Row | None]
 Encode = Callable[[Row | None], bytes | None]
@@ -29,11 +30,13 @@ class Schemas:
         kind: what a registry calls them.
         write: the text of the schema that columns are written with.
         read: the type that a registered schema describes; of the record of that name where there are several.
+        check: raises DecodeError or InvalidInput where what was written with a schema cannot be read into columns.
     """
 
     kind: str
     write: Callable[[FormatSpec, tuple[Column, ...]], str]
     read: Callable[[RegisteredSchema, str], DataType]
+    check: Callable[[RegisteredSchema, FormatSpec, tuple[Column, ...]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +92,15 @@ class CompiledSerde:
         return serde, (self.spec, self.columns)
 
 
+_NAMINGS = {"TOPIC": "{topic}-{side}", "RECORD": "{record}", "TOPIC_RECORD": "{topic}-{record}"}
 _TYPED = frozenset(Kind) - {Kind.ANY}
 _NAMED, _NULLABLE = frozenset({"full_name"}), frozenset({"nullables"})
 _PROTO_SETTINGS = _NAMED | _NULLABLE
 _NUMBERS_AND_TEXT = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES, Kind.ANY})
 
-_AVRO = Schemas("AVRO", avro_format.write_schema, avro_format.read_schema)
-_JSON = Schemas("JSON", json_schema_format.write_schema, json_schema_format.read_schema)
-_PROTO = Schemas("PROTOBUF", proto_format.write_schema, proto_format.read_schema)
+_AVRO = Schemas("AVRO", avro_format.write_schema, avro_format.read_schema, avro_format.check_schema)
+_JSON = Schemas("JSON", json_schema_format.write_schema, json_schema_format.read_schema, json_schema_format.check_schema)
+_PROTO = Schemas("PROTOBUF", proto_format.write_schema, proto_format.read_schema, proto_format.check_schema)
 _AVRO_LAYOUTS = Layouts(avro_format.read_layout, avro_format.write_layout)
 _JSON_LAYOUTS = Layouts(json_schema_format.read_layout, json_schema_format.write_layout)
 _PROTO_LAYOUTS = Layouts(proto_format.read_layout, proto_format.write_layout)
@@ -136,6 +140,15 @@ def format_of(name: str) -> Format:
     if found is None:
         raise UnknownName("format", name, FORMATS)
     return found
+
+
+def format_of_kind(kind: str) -> str:
+    """Return the name of the format whose schemas a registry calls so.
+
+    >>> format_of_kind("JSON")
+    'JSON_SR'
+    """
+    return next(format.name for format in _FORMATS if format.schemas is not None and format.schemas.kind == kind)
 
 
 def serde(spec: FormatSpec, columns: Iterable[Column]) -> CompiledSerde:
@@ -231,10 +244,21 @@ def _check_type(format: Format, type: DataType, at: str) -> None:
 
 
 def of_topic(spec: FormatSpec, topic: str, side: str, registry: str) -> FormatSpec:
-    """Return the format of a side ("key" or "value") of a topic: with the registry and the subject, if it has schemas."""
+    """Return the format of a side ("key" or "value") of a topic: with the registry and the subject, if it has schemas.
+
+    Raises:
+        UnknownName: no such `naming`. InvalidInput: named after the record, whose name nobody said; ids of keys in headers.
+    """
     if format_of(spec.name).schemas is None:
         return spec
-    return replace(spec, registry=registry, subject=f"{topic}-{side}")
+    if side == "key" and spec.has_ids_in_headers:
+        raise InvalidInput("schema ids in headers are for values; a key's id stands before it")
+    if spec.naming not in _NAMINGS:
+        raise UnknownName("naming of subjects", spec.naming, _NAMINGS)
+    if spec.naming != "TOPIC" and not (spec.full_name or spec.subject):
+        raise InvalidInput(f"a subject named by {spec.naming} needs the record's full_name, such as full_name='shop.Order'")
+    subject = spec.subject or _NAMINGS[spec.naming].format(topic=topic, side=side, record=spec.full_name)
+    return replace(spec, registry=spec.registry or registry, subject=subject)
 
 
 def register_schema(spec: FormatSpec, columns: Iterable[Column]) -> int:
@@ -247,10 +271,36 @@ def register_schema(spec: FormatSpec, columns: Iterable[Column]) -> int:
     columns = tuple(columns)
     if schemas is None or not columns:
         return 0
-    registry = registry_at(spec.registry)
-    if spec.schema_id:
-        return registry.by_id(spec.schema_id).id
-    return registry.register(spec.subject, schemas.kind, schemas.write(spec, columns))
+    return schema_to_write_with(
+        spec, schemas.kind, columns, lambda: schemas.write(spec, columns), lambda each: schemas.read(each, spec.full_name)
+    ).id
+
+
+def check_readable(spec: FormatSpec, columns: tuple[Column, ...], required: Collection[str] = ()) -> None:
+    """Raise InvalidInput unless the newest schema of a subject can be read into columns and has those that are required.
+
+    A subject without schemas says nothing yet; nor does a format without a registry.
+
+    Raises:
+        InvalidInput; RegistryUnavailable.
+    """
+    schemas = format_of(spec.name).schemas
+    if schemas is None:
+        return
+    try:
+        type, found = _registered(spec, schemas)
+    except SchemaNotFound:
+        return
+    names = [field.name for field in type.fields]
+    known = {name.upper() for name in names}
+    for column in columns:
+        if spec.is_wrapped and column.name in required and column.name.upper() not in known:
+            what = f"field of {spec.subject}, schema {found.id} (give it a default if it may be absent)"
+            raise UnknownName(what, column.name, names)
+    try:
+        schemas.check(found, spec, columns)
+    except DecodeError as error:
+        raise InvalidInput(f"{spec.subject}, schema {found.id}: {error}") from None
 
 
 def schema_type(spec: FormatSpec) -> DataType:
@@ -262,11 +312,15 @@ def schema_type(spec: FormatSpec) -> DataType:
     schemas = format_of(spec.name).schemas
     if schemas is None:
         raise InvalidInput(f"the format {spec.name} has no schemas in a registry")
+    return _registered(spec, schemas)[0]
+
+
+def _registered(spec: FormatSpec, schemas: Schemas) -> tuple[DataType, RegisteredSchema]:
     registry = registry_at(spec.registry)
     found = registry.by_id(spec.schema_id) if spec.schema_id else registry.latest(spec.subject)
     if found.kind != schemas.kind:
         raise InvalidInput(f"schema {found.id} of {spec.subject} is {found.kind}, expected {schemas.kind}")
-    return schemas.read(found, spec.full_name)
+    return schemas.read(found, spec.full_name), found
 
 
 def opaque(kind: str) -> CompiledSerde:

@@ -13,17 +13,35 @@ from .json_schema import column_type, json_schema, parse_json_schema
 from .layouts import Layout, Wire
 from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
-from .types import Column, DataType
+from .types import Column, DataType, Kind
+from .writing import schema_to_write_with
 
 
 def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
     """Return the text of the schema that columns are written with."""
-    return json.dumps(json_schema(columns, is_wrapped=spec.is_wrapped), separators=(",", ":"))
+    schema = json_schema(columns, is_wrapped=spec.is_wrapped)
+    return json.dumps({"title": spec.full_name, **schema} if spec.full_name else schema, separators=(",", ":"))
 
 
 def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     """Return the type of a registered schema."""
     return column_type(parse_json_schema(registered.text))
+
+
+def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
+    """Raise DecodeError where values of a schema cannot be values of columns: containers and scalars are told apart, the rest is
+    coerced as JSON is."""
+    found = read_schema(registered, "")
+    its = {field.name.upper(): field.type for field in found.fields} if spec.is_wrapped else {columns[0].name.upper(): found}
+    for column in columns:
+        type = its.get(column.name.upper())
+        if type is not None and column.type.kind is not Kind.STRING and _container(type) != _container(column.type):
+            raise DecodeError(f"{column.name}: the column is {column.type}, but it was written as {type}")
+
+
+def _container(type: DataType) -> str:
+    """Return what of JSON a type is: array, object or scalar."""
+    return {Kind.ARRAY: "array", Kind.MAP: "object", Kind.STRUCT: "object"}.get(type.kind, "scalar")
 
 
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
@@ -79,9 +97,5 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
 
 
 def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
-    registry = registry_at(spec.registry)
-    return (
-        registry.by_id(spec.schema_id).id
-        if spec.schema_id
-        else registry.register(spec.subject, "JSON", write_schema(spec, columns))
-    )
+    found = schema_to_write_with(spec, "JSON", columns, lambda: write_schema(spec, columns), lambda each: read_schema(each, ""))
+    return found.id

@@ -130,6 +130,11 @@ def object_codec(cls: type[Any]) -> ObjectCodec:
     return ObjectCodec(cls, columns_of(cls), _row_maker(cls, fields), _object_maker(cls, fields))
 
 
+def required_fields(cls: type[Any]) -> frozenset[str]:
+    """Return the names of the fields that have neither a default nor None among their values."""
+    return frozenset(field.name for field in _fields(cls) if not (field.has_default or field.is_nullable))
+
+
 def is_object_class(cls: Any) -> bool:
     """Return whether the class has named, typed fields: Struct, dataclass, TypedDict, NamedTuple or Pydantic model."""
     if not isinstance(cls, type):

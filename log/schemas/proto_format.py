@@ -38,6 +38,7 @@ from .proto_schema import (
 from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec, Row
 from .types import Column, DataType, Kind
+from .writing import schema_to_write_with
 
 Convert = Callable[[Any], Any]
 Set = Callable[[Any, Any], None]
@@ -57,6 +58,12 @@ def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     """Return the type of a registered schema's message of that name, the first one without a name."""
     file, _ = messages_of(compile_proto(registered.text, registered.texts))
     return column_type(message_named(file, full_name))
+
+
+def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
+    """Raise DecodeError where fields of a schema's message cannot be columns."""
+    file, _ = messages_of(compile_proto(registered.text, registered.texts))
+    _getters(message_named(file, spec.full_name), columns, "$")
 
 
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
@@ -98,7 +105,7 @@ def read_bare_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tupl
 
 def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
     """Return how rows of columns are written. Raises Unheld."""
-    schema_id, message = _to_write_with(spec, derived_text(columns, spec.full_name, spec.nullables))
+    schema_id, message = _to_write_with(spec, columns, derived_text(columns, spec.full_name, spec.nullables))
     return proto_layout.write_layout(frame(schema_id) + message_indexes(message_path(message)), message, columns)
 
 
@@ -247,7 +254,7 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
         if row is None:
             return None
         if write is None:
-            schema_id, message = _to_write_with(spec, text)
+            schema_id, message = _to_write_with(spec, columns, text)
             head = frame(schema_id) + message_indexes(message_path(message))
             write = _message_writer(message, columns)
         return head + write(row)
@@ -261,14 +268,10 @@ def make_bare_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[
     return lambda row: None if row is None else write(row)
 
 
-def _to_write_with(spec: FormatSpec, text: str) -> tuple[int, Any]:
-    registry = registry_at(spec.registry)
-    if not spec.schema_id:
-        schema_id = registry.register(spec.subject, "PROTOBUF", text)
-        return schema_id, _message(RegisteredSchema(schema_id, "PROTOBUF", text), (0,))
-    registered = registry.by_id(spec.schema_id)
-    if registered.kind != "PROTOBUF":
-        raise InvalidInput(f"schema {registered.id} is {registered.kind}, expected PROTOBUF")
+def _to_write_with(spec: FormatSpec, columns: tuple[Column, ...], text: str) -> tuple[int, Any]:
+    registered = schema_to_write_with(spec, "PROTOBUF", columns, lambda: text, lambda found: read_schema(found, spec.full_name))
+    if registered.text == text:
+        return registered.id, _message(registered, (0,))
     file, _ = messages_of(compile_proto(registered.text, registered.texts))
     return registered.id, message_named(file, spec.full_name)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,8 +33,8 @@ DEFAULT_REGISTRY = "http://127.0.0.1:8081"
 
 
 def default_registry() -> str:
-    """Return where schemas are where nobody said: $LOGFLUME_SCHEMA_REGISTRY, else `DEFAULT_REGISTRY`."""
-    return os.environ.get("LOGFLUME_SCHEMA_REGISTRY", DEFAULT_REGISTRY)
+    """Return where schemas are where nobody said: $LOGFLUME_REGISTRY, else `DEFAULT_REGISTRY`."""
+    return os.environ.get("LOGFLUME_REGISTRY") or DEFAULT_REGISTRY
 
 
 class RegistryUnavailable(LogflumeError):
@@ -66,12 +67,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema with its id. `kind` is AVRO, JSON or PROTOBUF; `texts` holds what it refers to, by name, deepest first."""
+    """A schema with its id. `kind` is AVRO, JSON or PROTOBUF; `texts` holds what it refers to, by name, deepest first;
+    `guid`, the id that is the same in all registries, is empty where a registry has none."""
 
     id: int
     kind: str
     text: str
     texts: tuple[tuple[str, str], ...] = ()
+    guid: str = ""
 
 
 class SchemaRegistry(Protocol):
@@ -81,12 +84,26 @@ class SchemaRegistry(Protocol):
         """Return a schema. Raises SchemaNotFound, RegistryUnavailable."""
         ...
 
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """Return a schema by the id that is the same in all registries. Raises SchemaNotFound, RegistryUnavailable."""
+        ...
+
     def latest(self, subject: str) -> RegisteredSchema:
         """Return the newest schema of a subject. Raises SchemaNotFound, RegistryUnavailable."""
         ...
 
-    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
-        """Return the id of a schema under a subject, registering it if needed. Raises RegistryRefused, RegistryUnavailable."""
+    def register(
+        self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), normalizes: bool = False
+    ) -> int:
+        """Return the id of a schema under a subject, registering it if needed; `normalizes`: in the registry's normal form.
+
+        Raises:
+            RegistryRefused, RegistryUnavailable.
+        """
+        ...
+
+    def id_of(self, subject: str, kind: str, text: str, *, normalizes: bool = False) -> int:
+        """Return the id of a schema that a subject has. Raises SchemaNotFound, RegistryUnavailable."""
         ...
 
 
@@ -107,7 +124,7 @@ def registry_at(location: str) -> SchemaRegistry:
 
 
 class MemoryRegistry:
-    """A registry in memory, without compatibility checks. It has a location of its own as long as it lives."""
+    """A registry in memory, without compatibility checks or a normal form. It has a location of its own as long as it lives."""
 
     def __init__(self, location: str = "") -> None:
         self.location = location or _MOCKS.place(self)
@@ -122,6 +139,10 @@ class MemoryRegistry:
             raise SchemaNotFound(f"Schema {schema_id} not found")
         return found
 
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """Return a schema; here the GUID is the id, as a UUID."""
+        return self.by_id(uuid.UUID(guid).int)
+
     def latest(self, subject: str) -> RegisteredSchema:
         with self._lock:
             ids = self._subjects.get(subject)
@@ -129,12 +150,22 @@ class MemoryRegistry:
                 raise SchemaNotFound(f"Subject '{subject}' not found.")
             return self._schemas[ids[-1]]
 
-    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
+    def register(
+        self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), normalizes: bool = False
+    ) -> int:
         texts: dict[str, str] = {}
         for each in references:
             found = self._version(each)
             texts |= {**dict(found.texts), each.name: found.text}
         return self.put(subject, RegisteredSchema(0, kind, text, tuple(texts.items())))
+
+    def id_of(self, subject: str, kind: str, text: str, *, normalizes: bool = False) -> int:
+        with self._lock:
+            ids = self._subjects.get(subject, ())
+            found = [each for each in ids if (self._schemas[each].kind, self._schemas[each].text) == (kind, text)]
+        if not found:
+            raise SchemaNotFound(f"Subject '{subject}' has no such schema.")
+        return found[-1]
 
     def _version(self, reference: Reference) -> RegisteredSchema:
         with self._lock:
@@ -149,7 +180,7 @@ class MemoryRegistry:
             content = (schema.kind, schema.text, schema.texts)
             same = (each.id for each in self._schemas.values() if (each.kind, each.text, each.texts) == content)
             found = schema.id or next(same, None) or max(self._schemas, default=0) + 1
-            self._schemas.setdefault(found, replace(schema, id=found))
+            self._schemas.setdefault(found, replace(schema, id=found, guid=str(uuid.UUID(int=found))))
             ids = self._subjects.setdefault(subject, [])
             if found not in ids:
                 ids.append(found)
@@ -203,19 +234,38 @@ class HttpRegistry:
     def by_id(self, schema_id: int) -> RegisteredSchema:
         return self._flights.get(schema_id, lambda: self._schema(self._get(f"/schemas/ids/{schema_id}"), schema_id))
 
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        return self._flights.get(guid, lambda: self._by_guid(guid))
+
+    def _by_guid(self, guid: str) -> RegisteredSchema:
+        found = self._get(f"/schemas/guids/{quote(guid, safe='')}/ids")
+        ids = {each.get("context") or ".": int(each["id"]) for each in found}
+        if not ids:
+            raise SchemaNotFound(f"schema registry {self._shown}: no schema has the GUID {guid}")
+        return self.by_id(ids.get(".") or next(iter(ids.values())))
+
     def latest(self, subject: str) -> RegisteredSchema:
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
         return self._schema(answer, int(answer["id"]))
 
-    def register(self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = ()) -> int:
+    def register(
+        self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), normalizes: bool = False
+    ) -> int:
         body = {"schema": text, "schemaType": kind, "references": [_reference_body(each) for each in references]}
-        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", json=body)
-        return int(answer["id"])
+        return self._id_of(f"/subjects/{quote(subject, safe='')}/versions", body, normalizes=normalizes)
+
+    def id_of(self, subject: str, kind: str, text: str, *, normalizes: bool = False) -> int:
+        body = {"schema": text, "schemaType": kind}
+        return self._id_of(f"/subjects/{quote(subject, safe='')}", body, normalizes=normalizes)
+
+    def _id_of(self, path: str, body: dict[str, Any], *, normalizes: bool) -> int:
+        return int(self._request("POST", f"{path}?normalize=true" if normalizes else path, json=body)["id"])
 
     def _schema(self, answer: Any, schema_id: int) -> RegisteredSchema:
         texts: dict[str, str] = {}
         self._collect(answer.get("references") or (), texts)
-        return RegisteredSchema(schema_id, answer.get("schemaType") or "AVRO", answer["schema"], tuple(texts.items()))
+        kind, guid = answer.get("schemaType") or "AVRO", answer.get("guid") or ""
+        return RegisteredSchema(schema_id, kind, answer["schema"], tuple(texts.items()), guid)
 
     def _collect(self, references: Sequence[Any], texts: dict[str, str], *, depth: int = 0) -> None:
         """Add what schemas refer to, deepest first."""
@@ -261,10 +311,10 @@ class _SingleFlight:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: OrderedDict[int, RegisteredSchema] = OrderedDict()
-        self._under_way: dict[int, threading.Lock] = {}
+        self._found: OrderedDict[int | str, RegisteredSchema] = OrderedDict()
+        self._under_way: dict[int | str, threading.Lock] = {}
 
-    def get(self, schema_id: int, fetch: Callable[[], RegisteredSchema]) -> RegisteredSchema:
+    def get(self, schema_id: int | str, fetch: Callable[[], RegisteredSchema]) -> RegisteredSchema:
         with self._lock:
             found = self._found.get(schema_id)
             if found is not None:

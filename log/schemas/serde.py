@@ -19,8 +19,15 @@ class FormatSpec:
         is_wrapped: for a single column, whether it is written as a record with one field (True) or bare (False).
         delimiter: DELIMITED only, one character.
         registry: where the schemas are, `http(s)://host:port` or `mock://scope`; formats without a registry leave it empty.
-        subject: the subject under which the schema of what is written is registered.
+        subject: the subject under which the schema of what is written is registered; empty: by `naming`.
+        naming: how a subject is called: TOPIC (`orders-value`), RECORD (`full_name`), TOPIC_RECORD (`orders-` and `full_name`).
         schema_id: write with this registered schema; 0: with one made from the columns, registered under `subject`.
+        uses_latest: write with the newest schema that `subject` has when writing begins, and register nothing.
+        registers: whether a schema made from the columns is registered; else `subject` must have it.
+        normalizes: schemas are registered and looked up in the registry's normal form.
+        is_strict: a schema that was named, or the newest, must have a field for every column; else values are left out.
+        has_ids_in_headers: schema ids of values are written into record headers, as GUIDs, and payloads have no frame; both forms
+            are read. It is for whoever makes records: a serde frames always.
         full_name: the name of the record or message, namespace included; empty: the format's own.
         is_plain: JSON only, as a person writes it: times as ISO 8601 text, decimals without zeros that only fill their scale.
         nullables: PROTOBUF only, how a null scalar is told from its default: OPTIONAL, WRAPPER, or empty for not at all.
@@ -31,7 +38,13 @@ class FormatSpec:
     delimiter: str = ","
     registry: str = ""
     subject: str = ""
+    naming: str = "TOPIC"
     schema_id: int = 0
+    uses_latest: bool = False
+    registers: bool = True
+    normalizes: bool = False
+    is_strict: bool = True
+    has_ids_in_headers: bool = False
     full_name: str = ""
     nullables: str = ""
     is_plain: bool = False

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import base64
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .formats import FORMATS, schema_type, serde
+from .formats import format_of_kind, schema_type, serde
 from .frames import FRAME_SIZE_BYTES, read_frame, read_message_indexes
+from .headers import Headers, framed_by_headers
 from .proto_compiler import compile_proto
 from .proto_schema import message_at, messages_of
 from .registries import RegisteredSchema, registry_at
 from .serde import FormatSpec
 from .types import Column, DataType, Kind
 
-_FORMAT_OF_KIND: Mapping[str, str] = {f.schemas.kind: f.name for f in FORMATS.values() if f.schemas is not None}
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
@@ -31,12 +31,13 @@ class SchemaReader:
         self._registry = registry_at(registry)
         self._readers: dict[tuple[int, tuple[int, ...]], Callable[[bytes], Any]] = {}
 
-    def read(self, data: bytes) -> Any:
-        """Return the value.
+    def read(self, data: bytes, headers: Headers = (), side: str = "value") -> Any:
+        """Return the value (`side`: or the key) of a record.
 
         Raises:
             DecodeError: not framed, an unknown schema, or bytes that do not fit it. RegistryUnavailable.
         """
+        data = framed_by_headers(data, headers, side, self._location) or b""
         schema_id = read_frame(data)
         registered = self._registry.by_id(schema_id)
         path = read_message_indexes(data, FRAME_SIZE_BYTES)[0] if registered.kind == "PROTOBUF" else ()
@@ -46,7 +47,7 @@ class SchemaReader:
         return self._readers[key](data)
 
     def _reader(self, registered: RegisteredSchema, path: tuple[int, ...]) -> Callable[[bytes], Any]:
-        spec = FormatSpec(_FORMAT_OF_KIND[registered.kind], registry=self._location, schema_id=registered.id)
+        spec = FormatSpec(format_of_kind(registered.kind), registry=self._location, schema_id=registered.id)
         if path:
             file, _ = messages_of(compile_proto(registered.text, registered.texts))
             spec = replace(spec, full_name=message_at(file, path[:1]).name)

@@ -178,7 +178,7 @@ class Metrics:
         coordinator = self._sources.coordinators.groups
         groups = list(coordinator.groups())
         kinds = GaugeMetricFamily("logflume_groups", "Consumer groups by protocol.", labels=["protocol"])
-        for kind, count in sorted(Counter(coordinator.kind_of(group.group_id) or "" for group in groups).items()):
+        for kind, count in sorted(Counter(group.kind for group in groups).items()):
             kinds.add_metric([kind], count)
         yield kinds
         members = GaugeMetricFamily("logflume_group_members", "Members of a group.", labels=["group"])

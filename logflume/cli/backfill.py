@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import runpy
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +18,7 @@ from logflume.log import InvalidInput, connect_as_owner
 
 if TYPE_CHECKING:
     from logflume.streams.seams import Plan
-    from logflume.streams.spark import BackfillPlan, BackfillReport, Progress
+    from logflume.streams.spark import BackfillPlan, BackfillReport, Progress, SparkSettings
 
 app = make_app("")
 
@@ -45,7 +43,14 @@ def backfill(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="DIR", help="With --follow: where Spark keeps its place and the state.")
     ] = None,
-    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[*]",
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark's master URL; without it what spark-submit or the configuration says, else local[*]."),
+    ] = None,
+    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeat it.")] = None,
+    properties_file: Annotated[
+        Path | None, typer.Option("--properties-file", metavar="FILE", help="Spark's settings, in place of spark-defaults.conf.")
+    ] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -56,10 +61,13 @@ def backfill(
     """
     if (file is None) == (execute is None):
         raise InvalidInput("give either a Python file or -e SQL")
+    from logflume.streams.spark import SparkSettings, parse_conf
+
+    settings = SparkSettings(master, parse_conf(conf or []), properties_file)
     address = where(data, bootstrap)
     with connect_as_owner(address) as log, opened(log, file, execute) as (load_plan, start):
         if follow:
-            run_on_spark(load_plan, address, master, checkpoint, until_end)
+            run_on_spark(load_plan, address, settings, checkpoint, until_end)
             return
         from logflume.streams.spark import plan_backfill
 
@@ -67,7 +75,7 @@ def backfill(
         show_plan(planned, as_json)
         if dry_run:
             return
-        report = run(planned, engine, master)
+        report = run(planned, engine, settings)
         message = start()
     show_report(report, message, as_json)
 
@@ -76,7 +84,9 @@ def backfill(
 def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[tuple[Callable[[], Plan], Callable[[], str]]]:
     """Give (what makes the plan, what starts the live query and says so)."""
     if file is not None:
-        yield partial(plan_of, str(file.resolve())), lambda: f"hand-over done: logflume run {file} goes on at the cut"
+        from logflume.streams.spark import AppFile
+
+        yield AppFile(str(file.resolve())), lambda: f"hand-over done: logflume run {file} goes on at the cut"
         return
     from logflume.sql import SqlEngine
 
@@ -86,39 +96,14 @@ def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[tuple[C
         yield prepared.compile, lambda: engine.start(prepared).text
 
 
-def plan_of(path: str) -> Plan:
-    """Return the plan of the application in a Python file; Spark's workers read the file too, for its classes have no module."""
-    plan: Plan = app_of(Path(path)).plan()
-    return plan
-
-
-def app_of(file: Path) -> Any:
-    """Return the lf.App that a Python file runs, without running it."""
-    from logflume.streams import App
-
-    if not file.is_file():
-        raise InvalidInput(f"no file {file}; expected a Python file such as examples/delays.py")
-    found: list[App] = []
-    original = App.run
-    sys.path.insert(0, str(file.resolve().parent))
-    App.run = lambda self, **_: found.append(self)  # type: ignore[method-assign, assignment]
-    try:
-        runpy.run_path(str(file), run_name="__main__")
-    finally:
-        App.run = original  # type: ignore[method-assign]
-    if len(found) != 1:
-        raise InvalidInput(f"{file} runs {len(found)} applications; expected one app.run()")
-    return found[0]
-
-
-def run(planned: BackfillPlan, engine: Where, master: str) -> BackfillReport:
+def run(planned: BackfillPlan, engine: Where, settings: SparkSettings) -> BackfillReport:
     """Run the job with a progress line on a terminal."""
     from logflume.streams.spark import LocalRunner, SparkRunner, open_session, run_backfill
 
     if engine is Where.LOCAL:
         with progress_line() as show:
             return run_backfill(planned, LocalRunner(), on_progress=show)
-    spark = open_session(f"backfill {planned.application}", master=master)
+    spark = open_session(f"backfill {planned.application}", settings)
     try:
         with progress_line() as show:
             return run_backfill(planned, SparkRunner(spark), on_progress=show)
@@ -141,14 +126,16 @@ def progress_line() -> Iterator[Callable[[Progress], None]]:
         yield lambda at: bar.update(task, description=at.step, completed=at.done, total=at.total or None)
 
 
-def run_on_spark(load_plan: Callable[[], Plan], address: str, master: str, checkpoint: Path | None, until_end: bool) -> None:
+def run_on_spark(
+    load_plan: Callable[[], Plan], address: str, settings: SparkSettings, checkpoint: Path | None, until_end: bool
+) -> None:
     """Run on Structured Streaming until Ctrl-C, or to the end of what is there now."""
     from logflume.streams.spark import open_session, run_continuously
 
     if checkpoint is None:
         raise InvalidInput("--follow needs --checkpoint DIR, where Spark keeps its place and the state between runs")
     folder = checkpoint.resolve()
-    spark = open_session("logflume follow", master=master)
+    spark = open_session("logflume follow", settings)
     try:
         query = run_continuously(
             load_plan,

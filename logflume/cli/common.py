@@ -49,7 +49,7 @@ def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except LogflumeError as error:
-        print(f"{prog_name}: {error}", file=sys.stderr)
+        print("\n  ".join([f"{prog_name}: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
         extra = missing_extra(error.name or "")
@@ -168,6 +168,11 @@ def print_object(fields: Mapping[str, Any], *, as_json: bool) -> None:
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
         print(f"{name:<{width}}  {value}")
+
+
+def print_done(text: str, *, as_json: bool, **fields: Any) -> None:
+    """Say what a command has changed: a sentence, or its fields as JSON."""
+    print(json.dumps(fields, default=str) if as_json else text, flush=True)
 
 
 def text_of(data: bytes | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_object, print_rows
 from logflume.log import InvalidInput
 from logflume.log.operations import CLUSTER, DEFAULT_SOURCE, ConfigEntry, alter_configs, broker_ids, describe_configs
 
@@ -100,6 +100,7 @@ def set_configs(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Set settings while the broker runs; all of them or none.
 
@@ -114,7 +115,8 @@ def set_configs(
         changes[key.strip()] = value.strip()
     with open_log(data, bootstrap) as log:
         alter_configs(log.admin(), resource, name, changes, is_dry_run=dry_run)
-    print(f"{'would set' if dry_run else 'set'} {', '.join(changes)} of {resource} {name}")
+    text = f"{'would set' if dry_run else 'set'} {', '.join(changes)} of {resource} {name}"
+    print_done(text, as_json=as_json, resource=resource, name=name, set=changes, is_dry_run=dry_run)
 
 
 @app.command()
@@ -127,6 +129,7 @@ def unset(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Take back what was set, so that what lies behind it counts again.
 
@@ -135,7 +138,8 @@ def unset(
     resource, name = required(topic, group, broker, client_metrics)
     with open_log(data, bootstrap) as log:
         alter_configs(log.admin(), resource, name, dict.fromkeys(names), is_dry_run=dry_run)
-    print(f"{'would unset' if dry_run else 'unset'} {', '.join(names)} of {resource} {name}")
+    text = f"{'would unset' if dry_run else 'unset'} {', '.join(names)} of {resource} {name}"
+    print_done(text, as_json=as_json, resource=resource, name=name, unset=names, is_dry_run=dry_run)
 
 
 def chosen(topic: str | None, group: str | None, broker: str | None, client_metrics: str | None) -> tuple[str, str] | None:

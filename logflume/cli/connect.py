@@ -32,7 +32,10 @@ def run(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Run connectors until they end or Ctrl-C; all files are checked before anything starts."""
+    """Run connectors until they end or Ctrl-C; all files are checked before anything starts.
+
+    Example: logflume connect run airlines.toml --once --bootstrap 127.0.0.1:9092
+    """
     from logflume.cli.topic import parse_configs
     from logflume.connect import load_connector, run_connectors
     from logflume.log.children import end_with_parent
@@ -84,7 +87,10 @@ def show_json(statuses: Sequence[ConnectorStatus]) -> None:
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Connector files.")], as_json: Json = False
 ) -> None:
-    """Check connector files and show every setting with its value; secrets are masked. Starts nothing."""
+    """Check connector files and show every setting with its value; secrets are masked. Starts nothing.
+
+    Example: logflume connect check airlines.toml
+    """
     from logflume.connect import load_connector
 
     for path in files:
@@ -95,7 +101,10 @@ def check(
 
 @app.command("list")
 def list_connectors(as_json: Json = False) -> None:
-    """List the connectors that are installed."""
+    """List the connectors that are installed.
+
+    Example: logflume connect list
+    """
     from logflume.connect import connector_names, find_connector
 
     rows = [(name, find_connector(name).kind, find_connector(name).doc) for name in connector_names()]
@@ -104,11 +113,14 @@ def list_connectors(as_json: Json = False) -> None:
 
 @app.command()
 def describe(connector: str, as_json: Json = False) -> None:
-    """Show the options of a connector: type, default and meaning."""
+    """Show the options of a connector: type, default and meaning.
+
+    Example: logflume connect describe file-source
+    """
     from logflume.connect import connector_spec
 
     rows = [
-        (option.name, option.type, option.shown_default() or "required", option.doc)
+        (option.name, option.type, "required" if option.is_required else option.shown_default(), option.doc)
         for option in connector_spec(connector).options
     ]
     print_rows(("option", "type", "default", "meaning"), rows, as_json=as_json)

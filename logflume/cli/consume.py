@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
 app = make_app("")
 
 
-Show = Callable[[bytes | None], object]
-"""How a key or value is shown."""
+Headers = Sequence[tuple[str, bytes | None]]
+Show = Callable[[bytes | None, Headers, str], object]
+"""How the key or the value of a record is shown: its bytes, the record's headers, "key" or "value"."""
 
 
 @app.command()
@@ -48,7 +51,7 @@ def consume(
 
     Example: logflume consume orders --registry http://127.0.0.1:8081
     """
-    show = text_of if registry is None else registered_reader(registry)
+    show = plain if registry is None else registered_reader(registry)
     with open_log(data, bootstrap) as log:
         count = 0
         for record in read(log, topic, from_, partition, group, follow, not uncommitted, limit):
@@ -143,24 +146,70 @@ def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, i
     return {tp: max(first[tp], number) for tp in first}
 
 
-def shown(record: Record, show: Show) -> tuple[object, object]:
-    """Return key and value of a record as they are shown."""
-    return show(record.key), show(record.value)
+def plain(data: bytes | None, headers: Headers, side: str) -> object:
+    """Show bytes as text."""
+    return text_of(data)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedKey:
+    """A key as topologies and SQL write it for a window: the key, then the window's start, of a session end and start."""
+
+    key: bytes
+    start_ms: int
+    end_ms: int | None = None
+
+    def fields(self, show: Show) -> dict[str, object]:
+        end = {} if self.end_ms is None else {"window_end": iso_time(self.end_ms)}
+        return {"key": show(self.key, (), "key"), "window_start": iso_time(self.start_ms), **end}
+
+    def text(self, show: Show) -> str:
+        end = "" if self.end_ms is None else f"/{iso_time(self.end_ms)}"
+        return f"{as_text(show(self.key, (), 'key'))}@{iso_time(self.start_ms)}{end}"
+
+
+# Years 2000 to 2100: what times of windows are taken to be.
+_WINDOW_MIN_MS, _WINDOW_MAX_MS = 946_684_800_000, 4_102_444_800_000
+
+
+def windowed_key(data: bytes | None) -> WindowedKey | None:
+    """Return a key that is no text, has no schema id and ends in the time of a window; None for any other.
+
+    >>> windowed_key(b"UA" + (1795305600000).to_bytes(8, "big"))
+    WindowedKey(key=b'UA', start_ms=1795305600000, end_ms=None)
+    """
+    if data is None or len(data) <= 8 or data[:1] == b"\x00" or b"\x00" not in data[-8:]:
+        return None
+    last, before = int.from_bytes(data[-8:], "big"), int.from_bytes(data[-16:-8], "big")
+    if not _WINDOW_MIN_MS <= last < _WINDOW_MAX_MS:
+        return None
+    if len(data) > 16 and last <= before < _WINDOW_MAX_MS:
+        return WindowedKey(data[:-16], last, before)
+    return WindowedKey(data[:-8], last)
+
+
+def iso_time(ms: int) -> str:
+    """Return a time in ms as ISO 8601.
+
+    >>> iso_time(1795305600000)
+    '2026-11-22T00:00:00.000Z'
+    """
+    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
 
 
 def registered_reader(registry: str) -> Show:
     """Return what shows keys and values by the schema that they were written with; other bytes as text, saying once why."""
     from logflume.log import DecodeError
-    from logflume.log.schemas import SchemaReader
+    from logflume.log.schemas import SCHEMA_ID_HEADERS, SchemaReader
 
     reader = SchemaReader(registry)
     told: set[str] = set()
 
-    def show(data: bytes | None) -> object:
-        if data is None or data[:1] != b"\x00":
+    def show(data: bytes | None, headers: Headers, side: str) -> object:
+        if data is None or (data[:1] != b"\x00" and not any(name == SCHEMA_ID_HEADERS[side] for name, _ in headers)):
             return text_of(data)
         try:
-            return reader.read(data)
+            return reader.read(data, headers, side)
         except DecodeError as error:
             if str(error) not in told:
                 told.add(str(error))
@@ -177,9 +226,12 @@ def json_line(record: Record, show: Show) -> str:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": show(record.key),
-        "value": show(record.value),
+        "key": show(record.key, record.headers, "key"),
+        "value": show(record.value, record.headers, "value"),
     }
+    windowed = windowed_key(record.key)
+    if windowed is not None:
+        fields |= windowed.fields(show)
     if record.headers:
         fields["headers"] = [[name, text_of(value)] for name, value in record.headers]
     return json.dumps(fields)
@@ -187,5 +239,11 @@ def json_line(record: Record, show: Show) -> str:
 
 def text_line(record: Record, show: Show) -> str:
     """Return a record as `partition:offset  key  value`."""
-    key, value = (found if found is None or isinstance(found, str) else json.dumps(found) for found in shown(record, show))
+    windowed = windowed_key(record.key)
+    key = as_text(show(record.key, record.headers, "key")) if windowed is None else windowed.text(show)
+    value = as_text(show(record.value, record.headers, "value"))
     return f"{record.partition}:{record.offset}\t{'' if key is None else key}\t{'<null>' if value is None else value}"
+
+
+def as_text(found: object) -> str | None:
+    return found if found is None or isinstance(found, str) else json.dumps(found)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_object, print_rows
 from logflume.log import Admin, ErrorCode, InvalidInput, KafkaError, OffsetAndMetadata, TopicPartition
 from logflume.log.operations import delete_group_offsets, set_share_group_offsets, share_group_offsets
 
@@ -18,7 +18,10 @@ app = make_app(
 
 @app.command("list")
 def list_groups(data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
-    """List groups with their state and number of members."""
+    """List groups with their state and number of members.
+
+    Example: logflume group list --json --data ./data
+    """
     with open_log(data, bootstrap) as log:
         admin = log.admin()
         rows = []
@@ -33,6 +36,8 @@ def describe(group_id: str, data: Data = None, bootstrap: Bootstrap = None, as_j
     """Show the members of a group and its committed offset, end offset and lag in each partition.
 
     Of a share group the offset is that of the first record it is not done with.
+
+    Example: logflume group describe reports --bootstrap 127.0.0.1:9092
     """
     with open_log(data, bootstrap) as log:
         admin = log.admin()
@@ -76,7 +81,10 @@ def reset(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Set the committed offsets of a group that has no members."""
+    """Set the committed offsets of a group that has no members.
+
+    Example: logflume group reset reports --topic flights --to beginning --dry-run --data ./data
+    """
     with open_log(data, bootstrap) as log:
         admin = log.admin()
         count = admin.describe_topics([topic])[topic].partitions
@@ -101,6 +109,7 @@ def delete_offsets(
     partition: Annotated[list[int] | None, typer.Option(min=0, help="Only of this partition; may be repeated.")] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Forget a group's committed offsets of a topic that none of its members reads.
 
@@ -115,18 +124,19 @@ def delete_offsets(
             found = ", ".join(str(tp.partition) for tp in committed) or "none"
             raise InvalidInput(f"group {group_id!r} has no such offsets; those of {topic} are of partitions: {found}")
         delete_group_offsets(admin, group_id, wanted)
-    print(f"deleted offsets of {len(wanted)} partition{'s' if len(wanted) > 1 else ''} of {topic} of group {group_id}")
+    text = f"deleted offsets of {len(wanted)} partition{'s' if len(wanted) > 1 else ''} of {topic} of group {group_id}"
+    print_done(text, as_json=as_json, group=group_id, topic=topic, partitions=[tp.partition for tp in wanted])
 
 
 @app.command()
-def delete(group_id: str, data: Data = None, bootstrap: Bootstrap = None) -> None:
+def delete(group_id: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
     """Delete a group that has no members, with its committed offsets.
 
     Example: logflume group delete reports --data ./data
     """
     with open_log(data, bootstrap) as log:
         log.admin().delete_group(group_id)
-    print(f"deleted group {group_id}")
+    print_done(f"deleted group {group_id}", as_json=as_json, deleted=group_id)
 
 
 def target_offsets(starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], to: str) -> dict[TopicPartition, int]:

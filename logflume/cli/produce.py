@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, make_app, open_log
-from logflume.log import RecordMetadata
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done
+from logflume.log import InvalidInput, RecordMetadata, UnknownName
 
 app = make_app("")
 MAX_LINE_BYTES = 1_048_576
+FORMATS = ("avro", "protobuf", "json_sr")
 
 
 @app.command()
@@ -22,29 +24,69 @@ def produce(
     file: Annotated[Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="Read this, not stdin.")] = None,
     key_separator: Annotated[str | None, typer.Option("--key-separator", "-K", help="Text between key and value.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Write to this partition only.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="avro|protobuf|json_sr", help="Lines are JSON; write them with a schema of the registry."),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Register this schema for it; default: the newest of TOPIC-value."),
+    ] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL", help="The registry; default: $LOGFLUME_REGISTRY, else that of serve.")
+    ] = None,
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Write one record per line; every record is on disk when the command ends.
 
     Example: echo 'UA:{"delay": 12}' | logflume produce flights -K : --bootstrap 127.0.0.1:9092
+
+    Example: echo '{"id": 7}' | logflume produce orders --format avro --schema order.avsc
     """
     separator = key_separator.encode() if key_separator else None
     with open_log(data, bootstrap) as log:
         log.admin().describe_topics([topic])
+        write = line_writer(topic, format, schema, registry)
         producer = log.producer(compression=compression)
         sent: list[Future[RecordMetadata]] = []
         source: IO[bytes] = file.open("rb") if file else sys.stdin.buffer
         with source:
             for number, line in enumerate(source, 1):
                 key, value = split_line(line.rstrip(b"\r\n"), separator, number)
-                sent.append(producer.send(topic, value, key=key, partition=partition))
+                try:
+                    payload = write(value)
+                except InvalidInput as error:
+                    producer.flush()
+                    raise InvalidInput(f"line {number}: {error}; the {len(sent)} before it are written") from None
+                sent.append(producer.send(topic, payload, key=key, partition=partition))
         producer.flush()
         for future in sent:
             future.result()
         producer.close()
     print(f"wrote {len(sent)} record{'' if len(sent) == 1 else 's'} to {topic}", file=sys.stderr)
+    if as_json:
+        print_done("", as_json=True, topic=topic, records=len(sent))
+
+
+def line_writer(topic: str, format: str | None, schema: Path | None, registry: str | None) -> Callable[[bytes], bytes | None]:
+    """Return what makes a value of a line: the line itself, or what a format and a schema make of its JSON."""
+    if format is None:
+        if schema is not None or registry is not None:
+            raise InvalidInput("--schema and --registry are for --format avro, protobuf or json_sr")
+        return lambda line: line
+    if format.lower() not in FORMATS:
+        raise UnknownName("format", format, FORMATS)
+    from logflume.log.schemas import FormatSpec, SchemaWriter, default_registry, of_topic
+
+    spec = of_topic(FormatSpec(format.upper()), topic, "value", registry or default_registry())
+    try:
+        text = "" if schema is None else schema.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot read {schema}: {error}") from None
+    return SchemaWriter(spec, text).write
 
 
 def split_line(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:
@@ -53,8 +95,6 @@ def split_line(line: bytes, separator: bytes | None, number: int) -> tuple[bytes
     >>> split_line(b"a:1", b":", 1)
     (b'a', b'1')
     """
-    from logflume.log import InvalidInput
-
     if len(line) > MAX_LINE_BYTES:
         raise InvalidInput(f"line {number} has {len(line)} bytes; a record holds at most {MAX_LINE_BYTES}")
     if separator is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Json, make_app, print_object, print_rows
+from logflume.cli.common import Json, make_app, print_done, print_object, print_rows
 from logflume.log import InvalidInput, UnknownName, connect
 from logflume.log.client import Profile, Profiles, check_profile_name, config_path, load_profiles, save_profiles
 from logflume.log.client.security import SECRETS, SOURCES
@@ -63,7 +63,7 @@ def list_(as_json: Json = False) -> None:
 
 
 @app.command()
-def use(name: Name) -> None:
+def use(name: Name, as_json: Json = False) -> None:
     """Make a profile the one that counts where nothing else says where the log is.
 
     Example: logflume profile use prod
@@ -71,6 +71,7 @@ def use(name: Name) -> None:
     profiles = load_profiles(config_path())
     profiles.get(name)
     save_profiles(config_path(), Profiles(profiles.by_name, name))
+    print_done(f"in use: {name}", as_json=as_json, profile=name)
 
 
 @app.command("test")

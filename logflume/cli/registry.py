@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,14 +41,23 @@ def serve(
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How it logs: text, or JSON lines.")] = "text",
     users: Annotated[
         Path | None,
-        typer.Option("--users", metavar="FILE", dir_okay=False, help="Users and their rights by subject (TOML)."),
+        typer.Option(
+            "--users",
+            metavar="FILE",
+            dir_okay=False,
+            help="Users, own or the cluster's, and their rights by subject (TOML).",
+        ),
     ] = None,
     tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
     tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Who signed the other instances' certificates.")] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option("--limit", metavar="NAME=NUMBER", help="text_chars, depth, nodes or references of a schema, or body_bytes."),
+        typer.Option(
+            "--limit",
+            metavar="NAME=NUMBER",
+            help="text_chars, depth, nodes or references of a schema, versions of a subject, or body_bytes.",
+        ),
     ] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
@@ -57,6 +67,7 @@ def serve(
     Example: logflume registry serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8081
     """
     from logflume.log.batch.tiers import kernel_tier
+    from logflume.log.client import check_login
     from logflume.log.registry import RegistryServer, UserFile
 
     kernel_tier().stay_out()
@@ -64,14 +75,15 @@ def serve(
     host, port = parse_listen(listen, option="--listen")
     configure_logs(log_format)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    place = where(data, bootstrap, may_create=True)
     server = RegistryServer(
-        where(data, bootstrap, may_create=True),
+        place,
         host=host,
         port=port,
         advertise=advertise,
         topic=topic,
         group_id=group,
-        users=None if users is None else UserFile(users),
+        users=None if users is None else UserFile(users, login=partial(check_login, place)),
         tls=parse_tls(tls_certificate, tls_key, tls_ca),
         **parse_limits(limit or []),
     )
@@ -97,7 +109,7 @@ def parse_limits(texts: list[str]) -> dict[str, Any]:
     """Return the limits of NAME=NUMBER as arguments of the server.
 
     >>> parse_limits(["depth=10", "body_bytes=1000"])
-    {'limits': Limits(text_chars=1000000, depth=10, nodes=100000, references=256), 'max_body_bytes': 1000}
+    {'limits': Limits(text_chars=1000000, depth=10, nodes=100000, references=256, versions=10000), 'max_body_bytes': 1000}
     """
     from logflume.log.registry import Limits
 

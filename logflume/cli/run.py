@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from logflume.cli.common import Bootstrap, Data, make_app, place
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, LogflumeError
 from logflume.log.children import end_with_parent
 
 app = make_app("")
@@ -45,8 +45,38 @@ def run(
     if workers > 1:
         _supervise(file, workers, None if bootstrap else address)
         return
+    _run_here(file)
+
+
+def _run_here(file: Path) -> None:
+    """Run the file as a script. An error gets a note with the line of the user's file that it comes from.
+
+    Raises:
+        InvalidInput: nothing in the file has run an application.
+    """
+    from logflume.streams import App
+    from logflume.streams.dsl.mistakes import users_frames
+
+    made: list[str] = []
+    original = App.run
+
+    def counted(self: App, **options: Any) -> Any:
+        made.append(self.name)
+        return original(self, **options)
+
+    App.run = counted  # type: ignore[method-assign]
     sys.path.insert(0, str(file.resolve().parent))
-    runpy.run_path(str(file), run_name="__main__")
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    except LogflumeError as error:
+        frames = users_frames(error)
+        if frames:
+            error.add_note(f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}")
+        raise
+    finally:
+        App.run = original  # type: ignore[method-assign]
+    if not made:
+        raise InvalidInput(f"{file} has run no application: expected an lf.App and, at the end of the file, app.run()")
 
 
 def _supervise(file: Path, workers: int, data: str | None) -> None:
@@ -55,9 +85,9 @@ def _supervise(file: Path, workers: int, data: str | None) -> None:
     Raises:
         LogflumeError: the topology is not one, before anything is started.
     """
-    from logflume.cli.backfill import app_of
     from logflume.cli.supervisor import Child, Supervisor
     from logflume.log import connect
+    from logflume.streams.spark import app_of
 
     made = app_of(file)
     made.plan()

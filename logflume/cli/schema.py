@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.common import Json, make_app, print_object, print_rows
+from logflume.cli.common import Json, make_app, print_done, print_object, print_rows
 from logflume.log import InvalidInput, UnknownName
 
 if TYPE_CHECKING:
     from logflume.log.registry.client import RegistryClient
 
-DEFAULT_REGISTRY = "http://127.0.0.1:8081"
 TYPES = ("AVRO", "JSON", "PROTOBUF")
 _SUFFIXES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 app = make_app(
@@ -29,7 +28,7 @@ app = make_app(
 )
 Registry = Annotated[
     str | None,
-    typer.Option("--registry", metavar="URL", help=f"The registry; default: $LOGFLUME_REGISTRY or {DEFAULT_REGISTRY}."),
+    typer.Option("--registry", metavar="URL", help="The registry; default: $LOGFLUME_REGISTRY, else that of serve."),
 ]
 Type = Annotated[str | None, typer.Option("--type", help="avro, json or protobuf; default: by the file's suffix, else avro.")]
 References = Annotated[
@@ -43,8 +42,9 @@ Permanent = Annotated[bool, typer.Option("--permanent", help="Delete for good wh
 def registry_at(address: str | None) -> Iterator[RegistryClient]:
     """Give a client of the registry that the option or the environment names."""
     from logflume.log.registry.client import RegistryClient
+    from logflume.log.schemas import default_registry
 
-    with RegistryClient(address or os.environ.get("LOGFLUME_REGISTRY") or DEFAULT_REGISTRY) as client:
+    with RegistryClient(address or default_registry()) as client:
         yield client
 
 
@@ -151,6 +151,45 @@ def show(
 
 
 @app.command()
+def classes(
+    subject: str,
+    version: Annotated[str, typer.Option(help="A version's number, or latest.")] = "latest",
+    message: Annotated[str, typer.Option(help="Protobuf: this message, not the first one.")] = "",
+    registry: Registry = None,
+) -> None:
+    """Print the Python classes of a schema, for `app.stream("orders", Order, format="AVRO")`.
+
+    Example: logflume schema classes orders-value > orders.py
+    """
+    from logflume.log.schemas import FormatSpec, class_source, format_of_kind, schema_type
+
+    with registry_at(registry) as client:
+        found = client.call("GET", "subjects", subject, "versions", version)
+        kind = found.get("schemaType", "AVRO")
+        spec = FormatSpec(
+            format_of_kind(kind), registry=client.address, subject=subject, schema_id=found["id"], full_name=message
+        )
+        type = schema_type(spec)
+    name = message or record_name(kind, found["schema"]) or subject.removesuffix("-value").removesuffix("-key")
+    about = f"Records of {subject} version {found['version']}: logflume schema classes."
+    print(class_source(name.rpartition(".")[2], type, about=about), end="")
+
+
+def record_name(kind: str, text: str) -> str:
+    """Return the name of the outermost record; nothing where there is none.
+
+    >>> record_name("PROTOBUF", "package shop; message Order { int64 id = 1; }")
+    'Order'
+    """
+    if kind == "PROTOBUF":
+        found = re.search(r"\bmessage\s+(\w+)\s*\{", text)
+        return found[1] if found else ""
+    schema = json.loads(text)
+    name = schema.get("name" if kind == "AVRO" else "title") if isinstance(schema, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+@app.command()
 def check(
     subject: str,
     file: Annotated[str, typer.Argument(help="The schema's file; -: standard input.")],
@@ -208,6 +247,7 @@ def delete(
     version: Annotated[str | None, typer.Option(help="Only this version.")] = None,
     permanent: Permanent = False,
     registry: Registry = None,
+    as_json: Json = False,
 ) -> None:
     """Delete a subject or a version: softly first, then, with --permanent, for good. Ids stay readable until then.
 
@@ -218,7 +258,8 @@ def delete(
         gone = client.call("DELETE", *path, query={"permanent": str(permanent).lower()})
     numbers = gone if isinstance(gone, list) else [gone]
     how = "deleted for good" if permanent else "deleted"
-    print(f"{how}: {subject} version{'s' if len(numbers) != 1 else ''} {', '.join(map(str, numbers))}")
+    text = f"{how}: {subject} version{'s' if len(numbers) != 1 else ''} {', '.join(map(str, numbers))}"
+    print_done(text, as_json=as_json, subject=subject, deleted=numbers, is_permanent=permanent)
 
 
 @app.command()

@@ -64,6 +64,12 @@ def serve(
     registry: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the schema registry listens (port 0: a free one); off: none.")
     ] = DEFAULT_REGISTRY,
+    registry_users: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", exists=True, dir_okay=False, help="Users of the registry and their rights by subject (TOML)."
+        ),
+    ] = None,
     sql: Annotated[
         str | None,
         typer.Option(
@@ -134,7 +140,7 @@ def serve(
         start_sql(supervisor, sql_address, own_way, data)
     registry_child = None
     if registry_address is not None:
-        registry_child = start_registry(supervisor, registry_address, own_way, log_format)
+        registry_child = start_registry(supervisor, registry_address, own_way, log_format, registry_users)
     for path in connector or []:
         supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", own_way]))
         print(f"connector {path}")
@@ -181,10 +187,11 @@ def registry_listen(text: str) -> str | None:
     return f"{host}:{port or free_port()}"
 
 
-def start_registry(supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat) -> Child:
+def start_registry(supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat, users: Path | None) -> Child:
     """Start the registry in a process of its own; it takes requests soon after."""
     argv = [sys.executable, "-m", "logflume", "registry", "serve", "--bootstrap", own_way, "--listen", address]
-    child = Child("registry", [*argv, "--log-format", log_format], stdout=subprocess.DEVNULL)
+    argv += ["--log-format", log_format, *(["--users", str(users)] if users else [])]
+    child = Child("registry", argv, stdout=subprocess.DEVNULL)
     supervisor.add(child)
     print(f"registry  http://{address}   (schemas: Avro, JSON, Protobuf)")
     return child

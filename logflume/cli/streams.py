@@ -152,8 +152,8 @@ def diff(
 
     Example: logflume streams diff delays_old.py delays.py
     """
-    from logflume.cli.backfill import app_of
     from logflume.streams.changes import Fate, compare, layout_of
+    from logflume.streams.spark import app_of
 
     found = compare(layout_of(app_of(old).topology()), layout_of(app_of(new).topology()))
     rows = [(each.fate.value, each.kind, each.name, each.why) for each in found]

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
-from logflume.log import InvalidInput, TopicPartition
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_object, print_rows
+from logflume.log import InvalidInput, TopicPartition, is_hidden_topic
 
 app = make_app(
     "Create, list, describe, change and delete topics.\n\nExample: logflume topic create flights --partitions 4 --data ./data"
@@ -37,12 +37,17 @@ def create(
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; may be repeated.")] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    Example: logflume topic create flights --partitions 4 --config retention.ms=-1 --data ./data
+    """
     configs = parse_configs(config or [])
     with open_log(data, bootstrap, may_create=True) as log:
         log.admin().create_topic(name, partitions=partitions, replication_factor=replication_factor, configs=configs)
-    print(f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}")
+    text = f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}"
+    print_done(text, as_json=as_json, created=name, partitions=partitions, configs=configs)
 
 
 @app.command("list")
@@ -52,10 +57,13 @@ def list_topics(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """List topics with their partitions and number of offsets."""
+    """List topics with their partitions and number of offsets; those that applications keep for themselves only when asked for.
+
+    Example: logflume topic list --json --bootstrap 127.0.0.1:9092
+    """
     with open_log(data, bootstrap) as log:
         admin = log.admin()
-        names = sorted(admin.list_topics(include_internal=internal))
+        names = sorted(t for t in admin.list_topics(include_internal=internal) if internal or not is_hidden_topic(t))
         described = admin.describe_topics(names) if names else {}
         partitions = [TopicPartition(n, p) for n in names for p in range(described[n].partitions)]
         starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions)
@@ -68,13 +76,16 @@ def list_topics(
 
 @app.command()
 def describe(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
-    """Show a topic's id, configs that differ from the defaults, and the offsets of each partition."""
+    """Show a topic's id, configs that differ from the defaults, and the offsets of each partition.
+
+    Example: logflume topic describe flights --bootstrap 127.0.0.1:9092
+    """
     with open_log(data, bootstrap) as log:
         admin = log.admin()
-        topic = admin.describe_topics([name])[name]
+        topic, configs = admin.describe_topics([name])[name], admin.changed_topic_configs(name)
         partitions = [TopicPartition(name, p) for p in range(topic.partitions)]
         starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions)
-    fields = {"topic": topic.name, "id": topic.topic_id, "partitions": topic.partitions, "configs": dict(topic.configs)}
+    fields = {"topic": topic.name, "id": topic.topic_id, "partitions": topic.partitions, "configs": configs}
     if as_json:
         offsets = [{"partition": tp.partition, "start": starts[tp], "end": ends[tp]} for tp in partitions]
         print_object({**fields, "offsets": offsets}, as_json=True)
@@ -90,6 +101,7 @@ def add_partitions(
     total: Annotated[int, typer.Option(min=1, help="Number of partitions there are to be.")],
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Give a topic more partitions. Keys may go to other partitions from then on.
 
@@ -97,7 +109,7 @@ def add_partitions(
     """
     with open_log(data, bootstrap) as log:
         log.admin().create_partitions(name, total)
-    print(f"topic {name} has {total} partitions")
+    print_done(f"topic {name} has {total} partitions", as_json=as_json, topic=name, partitions=total)
 
 
 @app.command()
@@ -107,6 +119,7 @@ def alter(
     unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Back to what lies behind; may be repeated.")] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Change configs of a topic; all of them or none. `logflume config show --topic NAME` shows them.
 
@@ -117,7 +130,7 @@ def alter(
         raise InvalidInput("nothing to change: give --config NAME=VALUE or --unset NAME")
     with open_log(data, bootstrap) as log:
         log.admin().alter_topic_configs(name, changes)
-    print(f"changed {', '.join(changes)} of topic {name}")
+    print_done(f"changed {', '.join(changes)} of topic {name}", as_json=as_json, topic=name, changed=changes)
 
 
 @app.command("delete-records")
@@ -126,6 +139,7 @@ def delete_records(
     before: Annotated[list[str], typer.Option(metavar="PARTITION:OFFSET", help="Drop what is before; may be repeated.")],
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Drop the records of partitions before an offset (-1: all).
 
@@ -139,12 +153,16 @@ def delete_records(
         offsets[TopicPartition(name, int(partition))] = int(offset)
     with open_log(data, bootstrap) as log:
         log.admin().delete_records(offsets)
-    print(f"deleted records of {', '.join(f'{name}-{tp.partition}' for tp in offsets)}")
+    text = f"deleted records of {', '.join(f'{name}-{tp.partition}' for tp in offsets)}"
+    print_done(text, as_json=as_json, topic=name, before={tp.partition: offset for tp, offset in offsets.items()})
 
 
 @app.command()
-def delete(name: str, data: Data = None, bootstrap: Bootstrap = None) -> None:
-    """Delete a topic and all its records."""
+def delete(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Delete a topic and all its records.
+
+    Example: logflume topic delete flights --data ./data
+    """
     with open_log(data, bootstrap) as log:
         log.admin().delete_topic(name)
-    print(f"deleted topic {name}")
+    print_done(f"deleted topic {name}", as_json=as_json, deleted=name)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_object, print_rows
 from logflume.log import Admin, InvalidInput, TopicPartition
 from logflume.log.operations import (
     abort_hanging,
@@ -95,6 +95,7 @@ def abort(
     start_offset: Annotated[int | None, typer.Option(min=0, help="and the transaction's first offset.")] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Abort a transaction: by its transactional id, or one that hangs by its place.
 
@@ -107,7 +108,8 @@ def abort(
         admin = log.admin()
         if transactional_id is not None:
             fence(admin, transactional_id)
-            print(f"aborted what {transactional_id} had open; its producer is fenced")
+            text = f"aborted what {transactional_id} had open; its producer is fenced"
+            print_done(text, as_json=as_json, aborted=transactional_id)
             return
         assert topic is not None
         assert partition is not None
@@ -119,7 +121,9 @@ def abort(
                 f"no transaction is open in {topic}-{partition} from offset {start_offset} on; open ones begin at: {offsets}"
             )
         abort_hanging(admin, found[0])
-    print(f"aborted the transaction of producer {found[0].producer_id} in {topic}-{partition} from offset {start_offset} on")
+    producer = found[0].producer_id
+    text = f"aborted the transaction of producer {producer} in {topic}-{partition} from offset {start_offset} on"
+    print_done(text, as_json=as_json, producer_id=producer, topic=topic, partition=partition, start_offset=start_offset)
 
 
 def partitions_of(admin: Admin, topics: list[str]) -> list[TopicPartition]:

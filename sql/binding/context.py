@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from logflume.sql.catalog import Catalog
+from logflume.sql.properties import CACHE_BYTES
 from logflume.streams.functions import Library, builtin_library
 from logflume.streams.graph import Emit
 
@@ -24,7 +25,6 @@ class Context:
     Attributes:
         properties: settings of the session (SET), by name as the user wrote it.
         fixed_now_ms: what "now" is; None for the clock.
-        emit: when aggregates put out their results unless the query says FINAL.
         partitions: topic -> number of partitions, for checking joins; topics not in it are not checked.
     """
 
@@ -32,8 +32,12 @@ class Context:
     functions: Library = field(default_factory=builtin_library)
     properties: Mapping[str, str] = field(default_factory=dict)
     fixed_now_ms: int | None = None
-    emit: Emit = Emit.COMMIT
     partitions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def emit(self) -> Emit:
+        """When aggregates put out their results unless the query says FINAL: without a cache, each change."""
+        return Emit.UPDATE if self.property(CACHE_BYTES, "") == "0" else Emit.COMMIT
 
     def property(self, name: str, default: str) -> str:
         """Return a session property, with or without the `ksql.` prefix."""

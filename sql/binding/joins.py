@@ -6,7 +6,7 @@ those of all other sources. A join of streams or tables reads both its sides tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from logflume.log.schemas import Column
@@ -29,35 +29,45 @@ from .sources import Relation, carry, scan_relation
 SYNTHETIC_KEY = "ROWKEY"
 
 
-def bind_relation(query: ast.Query, context: Context) -> Relation:
-    """Bind FROM and its joins.
+def bind_relation(query: ast.Query, context: Context, inner: Callable[[ast.SourceRef], Relation]) -> Relation:
+    """Bind FROM and its joins; `inner` binds a query in the place of a source.
 
     Raises:
         StatementError: unknown sources, joins that cannot be.
     """
-    first = context.catalog.source(query.source.name, query.source.span)
+
+    def one(ref: ast.SourceRef) -> Relation:
+        if ref.query is not None:
+            return inner(ref)
+        return scan_relation(context.catalog.source(ref.name, ref.span), ref.alias, context)
+
     if not query.joins:
-        return scan_relation(first, query.source.alias, context)
+        return one(query.source)
     _check_sources(query, context)
     used = _pseudo_names(query)
-    relation = scan_relation(first, query.source.alias, context)
-    _check_criteria(relation, query, context)
-    for join in query.joins:
-        relation = _join(relation, join, context, used)
+    relation = one(query.source)
+    rights = [one(join.source) for join in query.joins]
+    _check_criteria(relation, rights, query)
+    for join, right in zip(query.joins, rights, strict=True):
+        relation = _join(relation, right, join, context, used)
     return relation
 
 
-def _check_criteria(first: Relation, query: ast.Query, context: Context) -> None:
+def _check_criteria(first: Relation, rights: Sequence[Relation], query: ast.Query) -> None:
     """Refuse conditions that are none of their sources, of all joins, before anything is said of what they join."""
     columns = first.scope.columns
-    for join in query.joins:
-        right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias, context)
+    for join, right in zip(query.joins, rights, strict=True):
         _criteria(Scope(columns), right.scope, join)
         columns += right.scope.columns
 
 
 def _check_sources(query: ast.Query, context: Context) -> None:
     refs = [query.source, *(j.source for j in query.joins)]
+    aliases = [r.alias for r in refs]
+    for ref in refs:
+        if aliases.count(ref.alias) > 1 and any(r.query is not None for r in refs):
+            raise StatementError(f"two sources of the join are named {name_text(ref.alias)}; give each its own alias", ref.span)
+    refs = [r for r in refs if r.query is None]
     names = [context.catalog.source(r.name, r.span).name for r in refs]
     if len(names) == 2 and names[0] == names[1]:
         raise StatementError(f"Can not join '{names[0]}' to '{names[1]}': self joins are not yet supported.", refs[1].span)
@@ -76,15 +86,16 @@ def _check_sources(query: ast.Query, context: Context) -> None:
 
 
 def _pseudo_names(query: ast.Query) -> frozenset[str]:
-    """Return the pseudo-columns that a query names: only those are carried through joins."""
+    """Return the pseudo-columns that a query names, or means by *: only those are carried through joins."""
     parts: list[ast.Expression] = [i.expression for i in query.select if i.expression is not None]
     parts += [e for e in (query.where, query.having, *(query.group_by or ()), *(query.partition_by or ())) if e is not None]
     parts += [j.on for j in query.joins]
-    return frozenset(n.name for e in parts for n in walk(e) if isinstance(n, ast.Name) and n.name in RESERVED_COLUMNS)
+    named = {n.name for e in parts for n in walk(e) if isinstance(n, ast.Name) and n.name in RESERVED_COLUMNS}
+    bounds = {x.Meta.WINDOWSTART.value, x.Meta.WINDOWEND.value} if any(i.kind == "all" for i in query.select) else set()
+    return frozenset(named | bounds)
 
 
-def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]) -> Relation:
-    right = scan_relation(context.catalog.source(join.source.name, join.source.span), join.source.alias, context)
+def _join(left: Relation, right: Relation, join: ast.Join, context: Context, used: frozenset[str]) -> Relation:
     left_on, right_on = _criteria(left.scope, right.scope, join)
     got = _got(left_on, right_on, join, left, right)
     _check_kinds(left, right, join, got)
@@ -97,7 +108,7 @@ def _join(left: Relation, join: ast.Join, context: Context, used: frozenset[str]
             join.on.span,
         )
     check_key_type(Column(_join_key_name(left_on), left_expr.type), join.on.span)
-    is_foreign = left.is_table and not _is_key_column(left, left_on)
+    is_foreign = left.is_table and not _is_key_column(left, left_on) and not _is_side(left, left_on)
     if right.is_table:
         _check_key(left, right, join, right_on, got, is_foreign=is_foreign)
     if not is_foreign:
@@ -221,19 +232,33 @@ def _result(
     columns: list[Visible],
 ) -> Relation:
     """Return the relation behind a join. Its key is one side of ON, or a synthetic column where no side is a column."""
+    columns = [c for c in columns if c.source or c.name != _synthetic_name(left, left_on)]
     visible = [_joined(c) for c in columns]
     named = tuple(e for e in (left_on, right_on) if isinstance(e, ast.Name)) if join.kind != "FULL" else ()
-    if left.keys and len(left.sources) > 1 and left_on in left.keys[0].accepted:
+    sides: tuple[ast.Expression, ...] = ()
+    if left.is_table and right.is_table:
+        there = left.keys[0]
+        sides = (*(there.sides or there.accepted), left_on, right_on)
+        named = () if there.is_synthetic else named
+    if left.keys and len(left.sources) > 1 and left_on in left.keys[0].accepted and join.kind != "FULL":
         key = KeyColumn((*left.keys[0].accepted, right_on))
     elif named:
         key = KeyColumn(named)
     else:
         name = _free_key_name({c.name for c in columns})
         visible.append(Visible("", name, x.ColumnRef(x.Side.KEY, p.key_columns(operator)[0].name, left_expr.type), is_key=True))
-        key = KeyColumn((ast.Name(name, ""),), is_synthetic=True)
+        key = KeyColumn((ast.Name(name, ""),), is_synthetic=True, sides=sides)
     key_columns = (Column(_key_name(key.accepted[0]), left_expr.type),)
     sources = (*left.sources, *right.sources)
     return Relation(operator, Scope(tuple(visible)), (key,), key_columns, sources, left.is_table and right.is_table)
+
+
+def _synthetic_name(left: Relation, left_on: ast.Expression) -> str | None:
+    """Return the name of the left's synthetic key where the join is on it: the result's takes its place."""
+    if not left.is_table or not left.keys or not left.keys[0].is_synthetic:
+        return None
+    name = left.keys[0].accepted[0]
+    return name.name if isinstance(name, ast.Name) and _is_side(left, left_on) else None
 
 
 def _free_key_name(taken: set[str]) -> str:
@@ -309,6 +334,10 @@ def _sources_of(e: ast.Expression, scope: Scope) -> set[str]:
 
 def _is_key_column(relation: Relation, e: ast.Expression) -> bool:
     return len(relation.keys) == 1 and e in relation.keys[0].accepted
+
+
+def _is_side(relation: Relation, e: ast.Expression) -> bool:
+    return len(relation.keys) == 1 and e in relation.keys[0].sides
 
 
 def _got(left_on: ast.Expression, right_on: ast.Expression, join: ast.Join, left: Relation, right: Relation) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from logflume.log.schemas import Kind
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.tree import rewrite
+from logflume.streams.expr import Meta
 
 from .expressions import Binder
-from .scope import RESERVED_COLUMNS, Scope
+from .scope import RESERVED_COLUMNS, Scope, Visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column of the result's key: the expressions that may stand for it in the SELECT, best first. `is_synthetic`: ROWKEY."""
+    """A column of the result's key: the expressions that may stand for it in the SELECT, best first. `is_synthetic`: ROWKEY.
+
+    `sides`: what equals it where it is not null: the columns that FULL joins of tables were made on.
+    """
 
     accepted: tuple[ast.Expression, ...]
     is_synthetic: bool = False
+    sides: tuple[ast.Expression, ...] = ()
 
 
 def canonical(e: ast.Expression, scope: Scope, clause: str, *, lambdas: frozenset[str] = frozenset()) -> ast.Expression:
@@ -54,9 +60,17 @@ def canonical(e: ast.Expression, scope: Scope, clause: str, *, lambdas: frozense
     return rewrite(e, change)
 
 
-def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leading: Sequence[ast.Expression] | None) -> list[Item]:
+def spread(
+    items: Sequence[ast.SelectItem],
+    scope: Scope,
+    binder: Binder,
+    leading: Sequence[ast.Expression] | None,
+    *,
+    has_bounds: bool = False,
+) -> list[Item]:
     """Return the output columns of a SELECT list.
 
+    `has_bounds`: * has the bounds of the windows behind the key, as what is shown has them; of a join it has them anyway.
     `leading`: expressions of a new key, which * puts in front, with the old key behind the values; None: the key stays.
     """
     is_rekeyed, leading = leading is not None, leading or ()
@@ -91,6 +105,8 @@ def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leadin
                 for e in leading:
                     taken.append(Item(_leading_name(e, generated), e, True))
                     generated += not isinstance(e, ast.Name)
+            if item.kind == "all" and not is_rekeyed and (has_bounds or scope.is_joined):
+                columns = _with_bounds(columns, scope)
             for column in columns:
                 e = ast.Name(column.name, column.source, span=item.span)
                 if item.kind == "all" and e in leading:
@@ -99,6 +115,17 @@ def spread(items: Sequence[ast.SelectItem], scope: Scope, binder: Binder, leadin
                     Item(f"{column.source}_{column.name}" if scope.is_joined and column.source else column.name, e, False)
                 )
     return taken
+
+
+def _with_bounds(columns: Sequence[Visible], scope: Scope) -> list[Visible]:
+    """Return columns with the bounds of each source's windows behind its key."""
+    found: list[Visible] = []
+    for source, group in groupby(columns, key=lambda c: c.source):
+        own = list(group)
+        keys = sum(c.is_key for c in own)
+        bounds = [c for c in scope.columns if c.is_pseudo and c.source == source and c.name in (Meta.WINDOWSTART, Meta.WINDOWEND)]
+        found += [*own[:keys], *bounds, *own[keys:]]
+    return found
 
 
 def _leading_name(e: ast.Expression, generated: int) -> str:

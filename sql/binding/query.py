@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, Column, array
 from logflume.sql import ast
 from logflume.sql import plan as p
+from logflume.sql.catalog import WindowInfo
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.functions import unknown_function
@@ -23,7 +24,7 @@ from .context import Context
 from .expressions import Binder
 from .joins import bind_relation
 from .projection import Item, KeyColumn, canonical, check_names, find_keys, spread
-from .scope import WINDOW_COLUMNS, Scope, Visible
+from .scope import RESERVED_COLUMNS, WINDOW_COLUMNS, Scope, Visible, pseudo_columns
 from .sources import Relation, carry
 
 DAY_MS = 86_400_000
@@ -37,13 +38,15 @@ WINDOWS_MAX = 10_000
 class Target:
     """What a query is for. `sink`: the stream or table it makes or fills; None: someone watches. `statement`: for messages.
 
-    `timestamp`: the column that gives the sink's event time.
+    `timestamp`: the column that gives the sink's event time. `needs_undo`: aggregates over a table follow its changes, so each
+    must be able to take a row out again.
     """
 
     query_id: str
     sink: str | None = None
     statement: str = "SELECT"
     timestamp: str | None = None
+    needs_undo: bool = True
 
     @property
     def is_persistent(self) -> bool:
@@ -78,10 +81,13 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     Raises:
         StatementError: with the position of what is to blame.
     """
+    _check_once_only(query)
     if query.unions:
         return _united(query, context, target)
     _check_clauses(query, context.functions)
-    relation = bind_relation(query, context)
+    relation = bind_relation(query, context, lambda ref: _inner_relation(ref, context, target))
+    if query.is_distinct:
+        query = _distinct(query, relation, context, target)
     shape = _Shape(query, context, target, relation)
     for e in shape.expressions():
         _check_functions(e, context.functions)
@@ -91,6 +97,69 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     if query.partition_by is not None:
         return shape.partitioned(relation)
     return shape.projected(relation)
+
+
+def _check_once_only(query: ast.Query) -> None:
+    """Refuse what only a result that ends can have."""
+    for clause, is_there in (("ORDER BY", bool(query.order_by)), ("OFFSET", query.offset > 0)):
+        if is_there:
+            span = query.clause_span("LIMIT" if clause == "OFFSET" else clause)
+            raise StatementError(
+                f"{clause} is for queries that end: without EMIT CHANGES, and not within another statement", span
+            )
+
+
+def _distinct(query: ast.Query, relation: Relation, context: Context, target: Target) -> ast.Query:
+    """Return SELECT DISTINCT as what it means: a group of each row."""
+    shape = _Shape(query, context, target, relation)
+    if query.group_by is not None or any(has_aggregate(e, context.functions) for e in shape.expressions()):
+        raise StatementError(
+            "SELECT DISTINCT with aggregates: GROUP BY gives each group once already", query.clause_span("DISTINCT")
+        )
+    items = shape.items(relation)
+    groups = tuple(dict.fromkeys(i.expression for i in items))
+    select = tuple(ast.SelectItem("expr", i.expression, i.name, span=i.span) for i in items)
+    return replace(query, select=select, group_by=groups)
+
+
+def _inner_relation(ref: ast.SourceRef, context: Context, target: Target) -> Relation:
+    """Bind a query in the place of a source: its columns under the alias, its key where the SELECT has it."""
+    assert ref.query is not None
+    bound = bind_query(ref.query, context, replace(target, sink=None, timestamp=None, needs_undo=True))
+    for column in bound.value:
+        if column.name in RESERVED_COLUMNS:
+            raise StatementError(
+                f"the column `{column.name}` of {ref.alias} needs a name of its own: give it one with AS", ref.span
+            )
+    selected = bound.root.columns if isinstance(bound.root, p.Select) else ()
+    named = {e.name: name for name, e in selected if isinstance(e, x.ColumnRef) and e.side is x.Side.KEY}
+    is_keyed = all(c.name in named for c in bound.key)
+    if target.is_persistent and not is_keyed:
+        missing = ", ".join(c.name for c in bound.key if c.name not in named)
+        raise StatementError(f"the query {ref.alias} must select its key as it is: {missing}", ref.span)
+    keys = [named[c.name] for c in bound.key] if is_keyed else []
+    columns = [Visible(ref.alias, c.name, x.ColumnRef(x.Side.VALUE, c.name, c.type), c.name in keys) for c in bound.value]
+    columns += pseudo_columns(ref.alias, is_windowed=bound.window is not None)
+    first, *others = bound.relation.sources
+    return Relation(
+        bound.root,
+        Scope(tuple(columns)),
+        tuple(KeyColumn((ast.Name(name, ref.alias),)) for name in keys),
+        bound.key if is_keyed else (),
+        (replace(first, window=window_info(bound)), *others),
+        bound.kind is p.ResultKind.TABLE,
+    )
+
+
+def window_info(bound: BoundQuery) -> WindowInfo | None:
+    """Return the windows of a result as a source over it has them."""
+    inherited = bound.relation.first.window
+    if bound.window is None or (inherited is not None and not bound.is_grouped):
+        return None if bound.window is None else inherited
+    if isinstance(bound.window, TimeWindow):
+        kind = "TUMBLING" if bound.window.advance_ms == bound.window.size_ms else "HOPPING"
+        return WindowInfo(kind, bound.window.size_ms, bound.window.advance_ms)
+    return WindowInfo("SESSION")
 
 
 def _united(query: ast.Query, context: Context, target: Target) -> BoundQuery:
@@ -176,7 +245,8 @@ class _Shape:
         return found if self.query.having is None else [*found, self.query.having]
 
     def items(self, relation: Relation, leading: Sequence[ast.Expression] | None = None) -> list[Item]:
-        items = spread(self.query.select, relation.scope, self.binder(relation.scope, "SELECT"), leading)
+        binder, is_shown = self.binder(relation.scope, "SELECT"), not self.target.is_persistent
+        items = spread(self.query.select, relation.scope, binder, leading, has_bounds=is_shown)
         wanted = self.target.timestamp
         if wanted is not None and all(i.name != wanted for i in items):
             raise StatementError(unknown_timestamp(wanted), self.query.span)
@@ -367,6 +437,8 @@ class _Shape:
         items = self.items(relation)
         having = None if query.having is None else canonical(query.having, relation.scope, "HAVING")
         calls = aggregate_calls([*(i.expression for i in items), *([having] if having else [])], library)
+        if not calls and query.is_distinct:
+            calls = [ast.Call("COUNT", (), is_star=True)]
         if not calls:
             raise StatementError(
                 "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.clause_span("GROUP BY")
@@ -379,7 +451,7 @@ class _Shape:
                 "Windowing not supported for table aggregations: the rows of a table have no end; read the topic as a STREAM",
                 query.clause_span("WINDOW"),
             )
-        if relation.is_table:
+        if relation.is_table and self.target.needs_undo:
             without = [a.call.name for a in aggregates if not a.has_undo]
             if without:
                 raise StatementError(

@@ -39,6 +39,10 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
             return _function(name, engine) | common
         case ast.Explain():
             return _explained(statement, text, results, engine, session) | common
+        case ast.AssertTopic(topic):
+            return {"@type": "assert_topic", "topicName": topic, "exists": not statement.is_absent} | common
+        case ast.AssertSchema(subject, schema_id):
+            return {"@type": "assert_schema", "subject": subject, "id": schema_id, "exists": not statement.is_absent} | common
     (result,) = results
     assert isinstance(result, Message), "a statement that changes something says what it did"
     return _status(statement, result) | common

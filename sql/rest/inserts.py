@@ -2,71 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from decimal import Decimal
-from typing import Any
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
-import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from logflume.log import LogflumeError
 from logflume.sql.engine import SqlEngine
 
 from .errors import BAD_REQUEST, RestError, as_rest_error
-from .requests import InsertsTarget, as_text, decoded
+from .requests import InsertsTarget, decoded
 from .values import to_json
 
 LINE_BYTES_MAX = 1 << 20
-_DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
+PARTS_AHEAD_MAX = 8
+"""Parts of a request whose rows are on their way to the disk; beyond them, reading waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """Rows of one part, the first of them numbered `first`."""
+
+    first: int
+    outcomes: Callable[[], list[Exception | None]]
+
+    def told(self) -> bytes:
+        """Wait for all, and tell of each."""
+        lines = []
+        for seq, outcome in enumerate(self.outcomes(), self.first):
+            if outcome is None:
+                lines.append(b'{"status":"ok","seq":%d}\n' % seq)
+                continue
+            refused = as_rest_error(outcome)
+            about = {"status": "error", "seq": seq, "error_code": refused.code, "message": refused.message}
+            lines.append(to_json(about) + b"\n")
+        return b"".join(lines)
 
 
 async def acknowledged(parts: AsyncIterator[bytes], engine: SqlEngine) -> AsyncIterator[bytes]:
-    """Yield a line for each row: {status: ok, seq}, or {status: error, seq, error_code, message}. Lines of one part go together.
+    """Yield a line for each row: {status: ok, seq}, or {status: error, seq, error_code, message}.
+
+    First comes an empty part, when the target is known. Lines of one part go together, and the next are read meanwhile.
 
     Raises:
-        RestError: the first line names no stream or table; nothing was written.
+        RestError: the first line names no stream or table, and nothing was written; or a line is too long.
     """
-    target: InsertsTarget | None = None
-    seq = 0
+    sent: asyncio.Queue[_Sent | Exception | None] = asyncio.Queue(PARTS_AHEAD_MAX)
+    lines = _lines(parts)
+    first: list[bytes] = await anext(lines, [])
+    if not first:
+        raise RestError(BAD_REQUEST, 'expected {"target": STREAM} in the first line')
+    target = decoded(first.pop(0), InsertsTarget).target
+    await run_in_threadpool(engine.insert_target, target)
+
+    async def send() -> None:
+        seq, rows = 0, first
+        try:
+            while True:
+                if rows:
+                    await sent.put(_Sent(seq, await run_in_threadpool(engine.insert_rows, target, rows)))
+                    seq += len(rows)
+                rows = await anext(lines)
+        except StopAsyncIteration:
+            await sent.put(None)
+        except Exception as error:  # noqa: BLE001 - raised again where the answer is written
+            await sent.put(error)
+
+    reading = asyncio.create_task(send())
+    try:
+        yield b""
+        while (part := await sent.get()) is not None:
+            if isinstance(part, Exception):
+                raise part
+            yield await run_in_threadpool(part.told)
+        await reading
+    finally:
+        reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+
+
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Yield the lines that end in each part, without blank ones; the last needs no end. Raises RestError: one is too long."""
     rest = b""
-    async for part in _with_end(parts):
+    async for part in parts:
         *lines, rest = (rest + part).split(b"\n")
         if len(rest) > LINE_BYTES_MAX:
             raise RestError(BAD_REQUEST, f"a line holds at most {LINE_BYTES_MAX} bytes")
-        lines = [line for line in lines if line.strip()]
-        if target is None and lines:
-            target = decoded(lines.pop(0), InsertsTarget)
-            await run_in_threadpool(engine.insert_target, target.target)
-            yield b""
-        if target is not None and lines:
-            yield await run_in_threadpool(_insert, engine, target, lines, seq)
-            seq += len(lines)
-    if target is None:
-        raise RestError(BAD_REQUEST, 'expected {"target": STREAM} in the first line')
-
-
-async def _with_end(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async for part in parts:
-        yield part
-    yield b"\n"
-
-
-def _insert(engine: SqlEngine, target: InsertsTarget, lines: list[bytes], first: int) -> bytes:
-    """Write rows together, wait for all, and tell of each."""
-    properties = as_text(target.properties)
-    rows: list[dict[str, Any] | Exception] = []
-    for line in lines:
-        try:
-            rows.append(_DECODER.decode(line))
-        except (ValueError, RecursionError) as error:
-            rows.append(RestError(BAD_REQUEST, f"Invalid JSON in inserts stream: {error}"))
-    told = []
-    for seq, outcome in enumerate(engine.insert_rows(target.target, rows, properties), first):
-        if outcome is None:
-            told.append(to_json({"status": "ok", "seq": seq}))
-            continue
-        refused = as_rest_error(outcome) if isinstance(outcome, LogflumeError | RestError) else None
-        if refused is None:
-            raise outcome
-        told.append(to_json({"status": "error", "seq": seq, "error_code": refused.code, "message": refused.message}))
-    return b"\n".join(told) + b"\n"
+        if found := [line for line in lines if line.strip()]:
+            yield found
+    if rest.strip():
+        yield [rest]

@@ -61,17 +61,18 @@ class Queries:
             if len(sources) != 1:
                 raise RestError(BAD_STATEMENT, f"Expected exactly one KSQL statement; found {len(sources)} instead", text)
             statement = parse_statement(sources[0], variables=session.variables)
-            if not isinstance(statement, ast.QueryStatement):
+            if not isinstance(statement, ast.QueryStatement | ast.Print):
                 raise RestError(BAD_STATEMENT, "Statement type is not a query: it should be sent to '/ksql'", text)
-            if statement.query.emit is not None:
+            if isinstance(statement, ast.Print) or statement.query.emit is not None:
                 self._reserve()
             (result,) = self._engine.execute_one(sources[0], session=session)
         except (LogflumeError, RecursionError) as error:
             at = error.text or text if isinstance(error, StatementError) else text
             raise as_rest_error(error, at) from error
-        source = self._engine.catalog.sources.get(statement.query.source.name)
+        name = statement.topic if isinstance(statement, ast.Print) else statement.query.source.name
+        source = self._engine.catalog.sources.get(name)
         if isinstance(result, PushQuery):
-            query_id = f"transient_{statement.query.source.name}_{uuid.uuid4().hex[:16]}"
+            query_id = f"transient_{name}_{uuid.uuid4().hex[:16]}"
             with self._lock:
                 self._running[query_id] = result
             return StartedQuery(query_id, result.columns, frozenset(), result)

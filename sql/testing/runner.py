@@ -23,9 +23,11 @@ from logflume.sql.inference import inferred
 from logflume.sql.inserts import values_records
 from logflume.sql.parser import parse_statement
 from logflume.sql.planner import PlannedQuery, plan_create_as, plan_insert, plan_source, register_schemas
+from logflume.sql.properties import CACHE_BYTES
+from logflume.sql.row_records import RecordMakers
 from logflume.sql.scripts import split_script
+from logflume.sql.upgrades import check_query_replacement
 from logflume.streams.functions import Library
-from logflume.streams.graph import Emit
 
 from .cases import Case, CaseFault, CaseRecord
 from .compare import difference
@@ -53,8 +55,8 @@ class _Run:
     registry: MemoryRegistry = field(default_factory=MemoryRegistry)
 
     def context(self) -> Context:
-        properties = {REGISTRY_URL: self.registry.location, **self.case.properties}
-        return Context(self.catalog, self.functions, properties, fixed_now_ms=0, emit=Emit.UPDATE, partitions=self.partitions)
+        properties = {REGISTRY_URL: self.registry.location, CACHE_BYTES: "0", **self.case.properties}
+        return Context(self.catalog, self.functions, properties, fixed_now_ms=0, partitions=self.partitions)
 
 
 def run_case(case: Case, library: Library) -> Outcome:
@@ -126,7 +128,7 @@ def _execute(run: _Run, statement: ast.Statement) -> None:
         case ast.InsertQuery():
             _add_query(run, statement, plan_insert(statement, run.context(), query_id=_query_id(run, statement)))
         case ast.InsertValues():
-            for record in values_records(statement, run.context()):
+            for record in values_records(statement, run.context(), RecordMakers()):
                 output = Output(record.topic, record.key, record.value, record.timestamp_ms)
                 run.topics.setdefault(record.topic, []).append(output)
         case ast.SetProperty() | ast.UnsetProperty():
@@ -165,6 +167,9 @@ def _add_query(run: _Run, statement: ast.CreateAs | ast.InsertQuery, planned: Pl
                 f"Cannot add {existing.kind.lower()} '{statement.name}': A {existing.kind.lower()} with the same name "
                 "already exists"
             )
+        replaced = next((q for q, _ in run.queries if q.sink is not None and q.query.sink == statement.name), None)
+        if replaced is not None:
+            check_query_replacement(replaced, planned, statement.span)
         if existing is not None:
             run.queries = [q for q in run.queries if q[0].query.sink != statement.name]
     register_schemas(planned, statement.span)

@@ -17,7 +17,7 @@ import numpy as np
 from logflume.log import DecodeError
 from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column as Field
-from logflume.log.schemas import FormatSpec, Kind, serde
+from logflume.log.schemas import FormatSpec, Kind, format_of, serde
 
 from ..exact.codecs import write_decode
 from ..exact.expressions import Namespace
@@ -29,6 +29,7 @@ from .batch import ColumnId
 from .column import Bytes, Column, patched
 from .fields import Extracted, Fields, vectors
 from .framed import FramedFields
+from .header_ids import HeaderIds
 
 FEW_RECORDS = 48
 _MAX_REFUSED_SHARE = 2
@@ -57,9 +58,13 @@ class ValueDecoder:
         self._exact = exact_decoder(format, columns, self._kept, bare_class)
         self._fast = _fast_fields(format, tuple(columns), self._kept)
         self._rest = 0
+        self._header_ids = HeaderIds(format.registry) if format_of(format.name).schemas is not None else None
 
     def decode(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         """Decode the values of records start..stop; rows count from `start`."""
+        if self._header_ids is not None and self._header_ids.are_in(chunk, start, stop):
+            values, wrong = self._header_ids.framed(chunk.slice(start, stop))
+            return self._decode_values(values, lambda row, error: report(row, wrong.get(row, error)))
         loaded = loaded_kernels()
         if self._fast is None or loaded is None or stop - start < FEW_RECORDS or not chunk.buffer.flags.c_contiguous:
             return self._decode_objects(chunk, start, stop, report)
@@ -112,9 +117,12 @@ class ValueDecoder:
 
     def _decode_objects(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         part = chunk if stop - start == len(chunk) else chunk.slice(start, stop)
-        kept, is_null, lists = self._exact(part.values(), report)
+        return self._decode_values(part.values(), report)
+
+    def _decode_values(self, values: Sequence[bytes | None], report: Report) -> Decoded:
+        kept, is_null, lists = self._exact(values, report)
         columns = {(Side.VALUE, c.name): Column.of_objects(v, c.type.kind) for c, v in zip(self._kept, lists, strict=True)}
-        rows = None if len(kept) == stop - start else np.array(kept, np.int64)
+        rows = None if len(kept) == len(values) else np.array(kept, np.int64)
         return Decoded(columns, rows, np.array(is_null, np.bool_) if True in is_null else None, [])
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from logflume.log import InvalidInput, UnknownName, default_where
-from logflume.log.schemas import default_registry
+from logflume.log.schemas import FormatSpec, default_registry
 
 from .. import graph as g
 from .binding import Scope, bind
 from .fields import Value
 from .missing import missing
+from .mistakes import show_shortly
 from .naming import Graph
-from .schemas import key_columns, key_format, registered_value, value_format, value_schema
+from .schemas import check_registered, key_columns, key_format, registered_value, value_format, value_schema
 from .stream import Stream
 from .table import GlobalTable, Table
 from .typevars import K, V
@@ -35,8 +36,8 @@ _ENDPOINT = "127.0.0.1:0"
 class StreamOptions(TypedDict, total=False):
     """How a topic is read, see `App.stream`."""
 
-    format: str | None
-    key_format: str | None
+    format: str | FormatSpec | None
+    key_format: str | FormatSpec | None
     timestamp: Value | None
     name: str | None
 
@@ -58,7 +59,7 @@ class App:
         state_dir: where state is kept on disk; by default $LOGFLUME_STATE_DIR, else `<data directory>-state`, or `./state` for a
             broker.
         registry: where the schemas of AVRO, PROTOBUF and JSON_SR topics are, e.g. http://127.0.0.1:8081, or mock://name in tests;
-            by default $LOGFLUME_SCHEMA_REGISTRY, else that of `logflume serve` on this machine.
+            by default $LOGFLUME_REGISTRY, else that of `logflume serve` on this machine.
         options: of the engine, by name (see `EngineOptions`).
 
     >>> import logflume.streams as lf
@@ -80,6 +81,7 @@ class App:
     ) -> None:
         if not isinstance(name, str):
             raise InvalidInput(f"the name of an application is text, found {name!r}")
+        show_shortly()
         self.name, self.log, self.options = name, default_where() if log is None else log, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name, default_registry() if registry is None else registry)
@@ -105,8 +107,8 @@ class App:
         value: Any = None,
         *,
         key: Any = str,
-        format: str | None = None,
-        key_format: str | None = None,
+        format: str | FormatSpec | None = None,
+        key_format: str | FormatSpec | None = None,
         timestamp: Value | None = None,
         name: str | None = None,
     ) -> Stream[Any, Any]:
@@ -117,7 +119,7 @@ class App:
                 the columns that the schema registry has for the topic.
             key: `str`, `int`, ..., several columns by name ({"user": str}), or None when keys do not matter.
             format, key_format: JSON, KAFKA, DELIMITED, AVRO, PROTOBUF, JSON_SR, PROTOBUF_NOSR; by default JSON values, and
-                keys as Kafka's serializers write them.
+                keys as Kafka's serializers write them. A `FormatSpec` says more: how subjects are named ...
             timestamp: an expression for the event time in ms, when it is not the record's own.
             name: of the source, when a topic is read in two ways.
         """
@@ -142,8 +144,8 @@ class App:
         value: Any = None,
         *,
         key: Any = str,
-        format: str | None = None,
-        key_format: str | None = None,
+        format: str | FormatSpec | None = None,
+        key_format: str | FormatSpec | None = None,
         timestamp: Value | None = None,
         store: str | None = None,
         history: Duration | None = None,
@@ -165,8 +167,8 @@ class App:
         value: Any = None,
         *,
         key: Any = str,
-        format: str | None = None,
-        key_format: str | None = None,
+        format: str | FormatSpec | None = None,
+        key_format: str | FormatSpec | None = None,
         store: str | None = None,
         name: str | None = None,
     ) -> GlobalTable:
@@ -185,8 +187,8 @@ class App:
         topic: str,
         value: Any,
         key: Any,
-        format: str | None,
-        key_format_name: str | None,
+        format: str | FormatSpec | None,
+        key_format_name: str | FormatSpec | None,
         timestamp: Value | None,
         name: str | None,
         store: str | None,
@@ -238,12 +240,16 @@ class App:
         """Run until interrupted; blocks. State and positions survive, so that the next run goes on where this one ended.
 
         Options are those of `EngineOptions`; they come before the application's own.
+
+        Raises:
+            InvalidInput: the class of a topic's values does not fit the schema that the registry has for it; RegistryUnavailable.
         """
         from logflume.log import connect
 
         from ..runtime import EngineOptions, run_app
 
         plan = self.plan()
+        check_registered(self.topology())
         chosen = {"state_dir": Path(self.state_dir), "endpoint": _ENDPOINT, **self.options, **options}
         known = [field.name for field in fields(EngineOptions)]
         for name in chosen:

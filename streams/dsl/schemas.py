@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from logflume.log import InvalidInput
@@ -17,14 +18,17 @@ from logflume.log.schemas import (
     DataType,
     FormatSpec,
     Kind,
+    check_readable,
     columns_of,
     format_of,
     is_object_class,
     of_topic,
+    register_schema,
+    required_fields,
     schema_type,
 )
 
-from ..graph import Schema, is_bare
+from ..graph import Schema, Sink, Source, Topology, is_bare
 
 PRIMITIVES: Mapping[Any, DataType] = {str: STRING, int: BIGINT, float: DOUBLE, bool: BOOLEAN, bytes: BYTES}
 
@@ -69,28 +73,53 @@ def is_single(schema: Schema) -> bool:
     return is_bare(schema) or (len(schema.value) == 1 and schema.value_class in PRIMITIVES)
 
 
-def value_format(schema: Schema, name: str | None, topic: str = "", registry: str = "") -> FormatSpec:
+def value_format(schema: Schema, name: str | FormatSpec | None, topic: str = "", registry: str = "") -> FormatSpec:
     """Return the format of a topic's values: as named, else JSON, and text and bytes as they are."""
+    if isinstance(name, FormatSpec):
+        return of_topic(replace(name, is_wrapped=not is_single(schema)), topic, "value", registry)
     if name is None:
         name = "KAFKA" if is_single(schema) and schema.value[0].type in (STRING, BYTES) else "JSON"
     spec = FormatSpec(name.upper(), is_wrapped=not is_single(schema), is_plain=name.upper() == "JSON")
     return of_topic(spec, topic, "value", registry)
 
 
-def registered_value(topic: str, name: str | None, registry: str) -> tuple[Column, ...] | None:
+def registered_value(topic: str, name: str | FormatSpec | None, registry: str) -> tuple[Column, ...] | None:
     """Return the value columns that the registry has for a topic; None where the format has no schemas."""
-    if name is None or format_of(name.upper()).schemas is None:
+    if name is None:
         return None
-    type = schema_type(of_topic(FormatSpec(name.upper()), topic, "value", registry))
+    spec = FormatSpec(name.upper()) if isinstance(name, str) else name
+    if format_of(spec.name).schemas is None:
+        return None
+    type = schema_type(of_topic(spec, topic, "value", registry))
     if type.kind is not Kind.STRUCT:
         raise InvalidInput(f"the values of {topic!r} are {type}, not records: say which, for example value=str")
     return type.fields
 
 
-def key_format(key: tuple[Column, ...], name: str | None, topic: str = "", registry: str = "") -> FormatSpec:
+def check_registered(topology: Topology) -> None:
+    """Raise InvalidInput where a source's columns or class do not fit the schema that the registry has for its topic, or a schema
+    that is to be written with is not there.
+
+    Raises:
+        InvalidInput; RegistryUnavailable.
+    """
+    for node in topology.nodes.values():
+        if isinstance(node, Source):
+            cls = node.schema.value_class
+            required = required_fields(cls) if cls is not None and is_object_class(cls) else ()
+            check_readable(node.value_format, node.schema.value, required)
+        elif isinstance(node, Sink):
+            for spec, columns in ((node.key_format, node.schema.key), (node.value_format, node.schema.value)):
+                if spec.schema_id or spec.uses_latest or not spec.registers:
+                    register_schema(spec, columns)
+
+
+def key_format(key: tuple[Column, ...], name: str | FormatSpec | None, topic: str = "", registry: str = "") -> FormatSpec:
     """Return the format of a topic's keys: as named, else as Kafka's serializers write a primitive, else JSON."""
     from ..planner import default_key_format
 
     if name is None:
         return default_key_format(key)
+    if isinstance(name, FormatSpec):
+        return of_topic(replace(name, is_wrapped=len(key) > 1), topic, "key", registry)
     return of_topic(FormatSpec(name.upper(), is_wrapped=len(key) > 1), topic, "key", registry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, UnknownName, topic_config_names
 from logflume.log.schemas import ANY, STRING, FormatSpec, format_of
 
 from .. import graph as g
@@ -21,14 +21,16 @@ def sink(
     node: g.Node,
     topic: str | Value | Function,
     topics: Sequence[str],
-    format: str | None,
-    key_format_name: str | None,
+    format: str | FormatSpec | None,
+    key_format_name: str | FormatSpec | None,
     partitions: int | None,
     configs: Mapping[str, str],
 ) -> None:
     """Add a sink. Config names may use `_` for `.`."""
     schema = node.schema
     check_partitions(partitions)
+    for name, value in configs.items():
+        _check_config(name, value)
     settings: dict[str, Any] = {
         "partitions": partitions, "topic_configs": {name.replace("_", "."): value for name, value in configs.items()},
         "schema": schema, "kind": node.kind, "inputs": (node.name,),
@@ -46,13 +48,23 @@ def sink(
     graph.add(added, fix="pass name='...'")
 
 
+def _check_config(name: str, value: object) -> None:
+    """Refuse what is neither an argument of `to` nor a config of topics."""
+    known = topic_config_names()
+    if name.replace("_", ".") not in known:
+        arguments = ("topics", "format", "key_format", "partitions")
+        raise UnknownName("argument of to()", name, [*arguments, *(each.replace(".", "_") for each in known)])
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name}= of to() is text, as the broker takes it: {name}={str(value)!r}, found {value!r:.60}")
+
+
 def check_partitions(partitions: int | None) -> None:
     """Refuse what is no number of partitions."""
     if partitions is not None and (isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1):
         raise InvalidInput(f"partitions= is a whole number of at least 1, found {partitions!r}")
 
 
-def sink_key_format(graph: Graph, node: g.Node, name: str | None, topic: str) -> FormatSpec:
+def sink_key_format(graph: Graph, node: g.Node, name: str | FormatSpec | None, topic: str) -> FormatSpec:
     """Return how the keys of a topic are written: as named; what a function gave as text, which `stream(key=str)` reads."""
     key = node.schema.key
     if name is None and len(key) == 1 and key[0].type == ANY and _is_made(graph, node):
@@ -70,8 +82,8 @@ def _is_made(graph: Graph, node: g.Node) -> bool:
 
 
 def _route(
-    graph: Graph, node: g.Node, topic: Value | Function, topics: Sequence[str], format: str | None,
-    key_format_name: str | None, settings: Mapping[str, Any],
+    graph: Graph, node: g.Node, topic: Value | Function, topics: Sequence[str], format: str | FormatSpec | None,
+    key_format_name: str | FormatSpec | None, settings: Mapping[str, Any],
 ) -> g.Route:  # fmt: skip
     schema = node.schema
     if isinstance(topics, str):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from logflume.log import InvalidInput
-from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, is_object_class
+from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, FormatSpec, is_object_class
 
 from .. import graph as g
 from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
@@ -494,8 +494,8 @@ class Stream(Generic[K, V]):
         topic: str | Value | Function,
         *,
         topics: Sequence[str] = (),
-        format: str | None = None,
-        key_format: str | None = None,
+        format: str | FormatSpec | None = None,
+        key_format: str | FormatSpec | None = None,
         partitions: int | None = None,
         **configs: str,
     ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from logflume.log import InvalidInput
-from logflume.log.schemas import Column
+from logflume.log.schemas import Column, FormatSpec
 
 from .. import graph as g
 from ..expr import Expr
@@ -402,8 +402,8 @@ class Table(Generic[K, V]):
         topic: str | Value | Function,
         *,
         topics: Sequence[str] = (),
-        format: str | None = None,
-        key_format: str | None = None,
+        format: str | FormatSpec | None = None,
+        key_format: str | FormatSpec | None = None,
         partitions: int | None = None,
         **configs: str,
     ) -> None:

@@ -14,18 +14,7 @@ from logflume.log.batch.memory import load_byte, load_double, load_single, load_
 
 from .binary import BROKEN, PLAIN, from_zigzag, put_varint, read_varint, starts_with, text_state, to_zigzag
 from .json_rows import _put_span
-
-_IN_U8 = types.Array(types.uint8, 1, "C", readonly=True)
-_IN_I64 = types.Array(types.int64, 1, "C", readonly=True)
-_IN_I32 = types.Array(types.int32, 1, "C", readonly=True)
-_IN_I2 = types.Array(types.int64, 2, "C", readonly=True)
-_U8 = types.Array(types.uint8, 1, "C")
-_I64 = types.Array(types.int64, 1, "C")
-_I32 = types.Array(types.int32, 1, "C")
-_B1 = types.Array(types.boolean, 1, "C")
-_B2 = types.Array(types.boolean, 2, "C")
-_I2 = types.Array(types.int64, 2, "C")
-_F2 = types.Array(types.float64, 2, "C")
+from .signatures import B1, B2, F2, I2, IN_I2, IN_I32, IN_I64, IN_U8, WRITE
 
 END, NULL, BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, BYTES, FIXED, ENUM, NULLABLE, UNION, JUMP, BLOCKS, NEXT = range(16)
 _COLUMN_DOUBLE, _COLUMN_STRING = 3, 4
@@ -33,7 +22,7 @@ _MAX_NESTING = 64
 
 
 @njit(
-    types.int64(_IN_U8, _IN_I64, _IN_I32, _IN_U8, _IN_I2, _IN_I64, _IN_I64, _IN_I64, _IN_I64, _B1, _B1, _B2, _I2, _F2, _I2),
+    types.int64(IN_U8, IN_I64, IN_I32, IN_U8, IN_I2, IN_I64, IN_I64, IN_I64, IN_I64, B1, B1, B2, I2, F2, I2),
     cache=True,
     nogil=True,
     error_model="numpy",
@@ -200,7 +189,7 @@ def extract(
 
 
 @njit(
-    types.int64(_IN_I64, _IN_I64, _IN_I32, _IN_U8, _IN_I2, _IN_I2, _U8, _I64, _I64, _I32),
+    WRITE,
     cache=True,
     nogil=True,
     error_model="numpy",

@@ -28,17 +28,7 @@ from logflume.log.batch.memory import (
     trailing_zeros,
 )
 
-_IN_U8 = types.Array(types.uint8, 1, "C", readonly=True)
-_IN_I64 = types.Array(types.int64, 1, "C", readonly=True)
-_IN_I32 = types.Array(types.int32, 1, "C", readonly=True)
-_IN_I2 = types.Array(types.int64, 2, "C", readonly=True)
-_U8 = types.Array(types.uint8, 1, "C")
-_I64 = types.Array(types.int64, 1, "C")
-_I32 = types.Array(types.int32, 1, "C")
-_B1 = types.Array(types.boolean, 1, "C")
-_B2 = types.Array(types.boolean, 2, "C")
-_I2 = types.Array(types.int64, 2, "C")
-_F2 = types.Array(types.float64, 2, "C")
+from .signatures import B1, B2, F2, I2, I32, I64, IN_I2, IN_I32, IN_I64, IN_U8, U8
 
 BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING = 0, 1, 2, 3, 4
 NUMBER_SIZE = 28
@@ -399,7 +389,7 @@ def _is_at(pattern: int, size: int, at: int) -> bool:
 
 
 @njit(
-    types.void(_IN_U8, _IN_I64, _IN_I32, _IN_I64, _IN_U8, _IN_I64, _IN_I64, _IN_I64, _IN_I64, _B1, _B2, _I2, _F2, _I2, _U8),
+    types.void(IN_U8, IN_I64, IN_I32, IN_I64, IN_U8, IN_I64, IN_I64, IN_I64, IN_I64, B1, B2, I2, F2, I2, U8),
     cache=True,
     nogil=True,
     error_model="numpy",
@@ -756,7 +746,7 @@ def _put_label(source: int, size: int, out: int, at: int) -> int:
 
 
 @njit(
-    types.int64(_IN_I64, _IN_I64, _IN_I32, _IN_U8, _IN_I64, _IN_I64, _IN_I2, _U8, _I64, _I64, _I32),
+    types.int64(IN_I64, IN_I64, IN_I32, IN_U8, IN_I64, IN_I64, IN_I2, U8, I64, I64, I32),
     cache=True,
     nogil=True,
     error_model="numpy",
@@ -842,7 +832,7 @@ def write(
     return position
 
 
-@njit(types.void(_IN_I64, _IN_I64, _IN_U8, _B1), cache=True, nogil=True)
+@njit(types.void(IN_I64, IN_I64, IN_U8, B1), cache=True, nogil=True)
 def equals_text(begins: Any, lengths: Any, text: Any, found: Any) -> None:
     """Set found[i] where the span is this text, byte for byte."""
     size = len(text)

@@ -1,7 +1,7 @@
 """When kernels are used: after a number of records, once they are loaded in the background; nothing waits for them.
 
-Loading takes 0.5 s from numba's cache and some seconds without it; until then, and without numba, the exact
-forms do everything.
+Loading takes 0.5 s from numba's cache, which a child process fills where it is empty (`compiling.py`); until then, and without
+numba, the exact forms do everything.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import functools
 import importlib
 import importlib.util
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
+from .compiling import compile_apart
+
 _WARM_UP_RECORDS = 50_000
+_ALWAYS = ("json_rows", "texts", "slots", "table_slots")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +34,9 @@ class Kernels:
 class KernelLoader:
     """Loads the kernels once. Invariant: `_kernels` is set once, after its compilation is complete. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compile_first: Callable[[Collection[str]], object] = compile_apart) -> None:
+        """`compile_first`: called before kernels are loaded in the background."""
+        self._compile_first = compile_first
         self._kernels: Kernels | None = None
         self._more: dict[str, ModuleType | None] = {}
         self._seen_records = 0
@@ -50,7 +55,7 @@ class KernelLoader:
         self._seen_records += records
         if self._seen_records >= _WARM_UP_RECORDS:
             self._is_started = True
-            threading.Thread(target=self.load, name="logflume-streams-kernels", daemon=True).start()
+            threading.Thread(target=self._load_behind, name="logflume-streams-kernels", daemon=True).start()
 
     def more(self, name: str) -> ModuleType | None:
         """Return kernels that not everybody needs, once all others are loaded; the first call begins to load them."""
@@ -58,7 +63,7 @@ class KernelLoader:
             return None
         if name not in self._more:
             self._more[name] = None
-            threading.Thread(target=self.load, args=(name,), name=f"logflume-streams-{name}", daemon=True).start()
+            threading.Thread(target=self._load_behind, args=(name,), name=f"logflume-streams-{name}", daemon=True).start()
         return self._more[name]
 
     def stay_out(self) -> None:
@@ -74,12 +79,16 @@ class KernelLoader:
         finally:
             self._is_held_back = before
 
+    def _load_behind(self, *more: str) -> None:
+        """Load while the engine goes on: what has to be compiled is compiled apart."""
+        self._compile_first(more or _ALWAYS)
+        self.load(*more)
+
     def load(self, *more: str) -> bool:
         """Load the kernels now, blocking, and more of them by name; False without numba."""
         with self._lock:
             if self._kernels is None and importlib.util.find_spec("numba") is not None:
-                names = ("json_rows", "texts", "slots", "table_slots")
-                self._kernels = Kernels(*(importlib.import_module(f"{__package__}.{name}") for name in names))
+                self._kernels = Kernels(*(importlib.import_module(f"{__package__}.{name}") for name in _ALWAYS))
             for name in more if self._kernels is not None else ():
                 self._more[name] = importlib.import_module(f"{__package__}.{name}")
             return self._kernels is not None

@@ -13,13 +13,9 @@ from numba import njit, types
 
 from logflume.log.batch.memory import load_byte, store_byte
 
-_IN_I64 = types.Array(types.int64, 1, "C", readonly=True)
-_IN_I32 = types.Array(types.int32, 1, "C", readonly=True)
-_IN_U8 = types.Array(types.uint8, 1, "C", readonly=True)
-_I64 = types.Array(types.int64, 1, "C")
+from .signatures import B1, I64, IN_I32, IN_I64, IN_U8, U8
+
 _I8 = types.Array(types.int8, 1, "C")
-_U8 = types.Array(types.uint8, 1, "C")
-_B1 = types.Array(types.boolean, 1, "C")
 
 STARTS, ENDS, CONTAINS = 0, 1, 2
 """What `search` looks for."""
@@ -36,14 +32,14 @@ def _order(a: int, a_size: int, b: int, b_size: int) -> int:
     return 0 if a_size == b_size else (1 if a_size > b_size else -1)
 
 
-@njit(types.void(_IN_I64, _IN_I64, _IN_I64, _IN_I64, _I8), cache=True, nogil=True)
+@njit(types.void(IN_I64, IN_I64, IN_I64, IN_I64, _I8), cache=True, nogil=True)
 def compare(starts: Any, sizes: Any, other_starts: Any, other_sizes: Any, order: Any) -> None:
     """Set order[i] to -1, 0 or 1 as the span comes before, equals or comes after the other one."""
     for i in range(len(order)):
         order[i] = _order(starts[i], sizes[i], other_starts[i], other_sizes[i])
 
 
-@njit(types.void(_IN_I64, _IN_I64, types.int64, types.int64, _I8), cache=True, nogil=True)
+@njit(types.void(IN_I64, IN_I64, types.int64, types.int64, _I8), cache=True, nogil=True)
 def differ_from(starts: Any, sizes: Any, text: int, size: int, order: Any) -> None:
     """Set order[i] to 0 where the span is this text, else to 1."""
     for i in range(len(order)):
@@ -52,7 +48,7 @@ def differ_from(starts: Any, sizes: Any, text: int, size: int, order: Any) -> No
             order[i] = _order(starts[i], size, text, size)
 
 
-@njit(types.void(_IN_I64, _IN_I64, _IN_I64, _IN_I64, types.int64, _B1), cache=True, nogil=True)
+@njit(types.void(IN_I64, IN_I64, IN_I64, IN_I64, types.int64, B1), cache=True, nogil=True)
 def search(starts: Any, sizes: Any, part_starts: Any, part_sizes: Any, what: int, found: Any) -> None:
     """Set found[i]: whether the span starts with, ends with or contains the other one."""
     for i in range(len(found)):
@@ -68,7 +64,7 @@ def search(starts: Any, sizes: Any, part_starts: Any, part_sizes: Any, what: int
                 break
 
 
-@njit(types.void(_IN_I64, _IN_I64, _U8), cache=True, nogil=True)
+@njit(types.void(IN_I64, IN_I64, U8), cache=True, nogil=True)
 def copy_texts(starts: Any, sizes: Any, out: Any) -> None:
     """Copy texts one behind the other."""
     target = np.int64(out.ctypes.data)
@@ -78,7 +74,7 @@ def copy_texts(starts: Any, sizes: Any, out: Any) -> None:
         target += sizes[i]
 
 
-@njit(types.boolean(_IN_I64, _IN_I64, _B1), cache=True, nogil=True)
+@njit(types.boolean(IN_I64, IN_I64, B1), cache=True, nogil=True)
 def find_special(starts: Any, sizes: Any, found: Any) -> bool:
     """Set found[i] where a text is not plain: not ASCII, or not as JSON writes it; return whether one is."""
     some = False
@@ -92,7 +88,7 @@ def find_special(starts: Any, sizes: Any, found: Any) -> bool:
     return some
 
 
-@njit(types.void(_IN_I64, _IN_I64, types.int64, types.int64, types.int64, _U8, _I64), cache=True, nogil=True)
+@njit(types.void(IN_I64, IN_I64, types.int64, types.int64, types.int64, U8, I64), cache=True, nogil=True)
 def shift_case(starts: Any, sizes: Any, first: int, last: int, step: int, out: Any, out_starts: Any) -> None:
     """Copy the spans, with `step` added to the bytes first..last; out_starts: addresses in `out`."""
     target = np.int64(out.ctypes.data)
@@ -105,7 +101,7 @@ def shift_case(starts: Any, sizes: Any, first: int, last: int, step: int, out: A
         at += sizes[i]
 
 
-@njit(types.void(_IN_I64, _IN_I64, _IN_I64, _IN_I64, _U8, _I64), cache=True, nogil=True)
+@njit(types.void(IN_I64, IN_I64, IN_I64, IN_I64, U8, I64), cache=True, nogil=True)
 def join(starts: Any, sizes: Any, other_starts: Any, other_sizes: Any, out: Any, out_starts: Any) -> None:
     """Write each span followed by the other one; out_starts: addresses in `out`."""
     target = np.int64(out.ctypes.data)
@@ -120,7 +116,7 @@ def join(starts: Any, sizes: Any, other_starts: Any, other_sizes: Any, out: Any,
         at += other_sizes[i]
 
 
-@njit(types.void(_IN_I64, _U8, _I64, _I64), cache=True, nogil=True)
+@njit(types.void(IN_I64, U8, I64, I64), cache=True, nogil=True)
 def integer_texts(values: Any, out: Any, out_starts: Any, out_sizes: Any) -> None:
     """Write each integer in decimal; `out` has 20 bytes for each."""
     target = np.int64(out.ctypes.data)
@@ -142,7 +138,7 @@ def integer_texts(values: Any, out: Any, out_starts: Any, out_sizes: Any) -> Non
         out_sizes[i] = end - at
 
 
-@njit(types.void(_IN_I64, _IN_I64, types.int64, _I64, _B1), cache=True, nogil=True)
+@njit(types.void(IN_I64, IN_I64, types.int64, I64, B1), cache=True, nogil=True)
 def parse_integers(starts: Any, sizes: Any, limit: int, values: Any, unsure: Any) -> None:
     """Read plain decimal integers of at most 18 digits and -limit <= value < limit; anything else is unsure."""
     for i in range(len(starts)):
@@ -162,7 +158,7 @@ def parse_integers(starts: Any, sizes: Any, limit: int, values: Any, unsure: Any
         unsure[i] = not (is_sure and -limit <= value < limit)
 
 
-@njit(types.void(_IN_U8, _IN_I64, _IN_I32, types.int64, _I64, _I64, _B1, _B1), cache=True, nogil=True)
+@njit(types.void(IN_U8, IN_I64, IN_I32, types.int64, I64, I64, B1, B1), cache=True, nogil=True)
 def text_keys(buffer: Any, starts: Any, sizes: Any, count: int, out_starts: Any, out_sizes: Any, nulls: Any, unsure: Any) -> None:
     """Read keys as texts: addresses and sizes; unsure where a byte is not plain ASCII."""
     base = np.int64(buffer.ctypes.data)
@@ -179,7 +175,7 @@ def text_keys(buffer: Any, starts: Any, sizes: Any, count: int, out_starts: Any,
             out_sizes[i] = 0
 
 
-@njit(types.void(_IN_U8, _IN_I64, _IN_I32, types.int64, _I64, _B1, _B1), cache=True, nogil=True)
+@njit(types.void(IN_U8, IN_I64, IN_I32, types.int64, I64, B1, B1), cache=True, nogil=True)
 def number_keys(buffer: Any, starts: Any, sizes: Any, width: int, out: Any, nulls: Any, unsure: Any) -> None:
     """Read keys of `width` (4 or 8) bytes as big-endian integers; unsure where the key has another size."""
     base = np.int64(buffer.ctypes.data)
@@ -195,7 +191,7 @@ def number_keys(buffer: Any, starts: Any, sizes: Any, width: int, out: Any, null
         out[i] = value
 
 
-@njit(types.void(_IN_I64, types.int64, _U8, _I64), cache=True, nogil=True)
+@njit(types.void(IN_I64, types.int64, U8, I64), cache=True, nogil=True)
 def write_number_keys(values: Any, width: int, out: Any, out_starts: Any) -> None:
     """Write integers as big-endian keys of `width` bytes; out_starts: addresses in `out`."""
     target = np.int64(out.ctypes.data)

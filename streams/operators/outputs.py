@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..columns.batch import PATH_BITS, ColumnId
 from ..columns.column import Bytes
 from ..columns.encode import KeyEncoder, RowEncoder, record_chunk
 from ..columns.evaluate import Evaluation
+from ..columns.header_ids import Headers, OutputHeaders
 from ..expr import Meta, Side, columns_used
 from ..seams import Outputs
 from .operator import Bind, Operator, Task, Wiring, Work
@@ -24,7 +25,8 @@ from .source import _times
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
-    """Encoded records of one batch on their way to a topic. `rows`: in the chunk that caused them; `order`: as in `Batch`."""
+    """Encoded records of one batch on their way to a topic. `rows`: in the chunk that caused them; `order`: as in `Batch`;
+    `headers`: theirs, None: those of the rows that caused them."""
 
     keys: Bytes
     values: Bytes
@@ -32,6 +34,7 @@ class Output:
     chunk: Chunk | None
     rows: I64 | None
     order: I64 | None
+    headers: list[Headers] | None = None
 
 
 class OutputOperator(Operator[g.Sink | g.Route | g.Repartition]):
@@ -54,23 +57,37 @@ class OutputOperator(Operator[g.Sink | g.Route | g.Repartition]):
     def encoder(self, wiring: Wiring) -> RowEncoder:
         """Return what makes records of rows."""
         node = self.node
-        source = node.inputs[0]
-        schema, raw = wiring.schema(source), wiring.raw_keys[source]
-        is_raw = raw is not None and raw[0] == node.key_format
-        keys = KeyEncoder(node.key_format, schema.key, is_raw=is_raw, window=schema.window)
+        schema = wiring.schema(node.inputs[0])
+        keys = KeyEncoder(node.key_format, schema.key, is_raw=self.is_key_raw(wiring), window=schema.window)
         return RowEncoder(node.value_format, node.schema.value, keys)
 
+    def is_key_raw(self, wiring: Wiring) -> bool:
+        """Return whether keys go out as they came."""
+        raw = wiring.raw_keys[self.node.inputs[0]]
+        return raw is not None and raw[0] == self.node.key_format
+
+    def headers(self, wiring: Wiring) -> OutputHeaders:
+        """Return what makes headers of records."""
+        return OutputHeaders(self.node.value_format, self.node.schema.value, is_key_raw=self.is_key_raw(wiring))
+
     def plan(self, wiring: Wiring) -> Bind:
-        node, encoder = self.node, self.encoder(wiring)
+        node, encoder, headers = self.node, self.encoder(wiring), self.headers(wiring)
         time = Evaluation(node.timestamp) if isinstance(node, g.Sink) and node.timestamp is not None else None
-        return lambda task: OutputWork(node, encoder, time, task)
+        return lambda task: OutputWork(node, encoder, headers, time, task)
 
 
 class OutputWork(Work):
     """See `OutputOperator`."""
 
-    def __init__(self, node: g.Sink | g.Route | g.Repartition, encoder: RowEncoder, time: Evaluation | None, task: Task) -> None:
-        self._node, self._encoder, self._time, self._task = node, encoder, time, task
+    def __init__(
+        self,
+        node: g.Sink | g.Route | g.Repartition,
+        encoder: RowEncoder,
+        headers: OutputHeaders,
+        time: Evaluation | None,
+        task: Task,
+    ) -> None:
+        self._node, self._encoder, self._headers, self._time, self._task = node, encoder, headers, time, task
         self._needs_key = isinstance(node, g.Repartition) and not node.keeps_null_keys
 
     def process(self, batch: Batch, source: str) -> None:
@@ -95,7 +112,11 @@ class OutputWork(Work):
             times = times[kept]
         if keys.count:
             rows_of, order = _of(batch.rows, kept), _of(batch.order, kept)
-            self._task.send(name, topic, Output(keys, values, times, batch.chunk, rows_of, order))
+            output = Output(keys, values, times, batch.chunk, rows_of, order)
+            if self._headers.concern(batch.chunk):
+                bare, headers = self._headers.made(values.objects(), _headers(output))
+                output = replace(output, values=Bytes.of_objects(bare), headers=headers)
+            self._task.send(name, topic, output)
 
     def _timed(self, batch: Batch, time: Evaluation) -> tuple[Batch, I64]:
         """Return the rows whose time out is known, and these times."""
@@ -138,16 +159,20 @@ def put_out(outputs: Outputs, topic: str, found: Sequence[tuple[str, Output]]) -
 
 def _send(outputs: Outputs, node: str, topic: str, output: Output) -> None:
     causes = None if output.order is None else output.order >> PATH_BITS
-    chunk = record_chunk(output.keys, output.values, output.times, output.chunk, output.rows)
+    chunk = None
+    if output.headers is None:
+        chunk = record_chunk(output.keys, output.values, output.times, output.chunk, output.rows)
     if chunk is not None:
         outputs.send_columns(node, chunk, causes=causes, topic=topic)
         return
     keys, values, times = output.keys.objects(), output.values.objects(), output.times.tolist()
-    headers, places = (None, None) if causes is None else (_headers(output), causes.tolist())
+    headers, places = (output.headers, None) if causes is None else (_headers(output), causes.tolist())
     outputs.send(node, keys, values, times, headers=headers, causes=places, topic=topic)
 
 
 def _headers(output: Output) -> list[Any] | None:
+    if output.headers is not None:
+        return output.headers
     chunk = output.chunk
     if chunk is None or output.rows is None or not chunk.header_counts[output.rows].any():
         return None

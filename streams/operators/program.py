@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from logflume.log import LogflumeError
+from logflume.log.records import I64
 
 from .. import graph as g
 from ..columns import Batch
 from ..kernels import observe
-from ..seams import Outputs, Problems, StateStore, StoreSpec
+from ..seams import Outputs, Problems, StateStore, StoreSpec, Taken
 from .classes import classes_of
 from .operator import Bind, Reporter, Wiring, Work
 from .outputs import Output, put_out
@@ -62,6 +63,16 @@ class OperatorProgram:
             if own & asked:
                 found.add(source)
         return frozenset(found)
+
+    @cached_property
+    def takes_together(self) -> bool:
+        """Whether a round may hold records of several sources: what one of them changes, nobody looks up for another."""
+        operators = self.wiring.operators
+        kept = [spec.name for operator in operators.values() for spec in operator.stores()]
+        asked = {store for source in self.wiring.sources for come, to in _edges(self.wiring, source)
+                 for store in operators[to].looks_up(come, self.wiring)}  # fmt: skip
+        topics = set(self.sources.values())
+        return len(topics) == len(self.sources) > 1 and len(kept) == len(set(kept)) and not asked & set(kept)
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> BoundProgram:
         """Return the function of one task."""
@@ -125,15 +136,30 @@ class BoundProgram:
     # -- seams.TaskFunction ----------------------------------------------------------------------------------------------
 
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
-        observe(stop - start)
+        self._take_round([Taken(source, chunk, start, stop, np.arange(start, stop))], start, chunk.timestamps_ms[start:stop])
+
+    def process_together(self, parts: Sequence[Taken]) -> None:
+        times = np.empty(sum(len(part.places) for part in parts), np.int64)
+        for part in parts:
+            times[part.places] = part.chunk.timestamps_ms[part.start : part.stop]
+        self._take_round(parts, 0, times)
+
+    def _take_round(self, parts: Sequence[Taken], start: int, times: I64) -> None:
+        """Take records in the order of their places, the first of which is `start`; `times`: of the records in that order."""
+        stop = start + len(times)
+        observe(len(times))
         self._start()
-        work = self.works[source]
-        assert isinstance(work, SourceWork)
         self._round_start = start
-        self._round_times = np.maximum.accumulate(np.maximum(chunk.timestamps_ms[start:stop], self.stream_time_ms))
+        self._round_times = np.maximum.accumulate(np.maximum(times, self.stream_time_ms))
+        is_careful = any(part.source in self._careful for part in parts)
         while start < stop:
-            end = start + 1 if source in self._careful else min(max(self._due(), start + 1), stop)
-            work.take(chunk, start, end, start)
+            end = start + 1 if is_careful else min(max(self._due(), start + 1), stop)
+            for part in parts:
+                low, high = part.places.searchsorted((start, end)).tolist()
+                work = self.works[part.source]
+                assert isinstance(work, SourceWork)
+                if low < high:
+                    work.take(part.chunk, part.start + low, part.start + high, part.places[low:high])
             self._drain()
             self.stream_time_ms = int(self._round_times[end - 1 - self._round_start])
             self._follow()

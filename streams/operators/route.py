@@ -18,6 +18,7 @@ from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..columns.encode import RowEncoder
 from ..columns.evaluate import Evaluation
+from ..columns.header_ids import OutputHeaders
 from ..expr import columns_used
 from .operator import Bind, Errors, Task, Wiring
 from .outputs import OutputOperator, OutputWork
@@ -38,15 +39,15 @@ class RouteOperator(OutputOperator):
     def plan(self, wiring: Wiring) -> Bind:
         node = self.node
         assert isinstance(node, g.Route)
-        encoder, topics = self.encoder(wiring), Evaluation(node.topic_of)
-        return lambda task: RouteWork(node, encoder, topics, task)
+        encoder, headers, topics = self.encoder(wiring), self.headers(wiring), Evaluation(node.topic_of)
+        return lambda task: RouteWork(node, encoder, headers, topics, task)
 
 
 class RouteWork(OutputWork):
     """See `RouteOperator`."""
 
-    def __init__(self, node: g.Route, encoder: RowEncoder, topics: Evaluation, task: Task) -> None:
-        super().__init__(node, encoder, None, task)
+    def __init__(self, node: g.Route, encoder: RowEncoder, headers: OutputHeaders, topics: Evaluation, task: Task) -> None:
+        super().__init__(node, encoder, headers, None, task)
         self._route, self._topics = node, topics
         self._known: dict[str, str | None] = {}
         """What is wrong with a topic, None for nothing; at most _KNOWN_MAX of them."""

@@ -104,9 +104,9 @@ class SourceWork(Work):
     def process(self, batch: Batch, source: str) -> None:
         raise AssertionError("a source has no input but its topic")
 
-    def take(self, chunk: Chunk, start: int, stop: int, first_cause: int) -> None:
-        """Take records start..stop of a chunk, the first of which is at `first_cause` in the round."""
-        batch = self._decoded(chunk, start, stop, first_cause)
+    def take(self, chunk: Chunk, start: int, stop: int, places: I64) -> None:
+        """Take records start..stop of a chunk; `places`: where they are in the round."""
+        batch = self._decoded(chunk, start, stop, places)
         if self._store is not None:
             batch = self._kept(self._store, batch, wants_old=self._wants_old)
         if len(batch):
@@ -115,7 +115,7 @@ class SourceWork(Work):
     def restore(self, chunk: Chunk, start: int, stop: int) -> None:
         """Take records into the table's store only."""
         assert self._store is not None
-        self._kept(self._store, self._decoded(chunk, start, stop, 0), wants_old=False)
+        self._kept(self._store, self._decoded(chunk, start, stop, np.arange(stop - start)), wants_old=False)
         self._task.changed(self._store.spec.name, None)
 
     def _kept(self, store: StateStore, batch: Batch, *, wants_old: bool) -> Batch:
@@ -129,12 +129,11 @@ class SourceWork(Work):
             self._task.report("late", node.name, batch, row, store.stream_time_ms)
         return kept
 
-    def _decoded(self, chunk: Chunk, start: int, stop: int, first_cause: int) -> Batch:
+    def _decoded(self, chunk: Chunk, start: int, stop: int, places: I64) -> Batch:
         node, rows = self._node, np.arange(start, stop)
         keys = Bytes.of_spans(chunk.buffer, chunk.key_starts[start:stop], chunk.key_sizes[start:stop])
         times = np.ascontiguousarray(chunk.timestamps_ms[start:stop])
-        order = rows + (first_cause - start) << PATH_BITS
-        batch = Batch(node.schema, times, keys, {}, chunk=chunk, rows=rows, order=order, path_bits=PATH_BITS)
+        batch = Batch(node.schema, times, keys, {}, chunk=chunk, rows=rows, order=places << PATH_BITS, path_bits=PATH_BITS)
         is_bad = times < 0
         if is_bad.any():
             self._report(batch, is_bad, "negative_time", times)

@@ -7,8 +7,12 @@ any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import repeat
+
+import numpy as np
 
 from logflume.log.schemas import BYTES, INTEGER, DataType, Kind
 from logflume.log.schemas import Column as Field
@@ -23,7 +27,6 @@ from ..state.codec import RowCodec
 from ..windows import WINDOW_START
 from .emission import Emission, Emitted, Joiner, rows_of
 from .operator import Bind, Operator, RawKey, Task, Wiring, Work
-from .rows import put_entry
 from .timeline import Timeline
 
 ARRAY_OF_BYTES, ARRAY_OF_PLACES = DataType(Kind.ARRAY, element=BYTES), DataType(Kind.ARRAY, element=INTEGER)
@@ -76,9 +79,9 @@ class _Side:
         self.which, self.ahead_ms, self.columns, self.records, self.is_outer = which, ahead_ms, columns, records, is_outer
         self._codec = RowCodec(columns)
 
-    def encoded(self, value: State) -> bytes:
-        """Return a record's value as it is kept."""
-        return self._codec.encode(value)
+    def encoded(self, values: Sequence[State | None]) -> list[bytes | None]:
+        """Return values of records as they are kept."""
+        return self._codec.encode_all(values)
 
     def decoded(self, data: bytes) -> State:
         """Return a record's value."""
@@ -111,43 +114,53 @@ class StreamJoinWork(Work):
         self._find_waiting()
 
     def process(self, batch: Batch, source: str) -> None:
-        assert batch.keys is not None, "a change of key is followed by a repartition"
-        keys = batch.keys.objects()
-        times = batch.times.tolist()
-        low, high = min(times), max(times)
+        self.process_all([(source, batch)])
+
+    def process_all(self, batches: Sequence[tuple[str, Batch]]) -> None:
+        """Take the records of both sides in order of cause, whichever alternate."""
+        parts = [self._part(source, batch) for source, batch in batches]
+        times = np.concatenate([part.batch.times for part in parts])
+        low, high = int(times.min()), int(times.max())
         span = max(abs(self._node.before_ms), abs(self._node.after_ms))
-        mine = [side for side, name in zip((self._left, self._right), self._node.inputs, strict=True) if name == source]
+        keys = dict.fromkeys(key for part in parts for key in part.keys if key is not None)
         for side in (self._left, self._right):
-            side.records.load((key, low - span, high + span) for key in dict.fromkeys(keys) if key is not None)
-        joined = _Joined()
-        self._take(joined, batch, mine, keys, rows_of(batch, mine[0].columns), times)
+            side.records.load((key, low - span, high + span) for key in keys)
+        self._take(parts, *_by_turns(parts))
         for side in (self._left, self._right):  # not before: what waits must still be found
             side.records.store.stream_time_ms = max(side.records.store.stream_time_ms, side.records.newest)
-        self._forward(joined, batch)
+        for part in parts:
+            self._forward(part.joined, part.batch)
 
-    def _take(
-        self, joined: _Joined, batch: Batch, mine: Sequence[_Side], keys: Sequence[bytes | None],
-        values: Sequence[State | None], times: Sequence[int],
-    ) -> None:  # fmt: skip
-        """Take the records of a batch one by one, on one side or (a self-join) both, the left one first."""
+    def _part(self, source: str, batch: Batch) -> _Part:
+        assert batch.keys is not None, "a change of key is followed by a repartition"
+        mine = [side for side, name in zip((self._left, self._right), self._node.inputs, strict=True) if name == source]
+        values = rows_of(batch, mine[0].columns)
+        ways = [(side, self._other(side), side.encoded(values)) for side in mine]
+        return _Part(batch, batch.keys.objects(), values, batch.times.tolist(), ways, _Joined())
+
+    def _take(self, parts: Sequence[_Part], turns: Iterable[int], rows: Iterable[int]) -> None:
+        """Take records one by one, on one side or (a self-join) both, the left one first; `turns`: of which part each is."""
         has_outer = self._left.is_outer or self._right.is_outer
-        ways = [(side, self._other(side)) for side in mine]
-        for row, (key, value, time) in enumerate(zip(keys, values, times, strict=True)):
-            for side, other in ways:
-                if key is not None and value is not None:
-                    self._store(side, key, time, value)
+        for turn, row in zip(turns, rows, strict=False):
+            part = parts[turn]
+            key, time = part.keys[row], part.times[row]
+            for side, other, data in part.ways:
+                value, encoded = part.values[row], data[row]
                 if time > self._stream_time:
                     self._stream_time = time
-                if key is None or value is None:
-                    self._take_odd(joined, batch, side, row, key, value, time)
+                if key is None or value is None or encoded is None:
+                    self._take_odd(part.joined, part.batch, side, row, key, value, time)
                     continue
+                if not side.records.put_new(key, time, (encoded, None, None)):
+                    self._add(side, key, time, encoded)
                 if has_outer and time == self._stream_time:
-                    self._flush(joined, row)
-                found = other.records.times(key, max(0, time - other.ahead_ms), max(0, time + side.ahead_ms))
+                    self._flush(part.joined, row)
+                low = time - other.ahead_ms
+                found = other.records.times(key, low if low > 0 else 0, max(0, time + side.ahead_ms))
                 if found:
-                    self._pair(joined, side, other, row, key, value, time, found)
+                    self._pair(part.joined, side, other, row, key, value, time, found)
                 elif side.is_outer:
-                    self._wait(joined, side, row, key, value, time)
+                    self._wait(part.joined, side, row, key, value, time)
 
     def _take_odd(
         self, joined: _Joined, batch: Batch, side: _Side, row: int, key: bytes | None, value: State | None, time: int
@@ -189,16 +202,13 @@ class StreamJoinWork(Work):
             for each in more or ():
                 joined.add(row, key, max(time, at), side, value, decoded(each))
 
-    def _store(self, side: _Side, key: bytes, time: int, value: State) -> None:
-        records, encoded = side.records, side.encoded(value)
-        if records.add(key, time):
-            put_entry(records.store, key + WINDOW_START.pack(time), (encoded, None, None), time)
-            return
-        entry = records.entry(key, time)
+    def _add(self, side: _Side, key: bytes, time: int, encoded: bytes) -> None:
+        """Keep one more record of a key and time."""
+        entry = side.records.entry(key, time)
         assert entry is not None, "what the timeline shows is in the store"
         assert entry.state is not None
         first, more, waiting = entry.state
-        records.put(key, time, (first, [*(more or ()), encoded], waiting), time)
+        side.records.put(key, time, (first, [*(more or ()), encoded], waiting), time)
 
     def _find_waiting(self) -> None:
         for side in (self._left, self._right):
@@ -240,6 +250,31 @@ class StreamJoinWork(Work):
     def commit(self) -> None:
         for side in (self._left, self._right):
             side.records.sweep()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """A batch as objects by row. `ways`: the side that a record is taken on, the other one, and the values as they are kept."""
+
+    batch: Batch
+    keys: Sequence[bytes | None]
+    values: Sequence[State | None]
+    times: Sequence[int]
+    ways: Sequence[tuple[_Side, _Side, Sequence[bytes | None]]]
+    joined: _Joined
+
+
+def _by_turns(parts: Sequence[_Part]) -> tuple[Iterable[int], Iterable[int]]:
+    """Return of which part each record is, in order of cause, and its row there."""
+    if len(parts) == 1:
+        return repeat(0), range(len(parts[0].keys))
+    orders = [part.batch.order for part in parts]
+    assert all(order is not None for order in orders), "a task commit gives one batch at a time"
+    counts = [len(part.keys) for part in parts]
+    order = np.argsort(np.concatenate(orders), kind="stable")  # type: ignore[arg-type]
+    turns = np.repeat(np.arange(len(parts)), counts)[order]
+    rows = np.concatenate([np.arange(count) for count in counts])[order]
+    return turns.tolist(), rows.tolist()
 
 
 class _Joined:

@@ -45,7 +45,7 @@ class Timeline:
     def times(self, key: bytes, low: int, high: int) -> Sequence[int]:
         """Return the times of a key with low <= time <= high that are seen, in order."""
         found = self._times.get(key)
-        if not found or found[-1] < low:
+        if not found or found[-1] < low or found[0] > high:
             return ()
         return found[bisect_left(found, max(low, self.oldest_seen())) : bisect_right(found, high)]
 
@@ -62,8 +62,8 @@ class Timeline:
         entry = self.store.resident.get(key + WINDOW_START.pack(time))
         return None if entry is None or entry.state is None else entry
 
-    def add(self, key: bytes, time: int) -> bool:
-        """Note that a key has an entry at a time, which is about to be put into the store; False if it had one."""
+    def put_new(self, key: bytes, time: int, state: State) -> bool:
+        """Set the state of a key at a time unless there is one; return whether there was none."""
         if time > self.newest:
             self.newest = time
         times = self._times.get(key)
@@ -76,6 +76,9 @@ class Timeline:
             if times[place] == time:
                 return False
             times.insert(place, time)
+        store, full = self.store, key + WINDOW_START.pack(time)
+        store.dirty.setdefault(full, None)
+        store.resident[full] = Entry(state, time)
         return True
 
     def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
@@ -98,5 +101,8 @@ class Timeline:
         if oldest <= 0 or oldest - self._swept < max(self.keep_ms // 2, 60_000):
             return
         self._swept = oldest
-        kept = {key: times[bisect_left(times, oldest) :] for key, times in self._times.items()}
-        self._times = {key: times for key, times in kept.items() if times}
+        self._times = {
+            key: times if times[0] >= oldest else times[bisect_left(times, oldest) :]
+            for key, times in self._times.items()
+            if times and times[-1] >= oldest
+        }

@@ -9,6 +9,7 @@ from .queries import StoreView
 from .replay import replay
 from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, TaskStatus
+from .topics import create_results
 
 __all__ = [
     "CommitStatus",
@@ -30,6 +31,7 @@ __all__ = [
     "StoreView",
     "StreamsError",
     "TaskStatus",
+    "create_results",
     "describe_status",
     "instances",
     "replay",

@@ -16,7 +16,7 @@ from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan
-from logflume.streams.state import StateDirectory, StoreReader
+from logflume.streams.state import DiskMemory, StateDirectory, StoreReader
 
 from .closing import Closer, within
 from .endpoint import Endpoint
@@ -87,7 +87,9 @@ class Engine:
         if self.options.endpoint is not None:
             self._endpoint = self._open_endpoint(self.options.endpoint, self._directory)
         address = self._endpoint.address if self._endpoint else ""
-        around = Surroundings(self.plan, self.options, self._directory, topics, admin, self._wall_s, address)
+        around = Surroundings(
+            self.plan, self.options, self._directory, topics, admin, self._wall_s, DiskMemory(self.options.memory_bytes), address
+        )
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
         self._thread.start()
 

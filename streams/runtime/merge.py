@@ -8,7 +8,7 @@ depends on the log alone as long as every input has more to read.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +44,48 @@ class Run:
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+    def parts(self) -> tuple[Run, ...]:
+        """Return the runs that it is made of: itself."""
+        return (self,)
+
+
+@dataclass(slots=True)
+class Round:
+    """Runs of several inputs that are taken together: whose records alternate, so that runs of one input would be short.
+
+    `places`: of each run, where its records are in the round, int64, rising. `times_ms`: as in `Run`, of the whole.
+    """
+
+    runs: tuple[Run, ...]
+    places: tuple[I64, ...]
+    times_ms: I64
+
+    @property
+    def start(self) -> int:
+        """What the first place is called."""
+        return 0
+
+    def parts(self) -> tuple[Run, ...]:
+        """Return the runs that it is made of."""
+        return self.runs
+
+    def split(self, count: int) -> tuple[Round, Round]:
+        """Return the first `count` records and the rest."""
+        cuts = [int(places.searchsorted(count)) for places in self.places]
+        first, rest = [], []
+        for run, places, cut in zip(self.runs, self.places, cuts, strict=True):
+            now, later = run.split(cut)
+            first += [(now, places[:cut])] if cut else []
+            rest += [(later, places[cut:] - count)] if cut < len(run) else []
+        return _round(first, self.times_ms[:count]), _round(rest, self.times_ms[count:])
+
+    def __len__(self) -> int:
+        return len(self.times_ms)
+
+
+def _round(parts: Sequence[tuple[Run, I64]], times_ms: I64) -> Round:
+    return Round(tuple(run for run, _ in parts), tuple(places for _, places in parts), times_ms)
 
 
 class Input:
@@ -132,11 +174,15 @@ class Input:
 
 
 class Merger:
-    """Turns what the inputs of one task have buffered into runs, in the order they are to be processed."""
+    """Turns what the inputs of one task have buffered into runs, in the order they are to be processed.
 
-    def __init__(self, inputs: list[Input]) -> None:
+    `takes_together`: runs of several inputs may be one round.
+    """
+
+    def __init__(self, inputs: list[Input], *, takes_together: bool = False) -> None:
         self.inputs = sorted(inputs, key=lambda each: each.partition)
-        self.runs: deque[Run] = deque()
+        self._takes_together = takes_together
+        self.runs: deque[Run | Round] = deque()
         self.time_ms = max((each.time_ms for each in inputs), default=-1)
         self.is_blocked = True
 
@@ -153,6 +199,9 @@ class Merger:
             heads = [(each.head_time_ms(), place) for place, each in enumerate(self.inputs) if not each.is_empty]
             if waiting or not heads:
                 return
+            if self._takes_together and len(heads) > 1:
+                self._take_heads()
+                continue
             heads.sort()
             first = self.inputs[heads[0][1]]
             self._take(first, self._length(first, heads[0][1], heads[1] if len(heads) > 1 else None))
@@ -171,12 +220,43 @@ class Merger:
             at, width = at + width, width * 4
         return len(times)
 
+    def _take_heads(self) -> None:
+        """Take from the head chunks of all inputs, up to and with the first of these that comes to its end.
+
+        What comes behind a record of its own input comes at once if its time is smaller: so the order is that of the largest
+        times up to each record of an input, ties in the order of inputs.
+        """
+        found = [(place, each) for place, each in enumerate(self.inputs) if not each.is_empty]
+        rising = [np.maximum.accumulate(each.chunks[0].timestamps_ms[each.head :]) for _, each in found]
+        last, end = min((int(times[-1]), place) for (place, _), times in zip(found, rising, strict=True))
+        counts = [
+            int(times.searchsorted(last, side="right" if place <= end else "left"))
+            for (place, _), times in zip(found, rising, strict=True)
+        ]
+        if sum(count > 0 for count in counts) == 1:
+            self._take(*next((each, count) for (_, each), count in zip(found, counts, strict=True) if count))
+            return
+        parts = [each for each in zip(found, rising, counts, strict=True) if each[2]]
+        order = np.argsort(np.concatenate([times[:count] for _, times, count in parts]), kind="stable")
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        own = np.concatenate([each.chunks[0].timestamps_ms[each.head : each.head + count] for (_, each), _, count in parts])
+        times_ms = self._moved(own[order])
+        runs, at = [], 0
+        for (_, each), _, count in parts:
+            where, at = places[at : at + count], at + count
+            runs.append((Run(each, each.chunks[0], each.head, each.head + count, times_ms[where]), where))
+            each.head += count
+        self.runs.append(_round(runs, times_ms))
+
     def _take(self, first: Input, count: int) -> None:
         assert count > 0, "the input with the smallest head gives at least that record"
         chunk, start = first.chunks[0], first.head
-        times = np.maximum.accumulate(chunk.timestamps_ms[start : start + count])
-        if self.time_ms > int(times[0]):
-            times = np.maximum(times, self.time_ms)
-        self.time_ms = int(times[-1])
-        self.runs.append(Run(first, chunk, start, start + count, times))
+        self.runs.append(Run(first, chunk, start, start + count, self._moved(chunk.timestamps_ms[start : start + count])))
         first.head += count
+
+    def _moved(self, times: I64) -> I64:
+        """Move the task's time over those of records; return it at each of them."""
+        largest: I64 = np.maximum.accumulate(np.maximum(times, self.time_ms))
+        self.time_ms = int(largest[-1])
+        return largest

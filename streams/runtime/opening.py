@@ -10,7 +10,7 @@ from logflume.log import InvalidInput, LogflumeError, StorageError, UnknownName
 from logflume.log.interfaces import Admin, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
-from logflume.streams.state import Checkpoint, StateDirectory, StoreChanged, TaskState
+from logflume.streams.state import Checkpoint, DiskMemory, StateDirectory, StoreChanged, TaskState
 
 from .handlers import StreamsError
 from .options import EngineOptions, Guarantee, OnGap
@@ -28,7 +28,10 @@ _log = logging.getLogger("logflume.streams")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What opening a task needs beside its own name. `address`: where this instance answers questions, "" nowhere."""
+    """What opening a task needs beside its own name. `address`: where this instance answers questions, "" nowhere.
+
+    `disk_memory`: what RocksDB may take, for all tasks.
+    """
 
     plan: Plan
     options: EngineOptions
@@ -36,6 +39,7 @@ class Surroundings:
     topics: TopicMap
     admin: Admin
     wall_s: Callable[[], float]
+    disk_memory: DiskMemory
     address: str = ""
 
 
@@ -195,7 +199,7 @@ def check_stores(plan: Plan, admin: Admin, drops: Collection[str]) -> None:
     before = read_times(admin.group_offsets(plan.application)).contents
     now = {spec.name for sub in plan.subtopologies for spec in sub.program.stores}
     lost = sorted(set(before) - now - set(drops))
-    fresh = sorted(now - set(before))
+    fresh = sorted({store for sub in plan.subtopologies for store in sub.contents} - set(before))
     if lost:
         raise InvalidInput(
             f"application {plan.application!r} has kept {_list(lost)}, which the topology does not have any more"
@@ -249,13 +253,17 @@ def _open_state(around: Surroundings, subtopology: SubTopology, name: str, memor
     path, stores = around.directory.task_path(name), subtopology.program.stores
     application = around.plan.application
     try:
-        return TaskState(path, application=application, task=name, specs=stores, memory_bytes=memory_bytes)
+        return TaskState(
+            path, application=application, task=name, specs=stores, memory_bytes=memory_bytes, disk_memory=around.disk_memory
+        )
     except StoreChanged as error:
         if not error.is_layout and error.store not in subtopology.table_sources:
             raise
         _log.warning("task %s: %s; rebuilding it", name, error)
         around.directory.wipe(name)
-        return TaskState(path, application=application, task=name, specs=stores, memory_bytes=memory_bytes)
+        return TaskState(
+            path, application=application, task=name, specs=stores, memory_bytes=memory_bytes, disk_memory=around.disk_memory
+        )
     except InvalidInput:
         raise
     except StorageError as error:
@@ -263,7 +271,9 @@ def _open_state(around: Surroundings, subtopology: SubTopology, name: str, memor
             raise
         _log.warning("task %s: %s; rebuilding it", name, error)
         around.directory.wipe(name)
-        return TaskState(path, application=application, task=name, specs=stores, memory_bytes=memory_bytes)
+        return TaskState(
+            path, application=application, task=name, specs=stores, memory_bytes=memory_bytes, disk_memory=around.disk_memory
+        )
 
 
 def _ranges(

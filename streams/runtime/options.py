@@ -39,7 +39,7 @@ class EngineOptions:
         commit_interval_ms: time from one task commit to the next while there is something to commit, of which at least half is
             left for processing; after a pause the first comes at once.
         commit_bytes: input that makes a task commit due earlier.
-        memory_bytes: for entries in memory, all stores of the application together.
+        memory_bytes: for all stores of the application together: entries in memory, and RocksDB's cache and write buffers.
         buffered_records_max: per input partition; beyond it fetching that partition pauses.
         offset_reset: where an input without committed offset begins, "earliest" or "latest".
         on_problem: "skip", "stop" or a function of a `Problem` that returns one of them, for records that cannot be decoded

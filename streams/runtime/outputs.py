@@ -10,7 +10,7 @@ from logflume.log import InvalidInput
 from logflume.log.records import I64, Chunk, Headers
 from logflume.streams.seams import OutputTopic
 
-from .merge import Run
+from .merge import Round, Run
 
 
 class Columns:
@@ -88,14 +88,14 @@ class TaskOutputs:
         self._columns: dict[tuple[str, str], Columns] = {}
         self._shared = _sharing(topics)
         self._done_records = 0
-        self.run: Run | None = None
+        self.run: Run | Round | None = None
         self.time_ms = -1
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run | Round) -> None:
         """What is put out from now on is caused by records of this run."""
         self.run = run
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Run | Round) -> None:
         """The run is processed: what is put out from now on comes after it."""
         self.run = None
         self.time_ms = int(run.times_ms[-1])

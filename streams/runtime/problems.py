@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from logflume.log import InvalidInput
@@ -46,7 +46,7 @@ class DeadLetter:
 
 
 class TaskProblems:
-    """The `Problems` of one task. `chunk` is set by the task to what is being processed."""
+    """The `Problems` of one task. `chunks` is set by the task to what is being processed."""
 
     def __init__(self, task: str, *, handlers: Handlers, keeps_letters: bool) -> None:
         self._task = task
@@ -54,7 +54,7 @@ class TaskProblems:
         self._keeps_letters = keeps_letters
         self.counts: Counter[str] = Counter()
         self.letters: list[DeadLetter] = []
-        self.chunk: Chunk | None = None
+        self.chunks: Sequence[Chunk] = ()
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         """Count and log one record (see `streams.seams.Problems`). Raises PoisonRecord when the setting is to stop."""
@@ -96,8 +96,8 @@ class TaskProblems:
 
     def _record(self, topic: str, partition: int, offset: int) -> Record | None:
         """Return the record that is being processed, if it is this one."""
-        chunk = self.chunk
-        if chunk is None or (chunk.topic, chunk.partition) != (topic, partition):
+        chunk = next((chunk for chunk in self.chunks if (chunk.topic, chunk.partition) == (topic, partition)), None)
+        if chunk is None:
             return None
         at = int(chunk.offsets.searchsorted(offset))
         if at == len(chunk) or int(chunk.offsets[at]) != offset:

@@ -143,8 +143,7 @@ class Restorer:
             each.task.function.restore(node, chunk, start, stop)
             state.commit(state.encode_dirty(), checkpoint)
         elif stop > start:
-            part = chunk.slice(start, stop)
-            state.restore(store, part.keys(), part.values(), checkpoint)
+            state.restore(store, chunk.slice(start, stop), checkpoint)
         each.records += stop - start
         self._records += stop - start
 

@@ -75,7 +75,9 @@ def describe_status(status: EngineStatus) -> str:
     ]
     parts += [f"{count:,} {reason}" for reason, count in sorted(status.dropped.items())]
     if status.restore_remaining_records:
-        parts.append(f"{status.restore_remaining_records:,} to restore")
+        rate = status.restore_records_per_s
+        left = f", {rate:,.0f} a second, {status.restore_remaining_records / rate:,.0f} s to go" if rate else ""
+        parts.append(f"{status.restore_remaining_records:,} to restore{left}")
     return f"{status.application} {status.state}: {', '.join(parts)}"
 
 

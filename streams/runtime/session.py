@@ -354,7 +354,9 @@ class Session:
         kept = {key for key, task in self.tasks.items() if key in wanted and self._is_current(task, assigned)}
         self._release([key for key in self.tasks if key not in kept])
         positions = start_positions(self._around, {tp: self._committed.get(tp) for tp in assigned}, self._ids)
-        memory_bytes = self._options.memory_bytes // max(1, sum(bool(sub.program.stores) for sub in wanted.values()))
+        memory = self._around.disk_memory
+        memory.tasks = max(1, sum(bool(sub.program.stores) for sub in wanted.values()))
+        memory_bytes = memory.entries_bytes // memory.tasks
         for (name, partition), sub in sorted(wanted.items(), key=lambda item: item[0]):
             if (name, partition) in kept:
                 continue

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from logflume.log import LogflumeError
 from logflume.log.records import Chunk, TopicPartition
-from logflume.streams.seams import SubTopology, TaskFunction
+from logflume.streams.seams import SubTopology, Taken, TaskFunction
 from logflume.streams.state import Checkpoint, TaskState
 
 from .handlers import StreamsError
-from .merge import Input, Merger, Run
+from .merge import Input, Merger, Round, Run
 from .outputs import Columns, TaskOutputs
 from .problems import TaskProblems
 
@@ -81,7 +81,8 @@ class Task:
             )
             for source, nodes in by_partition.items()
         }
-        self.merger = Merger(list(self.inputs.values()))
+        takes_together = subtopology.program.takes_together and all(len(nodes) == 1 for nodes in by_partition.values())
+        self.merger = Merger(list(self.inputs.values()), takes_together=takes_together)
         self.has_changes = False
         self.has_begun = False
         """Whether the program knows the time of the wall clock: it must before the first record."""
@@ -120,34 +121,39 @@ class Task:
             run = runs.popleft()
             count = min(int(run.times_ms.searchsorted(last_time, side="right")), max_records - done)
             if count < len(run):
-                now, later = run.split(count)
-                runs.appendleft(later)
                 if count == 0:
+                    runs.appendleft(run)
                     break
-                run = now
+                run, later = run.split(count)
+                runs.appendleft(later)
             self._process_run(run)
             done += len(run)
         return done
 
-    def _process_run(self, run: Run) -> None:
-        chunk, source = run.chunk, run.input
-        self.problems.chunk = chunk
+    def _process_run(self, run: Run | Round) -> None:
+        parts = run.parts()
+        self.problems.chunks = [part.chunk for part in parts]
         self.outputs.begin(run)
         try:
-            for node in source.nodes:
-                self.function.process(node, chunk, run.start, run.stop)
+            if isinstance(run, Round):
+                taken = [
+                    Taken(part.input.nodes[0], part.chunk, part.start, part.stop, places)
+                    for part, places in zip(parts, run.places, strict=True)
+                ]
+                self.function.process_together(taken)
+            else:
+                for node in run.input.nodes:
+                    self.function.process(node, run.chunk, run.start, run.stop)
         except LogflumeError:
             raise
         except Exception as error:
-            first, last = int(chunk.offsets[run.start]), int(chunk.offsets[run.stop - 1])
-            raise StreamsError(
-                f"task {self.name}: {type(error).__name__} while processing {chunk.topic}-{chunk.partition} offsets {first} to "
-                f"{last}: {error}"
-            ) from error
+            what = " and ".join(map(_offsets, parts))
+            raise StreamsError(f"task {self.name}: {type(error).__name__} while processing {what}: {error}") from error
         self.outputs.end(run)
-        source.processed(run)
-        self.counts.records_in += len(run)
-        self.counts.bytes_in += len(chunk.buffer) * len(run) // len(chunk)
+        for part in parts:
+            part.input.processed(part)
+            self.counts.records_in += len(part)
+            self.counts.bytes_in += len(part.chunk.buffer) * len(part) // len(part.chunk)
         self.has_changes = True
 
     def advance(self, now_ms: int) -> None:
@@ -210,6 +216,11 @@ class Task:
     @property
     def buffered_records(self) -> int:
         return sum(each.buffered_records for each in self.inputs.values())
+
+
+def _offsets(run: Run) -> str:
+    chunk = run.chunk
+    return f"{chunk.topic}-{chunk.partition} offsets {chunk.offsets[run.start]} to {chunk.offsets[run.stop - 1]}"
 
 
 def task_name(subtopology: SubTopology, partition: int) -> str:

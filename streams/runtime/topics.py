@@ -32,28 +32,54 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
         InvalidInput: inputs that are joined differ in their number of partitions, or an internal topic has the wrong number.
     """
     _check_one_reader(plan)
-    internal = {out.topic: sub for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
-    outputs = {topic: out for sub in plan.subtopologies for out in sub.outputs.values() for topic in out.topics()}
-    wanted = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
-    own = {topic for topic, out in outputs.items() if not out.is_repartition}
-    existing = set(admin.list_topics(include_internal=True))
-    external = sorted(wanted - set(internal) - (own - existing))
-    partitions = {name: found.partitions for name, found in admin.describe_topics(external).items()} if external else {}
-    for topic in sorted(set(internal) | (own & wanted - existing)):
-        partitions[topic] = _count(topic, plan, outputs, partitions, ())
+    outputs = _outputs(plan)
+    internal = {topic for topic, out in outputs.items() if out.is_repartition}
+    partitions = _known_partitions(plan, outputs, admin)
     for topic, out in sorted(outputs.items()):
-        count = partitions.get(topic) or _count(topic, plan, outputs, partitions, ())
-        configs = _REPARTITION_CONFIGS if out.is_repartition else {**_OUTPUT_CONFIGS, **out.configs}
-        found = ensure_topic(admin, topic, count, configs)
-        if out.is_repartition and found.partitions != count:
-            raise InvalidInput(
-                f"repartition topic {topic!r} has {found.partitions} partitions, the topology needs {count}; reset the "
-                "application (delete its internal topics and state) or restore the partition count of its sources"
-            )
-        partitions[topic] = found.partitions
+        partitions[topic] = _ensure_output(
+            topic, out, partitions.get(topic) or _count(topic, plan, outputs, partitions, ()), admin
+        )
     _check_copartitioned(plan, partitions)
     changelogs = _ensure_changelogs(plan, partitions, admin)
     return TopicMap(partitions, changelogs, frozenset(internal))
+
+
+def create_results(plan: Plan, admin: Admin) -> None:
+    """Create what is missing of the topics that others may read, before anybody runs the plan. Raises as `prepare_topics`."""
+    outputs = _outputs(plan)
+    partitions = _known_partitions(plan, outputs, admin)
+    for topic, out in sorted(outputs.items()):
+        if not out.is_repartition:
+            _ensure_output(topic, out, partitions.get(topic) or _count(topic, plan, outputs, partitions, ()), admin)
+
+
+def _outputs(plan: Plan) -> dict[str, OutputTopic]:
+    return {topic: out for sub in plan.subtopologies for out in sub.outputs.values() for topic in out.topics()}
+
+
+def _known_partitions(plan: Plan, outputs: Mapping[str, OutputTopic], admin: Admin) -> dict[str, int]:
+    """Return how many partitions the sources have, those that are yet to be created included."""
+    internal = {topic for topic, out in outputs.items() if out.is_repartition}
+    wanted = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
+    own = {topic for topic, out in outputs.items() if not out.is_repartition}
+    existing = set(admin.list_topics(include_internal=True))
+    external = sorted(wanted - internal - (own - existing))
+    partitions = {name: found.partitions for name, found in admin.describe_topics(external).items()} if external else {}
+    for topic in sorted(internal | (own & wanted - existing)):
+        partitions[topic] = _count(topic, plan, outputs, partitions, ())
+    return partitions
+
+
+def _ensure_output(topic: str, out: OutputTopic, count: int, admin: Admin) -> int:
+    """Create an output topic if it does not exist; return how many partitions it has."""
+    configs = _REPARTITION_CONFIGS if out.is_repartition else {**_OUTPUT_CONFIGS, **out.configs}
+    found = ensure_topic(admin, topic, count, configs)
+    if out.is_repartition and found.partitions != count:
+        raise InvalidInput(
+            f"repartition topic {topic!r} has {found.partitions} partitions, the topology needs {count}; reset the "
+            "application (delete its internal topics and state) or restore the partition count of its sources"
+        )
+    return found.partitions
 
 
 _SEGMENT_BYTES = str(50 * 1024**2)

@@ -263,7 +263,7 @@ def by_inner_key(chunk: Chunk, partitions: int, suffix_bytes: int) -> list[tuple
     inner = chunk.slice(0, len(chunk))
     inner.key_sizes = np.where(chunk.key_sizes >= 0, chunk.key_sizes - suffix_bytes, -1).astype(np.int32)
     targets = key_partitions(inner, partitions)
-    return [(int(target), take(chunk, np.flatnonzero(targets == target))) for target in np.unique(targets)]
+    return [(target, take(chunk, np.flatnonzero(targets == target))) for target in sorted(set(targets.tolist()))]
 
 
 def take(chunk: Chunk, rows: np.typing.NDArray[np.intp]) -> Chunk:

@@ -4,33 +4,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .backfill import BackfillPlan, BackfillReport, plan_backfill, run_backfill
+    from .applications import AppFile, app_of
+    from .backfill import BackfillPlan, plan_backfill, run_backfill
     from .continuous import run_continuously
+    from .handover import BackfillReport
     from .local import LocalRunner
     from .ranges import OffsetRange, RangeLost
     from .runner import SparkRunner
-    from .session import SparkUnavailable, check_spark, open_session
+    from .session import SparkSettings, SparkUnavailable, check_spark, open_session, parse_conf
     from .source import LogflumeDataSource
     from .steps import Progress
 
 _HOME = {
+    "AppFile": "applications",
     "BackfillPlan": "backfill",
-    "BackfillReport": "backfill",
+    "BackfillReport": "handover",
     "LocalRunner": "local",
     "LogflumeDataSource": "source",
     "OffsetRange": "ranges",
     "Progress": "steps",
     "RangeLost": "ranges",
     "SparkRunner": "runner",
+    "SparkSettings": "session",
     "SparkUnavailable": "session",
+    "app_of": "applications",
     "check_spark": "session",
     "open_session": "session",
+    "parse_conf": "session",
     "plan_backfill": "backfill",
     "run_backfill": "backfill",
     "run_continuously": "continuous",
 }
 
 __all__ = [
+    "AppFile",
     "BackfillPlan",
     "BackfillReport",
     "LocalRunner",
@@ -39,9 +46,12 @@ __all__ = [
     "Progress",
     "RangeLost",
     "SparkRunner",
+    "SparkSettings",
     "SparkUnavailable",
+    "app_of",
     "check_spark",
     "open_session",
+    "parse_conf",
     "plan_backfill",
     "run_backfill",
     "run_continuously",

@@ -3,10 +3,9 @@
     plan = plan_backfill(load_plan, where)      # freezes the cut: source partition -> offset; changes nothing
     report = run_backfill(plan, spark)          # computes [start, cut) on Spark, then installs it
 
-The hand-over is ONE log transaction that holds the changelog records of all stores, the result records, and the offsets of the
-application's consumer group (= the cut, with the times that decide about lateness as their metadata). So it happens wholly
-or not at all: a live application that starts afterwards restores its stores from the changelogs and goes on at the cut. Before
-it, nothing but new topics exists; a backfill that fails removes them, and what a killed one left is taken over by the next.
+The hand-over (`handover.py`) happens wholly or not at all: a live application that starts afterwards restores its stores from
+the changelogs and goes on at the cut. Before it, nothing but new topics exists; a backfill that fails removes them, and what
+a killed one left is taken over by the next.
 
 The result topic receives what a live run that commits every 500,000 records of a task would have put there: every record of a
 stream result; of a table result the last value of each key (and window) at each of those commits, so the newest record per key
@@ -15,34 +14,16 @@ is the value at the cut.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from logflume.log import (
-    Chunk,
-    GroupMetadata,
-    InvalidInput,
-    Log,
-    OffsetAndMetadata,
-    Producer,
-    TopicPartition,
-    connect,
-)
-from logflume.streams.runtime.positions import to_offsets
+from logflume.log import InvalidInput, Log, TopicPartition, connect
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan, changelog_topic
 
+from .handover import BackfillReport, hand_over_producer, install
 from .ranges import OffsetRange, check_available
-from .replay import TaskEnd
-from .rows import RowKind, unpack_headers
-from .steps import Progress, StepPlan, StepResult, StepRunner
-
-HAND_OVER_TIMEOUT_MS = 900_000
-"""The longest transaction that a broker allows by default (transaction.max.timeout.ms)."""
+from .steps import Progress, StepPlan, StepRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +48,6 @@ class BackfillPlan:
     def records(self) -> int:
         """Offsets in all ranges: an upper bound of the records."""
         return sum(len(each) for each in self.ranges.values())
-
-
-@dataclass(slots=True)
-class BackfillReport:
-    """What a backfill did."""
-
-    records: int = 0
-    results: int = 0
-    entries: int = 0
-    problems: dict[str, int] = field(default_factory=dict)
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 def plan_backfill(load_plan: Callable[[], Plan], where: str) -> BackfillPlan:
@@ -131,114 +101,31 @@ def run_backfill(
     *,
     on_progress: Callable[[Progress], None] = lambda _: None,
     failpoint: Callable[[str], None] = lambda _: None,
-    state_root: str | None = None,
 ) -> BackfillReport:
     """Compute [start, cut) and install it in one transaction; on any error nothing is left behind.
 
     Args:
         runner: `SparkRunner(session)`, or `LocalRunner()` for a history that one core of this machine can take.
-        state_root: a directory that all executors share, needed on a cluster; with a local master a temporary one is made.
-        failpoint: called with a name at each step, so that tests can kill the process there.
+        failpoint: called with a name at each step, so that tests can kill the process there; pickles.
     """
     plan = backfill.load_plan()
-    root = state_root or tempfile.mkdtemp(prefix="logflume-backfill-")
-    try:
-        with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
-            check_unused(log, backfill.application, is_stable=True)
-            check_available(log, backfill.ranges)
-            before = set(log.admin().list_topics(include_internal=True))
-            try:
-                topics = prepare_topics(plan, log.admin())
-                failpoint("after-topics")
-                step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, root)
-                result = runner.run(step, plan, on_progress)
-                failpoint("after-job")
-                report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)
-                result.release()
-            except BaseException:
-                remove_new_topics(log, before, plan)
-                raise
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
+        check_unused(log, backfill.application, is_stable=True)
+        check_available(log, backfill.ranges)
+        before = set(log.admin().list_topics(include_internal=True))
+        try:
+            topics = prepare_topics(plan, log.admin())
+            failpoint("after-topics")
+            step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {})
+            result = runner.run(step, plan, on_progress)
+            failpoint("after-job")
+            report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)
+            result.release()
+        except BaseException:
+            remove_new_topics(log, before, plan)
+            raise
     failpoint("after-commit")
     return report
-
-
-@contextmanager
-def hand_over_producer(log: Log, application: str) -> Iterator[Producer]:
-    """Give the transactional producer of an application's hand-over; it ends what an earlier one, killed half-way, left open."""
-    producer = log.producer(
-        transactional_id=f"{application}-backfill", transaction_timeout_ms=HAND_OVER_TIMEOUT_MS, batch_size=1 << 20
-    )
-    try:
-        producer.init_transactions()
-        yield producer
-    finally:
-        producer.close()
-
-
-def install(
-    producer: Producer,
-    plan: Plan,
-    result: StepResult,
-    *,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    failpoint: Callable[[str], None] = lambda _: None,
-) -> BackfillReport:
-    """Write changelogs, results and offsets of a step in one transaction."""
-    report = BackfillReport(records=sum(end.records for end in result.ends))
-    for end in result.ends:
-        for reason, count in end.problems.items():
-            report.problems[reason] = report.problems.get(reason, 0) + count
-    changelogs = {
-        spec.name: changelog_topic(plan.application, spec.name) for sub in plan.subtopologies for spec in sub.program.stores
-    }
-    try:
-        producer.begin_transaction()
-        for table in result.tables():
-            for kind, topic, chunk in chunks_of(table, changelogs):
-                producer.send_chunk(topic, chunk, partition=chunk.partition)
-                if kind is RowKind.SINK:
-                    report.results += len(chunk)
-                else:
-                    report.entries += len(chunk)
-            on_progress(Progress("hand-over: records written", report.results + report.entries, 0))
-        failpoint("after-write")
-        offsets = offsets_of(plan, result.ends)
-        producer.send_offsets(offsets, GroupMetadata(plan.application, -1, ""))
-        failpoint("after-send-offsets")
-        producer.commit_transaction()
-    except BaseException:
-        _abort(producer)
-        raise
-    report.offsets = {tp: at.offset for tp, at in offsets.items()}
-    return report
-
-
-def offsets_of(plan: Plan, ends: list[TaskEnd]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offset commit of all tasks: positions at the cut, times and contents of stores as metadata."""
-    readers = {topic: sub for sub in plan.subtopologies for topic in sub.program.sources.values()}
-    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-    for end in ends:
-        contents = next((readers[tp.topic].contents for tp in end.checkpoint.inputs), {})
-        offsets.update(to_offsets(end.checkpoint, contents))
-    return offsets
-
-
-def chunks_of(table: Any, changelogs: Mapping[str, str]) -> Iterator[tuple[RowKind, str, Chunk]]:
-    """Yield (kind, topic, chunk) of each run of rows of one topic and partition, keeping the order inside each partition."""
-    groups: dict[tuple[int, str, int], list[int]] = {}
-    kinds, names, partitions = (table.column(name).to_pylist() for name in ("kind", "name", "partition"))
-    for row, group in enumerate(zip(kinds, names, partitions, strict=True)):
-        groups.setdefault(group, []).append(row)
-    for (kind, name, partition), rows in groups.items():
-        part = table.take(rows)
-        topic = changelogs[name] if kind == RowKind.CHANGELOG else name
-        blobs = part.column("headers").to_pylist()
-        headers = [unpack_headers(blob) for blob in blobs] if any(blob is not None for blob in blobs) else None
-        keys, values = part.column("key").to_pylist(), part.column("value").to_pylist()
-        times = part.column("timestamp_ms").to_pylist()
-        yield RowKind(kind), topic, Chunk.from_columns(topic, keys, values, times, partition=partition, headers=headers)
 
 
 def remove_new_topics(log: Log, before: set[str], plan: Plan) -> None:
@@ -248,12 +135,3 @@ def remove_new_topics(log: Log, before: set[str], plan: Plan) -> None:
     admin = log.admin()
     for topic in sorted((own & set(admin.list_topics(include_internal=True))) - before):
         admin.delete_topic(topic)
-
-
-def _abort(producer: Producer) -> None:
-    from logflume.log import LogflumeError
-
-    try:
-        producer.abort_transaction()
-    except LogflumeError:
-        return  # the broker aborts it by its timeout, or the next backfill of this name does

@@ -14,8 +14,9 @@ from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
 from logflume.streams.state import Checkpoint
 
-from .backfill import hand_over_producer, install
-from .ranges import OffsetRange
+from .executors import equip
+from .handover import hand_over_producer, install
+from .ranges import OffsetRange, reachable
 from .runner import SparkRunner
 from .source import LogflumeDataSource
 from .steps import StepPlan
@@ -45,6 +46,8 @@ def run_continuously(
     internal = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
     topics = sorted({topic for sub in plan.subtopologies for topic in sub.program.sources.values()} - internal)
     with connect(where) as log:
+        where = reachable(log)
+        equip(spark, StepPlan(load_plan, where, {}, {}, {}, state_root))
         partitions = prepare_topics(plan, log.admin()).partitions
     runner = BatchRunner(load_plan, where, partitions, tuple(topics), state_root)
     stream = spark.readStream.format("logflume").option("log", where).option("topic", ",".join(topics)).load()
@@ -81,7 +84,7 @@ class BatchRunner:
                 return
             tasks = task_starts(plan, committed)
             step = StepPlan(self.load_plan, self.where, ranges, self.partitions, tasks, self.state_root)
-            result = SparkRunner(frame.sparkSession).run(step, plan, lambda _: None)
+            result = SparkRunner(frame.sparkSession).compute(step, plan, lambda _: None)
             with hand_over_producer(log, plan.application) as producer:
                 install(producer, plan, result)
             result.release()

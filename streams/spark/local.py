@@ -16,6 +16,7 @@ from .replay import TaskEnd
 from .rows import RANGE_SHIFT, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StepPlan
+from .writing import RowsToLog, Target, Written
 
 _ALL = 1 << 30
 """As many cores as there could be partitions: whoever asks for ranges gets them."""
@@ -23,14 +24,15 @@ _ALL = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
-    """Rows in memory."""
+    """Rows in memory: `parts` has those of sinks and changelogs, task by task."""
 
+    where: str
     ends: list[TaskEnd]
     parts: list[Any]
 
-    def tables(self) -> Iterator[Any]:
-        """Yield sink and changelog rows, task by task."""
-        yield from self.parts
+    def write(self, target: Target) -> Written:
+        """Write them to the log."""
+        return Written.of(RowsToLog(self.where, target)(iter(self.parts)))
 
     def release(self) -> None:
         """Forget the rows."""
@@ -64,7 +66,10 @@ class _Tables:
     step: StepPlan
     plan: Plan
     given: dict[Rows, list[Any]] = field(default_factory=dict)
-    result: LocalResult = field(default_factory=lambda: LocalResult([], []))
+    result: LocalResult = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.result = LocalResult(self.step.where, [], [])
 
     def input(self, stage: Stage) -> Iterator[Any]:
         """Yield the rows that a stage takes, as Arrow batches."""
@@ -81,13 +86,11 @@ class _Tables:
 
     def add(self, batch: Any) -> None:
         """Keep what a stage has put out."""
-        import pyarrow as pa
-
         kind, name = RowKind(batch.column("kind")[0].as_py()), batch.column("name")[0].as_py()
         if kind is RowKind.END:
             self.result.ends.extend(decode_end(value) for value in batch.column("value").to_pylist())
         elif kind in (RowKind.SINK, RowKind.CHANGELOG):
-            self.result.parts.append(pa.Table.from_batches([batch]))
+            self.result.parts.append(batch)
         else:
             self.given.setdefault((kind, name), []).append(batch)
 

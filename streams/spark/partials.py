@@ -89,7 +89,7 @@ class _Running:
 
     def process(self, chunk: Chunk) -> None:
         """Take all records of a chunk. Raises StreamsError, naming the offsets, for what the program raises."""
-        self.problems.chunk = chunk
+        self.problems.chunks = (chunk,)
         try:
             self.function.process(self.form.source, chunk, 0, len(chunk))
         except LogflumeError:

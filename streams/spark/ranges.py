@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
-from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, TransportError
+from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, TransportError, local_data
 
 READ_TIMEOUT_S = 60.0
 
@@ -67,6 +68,18 @@ def check_available(log: Log, ranges: Mapping[TopicPartition, OffsetRange]) -> N
             )
         if wanted.end > ends[tp]:
             raise InvalidInput(f"{tp.topic}-{tp.partition} ends at offset {ends[tp]}, but the range goes to {wanted.end}")
+
+
+def reachable(log: Log) -> str:
+    """Return where the processes of a job find a log that is open here: never a directory, which another one would make."""
+    if not Path(log.where).is_dir():
+        return log.where
+    data = local_data(log)
+    if data is None:
+        raise InvalidInput(
+            f"{log.where} is open in a process without a Unix socket: run `logflume serve` on it and give --bootstrap"
+        )
+    return data.address
 
 
 def read_range(log: Log, wanted: OffsetRange) -> Iterator[Chunk]:

@@ -127,7 +127,7 @@ class Replay:
             node = self.subtopology.table_sources.get(store_name)
             for chunk in self.stored(store_name):
                 if node is None:
-                    state.restore(store, chunk.keys(), chunk.values(), state.checkpoint)
+                    state.restore(store, chunk, state.checkpoint)
                 else:
                     task.function.restore(node, chunk, 0, len(chunk))
                     state.commit(state.encode_dirty(), state.checkpoint)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from logflume.log import connect
 from logflume.streams.seams import Plan
 
+from .executors import equip
 from .partials import RangeEnd
+from .ranges import reachable
 from .replay import TaskEnd
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StepPlan
+from .writing import WRITTEN, RowsToLog, Target, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +30,7 @@ RECORDS_PER_RANGE = 1_000_000
 RANGES_FROM_RECORDS = 5_000_000
 SLICES_PER_CORE = 4
 """Ranges are dealt to at most so many Spark tasks per core: each prepares the program once."""
+_BY_TOPIC = ("name", "partition", "stage", "task", "seq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,18 @@ class SparkRunner:
     ranges_from_records: int = RANGES_FROM_RECORDS
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
-        """Compute a step; returns when every task has ended, with the rows kept by Spark."""
+        """Compute a step; returns when every task has ended, with the rows kept by Spark.
+
+        Raises:
+            SparkUnavailable: the executors lack something that the step needs; no task of it has begun.
+        """
+        with connect(step.where) as log:
+            step = replace(step, where=reachable(log))
+        equip(self.spark, step)
+        return self.compute(step, plan, on_progress)
+
+    def compute(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
+        """`run`, on executors that were equipped before."""
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(done, on_progress), name="spark-progress", daemon=True)
         watcher.start()
@@ -52,7 +68,7 @@ class SparkRunner:
             least = self.ranges_from_records
             for stage in stages_of(step, plan, records_per_range=self.records_per_range, cores=cores, least=least):
                 frames.add(stage)
-            return SparkResult(frames.made, frames.ends())
+            return SparkResult(step.where, frames.made, frames.ends())
         finally:
             done.set()
             watcher.join()
@@ -68,22 +84,23 @@ class SparkRunner:
 
 @dataclass(frozen=True, slots=True)
 class SparkResult:
-    """Computed frames of ROWS, one per stage."""
+    """Computed frames of ROWS, one per stage, with executors; what executors write goes from them to the log."""
 
+    where: str
     frames: list[DataFrame]
     ends: list[TaskEnd]
 
-    def tables(self) -> Iterator[Any]:
-        """Yield sink and changelog rows, one Spark partition at a time, so that the driver holds no more than that."""
-        from pyspark.sql.functions import spark_partition_id
+    def write(self, target: Target) -> Written:
+        """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition."""
+        from pyspark.sql.functions import lit
 
-        for frame in self.frames:
-            rows = frame.withColumn("at", spark_partition_id())
-            rows = rows.filter(f"kind IN ({int(RowKind.SINK)}, {int(RowKind.CHANGELOG)})")
-            for at in range(frame.rdd.getNumPartitions()):
-                table = rows.filter(f"at = {at}").toArrow()
-                if table.num_rows:
-                    yield table
+        staged = [frame.withColumn("stage", lit(number)) for number, frame in enumerate(self.frames)]
+        results = _union([frame.filter(f"kind = {int(RowKind.SINK)}") for frame in staged])
+        cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
+        results = results.repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC)
+        changelogs = _union([frame.filter(f"kind = {int(RowKind.CHANGELOG)}") for frame in staged])
+        written = changelogs.union(results).mapInArrow(RowsToLog(self.where, target), WRITTEN)
+        return Written.of([written.toArrow()])
 
     def release(self) -> None:
         """Let Spark forget the rows."""
@@ -118,8 +135,7 @@ class _Frames:
             slices = min(stage.count, SLICES_PER_CORE * cores) if stage.is_ranged else stage.count
             return self.spark.range(0, stage.count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
         frames = [frame for wanted in stage.takes for frame in self.given[wanted]]
-        rows = reduce(lambda one, other: one.union(other), frames)
-        return rows.repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
+        return _union(frames).repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
 
     def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
         """Return the frame with the running maximum of time over the whole partition instead of that in each range."""
@@ -143,3 +159,7 @@ class _Frames:
             rows = frame.filter(f"kind = {int(RowKind.END)}").select("value").collect()
             found += [decode_end(bytes(row.value)) for row in rows]
         return found
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.union(other), frames)

@@ -1,27 +1,89 @@
-"""The Spark session of a backfill: local by default, any cluster by its master URL."""
+"""The Spark session of a backfill: local by default, any cluster by its master URL.
+
+What the user, his properties file, spark-defaults.conf or spark-submit says always holds; what is set here fills gaps, and
+hosts and addresses are filled in for a local master only.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logflume.log import LogflumeError
+from logflume.log import InvalidInput, LogflumeError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
+MASTER_TIMEOUT_S = 10.0
+NEEDED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+}
+"""What the runner relies on: a pass has as many partitions as it asks for."""
+ANYWHERE = {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "8"}
+CONFIGURED_BY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME")
+"""With one of these in the environment, somebody else may have said which master it is."""
+QUIET = "spark.ui.showConsoleProgress"
+LOCALLY = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 class SparkUnavailable(LogflumeError):
-    """Spark cannot start here; the message says what is missing and which command brings it."""
+    """Spark cannot start here, or its executors lack something; the message says what is missing and how to bring it."""
 
     code = "SPARK_UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """What the user says about Spark.
+
+    Attributes:
+        master: Spark's master URL; None: as spark-submit or the configuration says, else `local[*]`.
+        conf: settings of Spark by name; they win over every file.
+        properties_file: read by Spark in place of spark-defaults.conf.
+    """
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    properties_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.properties_file is not None and not self.properties_file.is_file():
+            raise InvalidInput(
+                f"no file {self.properties_file}; expected Spark's properties, a line each: spark.executor.cores 4"
+            )
+
+    def wishes(self) -> dict[str, str]:
+        """Return the settings to be set by name."""
+        return dict(self.conf) | ({"spark.master": self.master} if self.master else {})
+
+
+def parse_conf(given: Sequence[str]) -> dict[str, str]:
+    """Return settings given as NAME=VALUE.
+
+    >>> parse_conf(["spark.executor.cores=2"])
+    {'spark.executor.cores': '2'}
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise InvalidInput(
+                f"--conf expects spark.NAME=VALUE, for example spark.executor.cores=2; found {text.partition('=')[0]!r}"
+            )
+        found[name] = value
+    return found
 
 
 def java_version() -> int | None:
@@ -52,26 +114,83 @@ def check_spark() -> None:
         )
 
 
-def open_session(name: str, *, master: str = "local[*]", memory: str = "1g") -> SparkSession:
-    """Return a session; quiet, without a web page, with the Python that runs this. Raises SparkUnavailable."""
+def check_master(master: str) -> None:
+    """Raise SparkUnavailable unless a master of `spark://HOST:PORT[,HOST:PORT]` answers; Spark itself would try for a minute."""
+    if not master.startswith("spark://"):
+        return
+    reasons = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise InvalidInput(f"a master is spark://HOST:PORT, found {master!r}")
+        try:
+            socket.create_connection((host, int(port)), MASTER_TIMEOUT_S).close()
+        except (OSError, OverflowError) as error:
+            reasons.append(f"{address}: {error}")
+        else:
+            return
+    raise SparkUnavailable(f"no Spark master answers at {master} ({'; '.join(reasons)}); does it run, and is this its address?")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Return whether executors run on this machine, inside the driver."""
+    return str(spark.sparkContext.master).startswith("local")
+
+
+def open_session(name: str, settings: SparkSettings | None = None) -> SparkSession:
+    """Return a session, quiet; one that is active in this process is taken as it is.
+
+    Raises:
+        SparkUnavailable: Spark, Java or the master is not there.
+    """
     check_spark()
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    spark: SparkSession = (
-        SparkSession.builder.appName(name)
-        .master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", memory)
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", "8")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    settings = settings or SparkSettings()
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        spark = SparkSession(_context(name, settings))
+    for key, value in NEEDED.items():
+        spark.conf.set(key, value)
     return spark
+
+
+def _context(name: str, settings: SparkSettings) -> SparkContext:
+    """Start Spark's driver, or join the one that spark-submit has started."""
+    from pyspark import SparkConf, SparkContext
+
+    wishes = settings.wishes()
+    check_master(wishes.get("spark.master", ""))
+    _prepare_environment(settings)
+    start = SparkConf(loadDefaults=False)
+    for key, value in wishes.items():
+        start.set(key, value)
+    SparkContext._ensure_initialized(conf=start)  # the files of settings are known from here on
+    conf = SparkConf()
+    for key, value in ({QUIET: "false"} | wishes).items():  # Spark's start-up itself says true
+        conf.set(key, value)
+    conf.setIfMissing("spark.app.name", name).setIfMissing("spark.master", "local[*]")
+    master = str(conf.get("spark.master"))
+    check_master(master)
+    for key, value in (ANYWHERE | (LOCALLY if master.startswith("local") else {})).items():
+        conf.setIfMissing(key, value)
+    python = conf.get("spark.pyspark.python", sys.executable if master.startswith("local") else None)
+    if python:
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+    context = SparkContext(conf=conf)
+    context.setLogLevel(str(conf.get("spark.log.level")))
+    return context
+
+
+def _prepare_environment(settings: SparkSettings) -> None:
+    """Say by the environment what Spark reads only there when it starts; what is set already holds."""
+    if settings.properties_file is not None:
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            raise InvalidInput("spark-submit has started Spark already: give --properties-file to it")
+        given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(str(settings.properties_file.resolve()))} {given}"
+    is_plain = settings.properties_file is None and not any(name in os.environ for name in CONFIGURED_BY)
+    if settings.wishes().get("spark.master", "local" if is_plain else "").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "spark.pyspark.python" not in settings.conf:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own helpers would take any python3 on the path

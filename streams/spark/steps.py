@@ -8,6 +8,7 @@ engine gives such a topic: (running maximum of time in the source partition, sou
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
 from .rows import RowWriter, parts_of, unpack_headers
+from .writing import Target, Written
 
 KERNELS_FROM_RECORDS = 50_000
 
@@ -43,7 +45,8 @@ class StepPlan:
         ranges: what is read of each source partition.
         partitions: topic -> number of partitions, for all topics of the application.
         starts: task name -> checkpoint that it goes on from; absent: the beginning.
-        state_root: directory on a file system that all executors share (or local, with a local master); one folder a task.
+        state_root: directory that holds the stores between steps, one folder a task, on a file system that all executors share;
+            None: each task keeps its stores in a scratch directory of its executor, and removes it.
     """
 
     load_plan: Callable[[], Plan]
@@ -51,7 +54,7 @@ class StepPlan:
     ranges: Mapping[TopicPartition, OffsetRange]
     partitions: Mapping[str, int]
     starts: Mapping[str, Checkpoint]
-    state_root: str
+    state_root: str | None = None
     memory_bytes: int = 512 << 20
 
 
@@ -72,8 +75,8 @@ class StepResult(Protocol):
         """The end of each task that ran."""
         ...
 
-    def tables(self) -> Iterator[Any]:
-        """Yield pyarrow tables of ROWS: records of sinks and changelogs, those of one partition in order."""
+    def write(self, target: Target) -> Written:
+        """Write the records of sinks and changelogs, those of one partition in order."""
         ...
 
     def release(self) -> None: ...
@@ -180,19 +183,20 @@ class TaskRunner:
         name = task_name(sub, partition)
         start = self.step.starts.get(name, Checkpoint())
         with connect(self.step.where) as log, ExitStack() as stack:
+            folder = stack.enter_context(scratch()) if self.step.state_root is None else Path(self.step.state_root)
             work: Work | None = None
             shuffled: Mapping[str, Iterator[Any]] = {}
             if form is not None:
                 topic = sub.program.sources[form.source]
                 work = Merging(form, topic, (part for batch in rows for part in parts_of(batch))).run
             else:
-                shuffled = stack.enter_context(_by_topic(self.repartition, rows, self.step.state_root))
+                shuffled = stack.enter_context(_by_topic(self.repartition, rows))
             replay = Replay(
                 sub,
                 partition,
                 [self._input(log, TopicPartition(topic, partition), start, shuffled) for topic in _topics(sub)],
                 application,
-                Path(self.step.state_root) / name,
+                folder / name,
                 start=start,
                 stored=partial(stored_chunks, log, application, sub, partition, start),
                 memory_bytes=self.step.memory_bytes,
@@ -212,20 +216,28 @@ class TaskRunner:
         return ReplayInput(tp, iter(()) if self.is_merging else read_range(log, wanted), wanted.end)
 
 
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a directory that lives for a task, where Spark keeps its own files, or in the system's temporary directory."""
+    ours = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    with TemporaryDirectory(prefix="logflume-", dir=ours if os.path.isdir(ours) else None, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 def _topics(sub: SubTopology) -> list[str]:
     return sorted(set(sub.program.sources.values()))
 
 
 @contextmanager
-def _by_topic(topics: Sequence[str], rows: Iterator[Any], folder: str) -> Iterator[Mapping[str, Iterator[Any]]]:
+def _by_topic(topics: Sequence[str], rows: Iterator[Any]) -> Iterator[Mapping[str, Iterator[Any]]]:
     """Give the rows of each topic, to be read side by side: of several, which come one after another, by way of the disk."""
     if len(topics) < 2:
         yield dict.fromkeys(topics, rows)
         return
     import pyarrow as pa
 
-    with TemporaryDirectory(dir=folder) as spool, ExitStack() as stack:
-        paths = {topic: str(Path(spool, str(number))) for number, topic in enumerate(topics)}
+    with scratch() as spool, ExitStack() as stack:
+        paths = {topic: str(spool / str(number)) for number, topic in enumerate(topics)}
         writers: dict[str, Any] = {}
         for batch in rows:
             column = batch.column("name").to_numpy(zero_copy_only=False)

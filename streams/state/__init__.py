@@ -5,6 +5,7 @@ from .codec import EntryCodec
 from .directory import StateDirectory
 from .dirty import Dirty, DirtyEntries
 from .disk import StoreChanged
+from .memory import DiskMemory
 from .reader import StoreReader
 from .store import Store
 from .task_state import TaskState
@@ -14,6 +15,7 @@ __all__ = [
     "Checkpoint",
     "Dirty",
     "DirtyEntries",
+    "DiskMemory",
     "EntryCodec",
     "SegmentLayout",
     "StateDirectory",

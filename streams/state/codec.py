@@ -14,7 +14,7 @@ import msgspec
 
 from logflume.log import CorruptLog, InvalidInput
 from logflume.log.schemas import Column, DataType, Kind
-from logflume.streams.seams import Entry
+from logflume.streams.seams import Entry, State
 
 from .values import class_name, reader_of, to_wire
 
@@ -86,14 +86,22 @@ class EntryCodec:
 
     def _decode(self, data: bytes) -> Entry:
         """Return the entry. Raises CorruptLog when the bytes do not fit the store's columns, InvalidInput for a newer version."""
+        fields = self._fields(data)
+        return Entry(fields[2:], fields[1])
+
+    def decode_row(self, data: bytes) -> State:
+        """Return the state of an entry alone. Raises as `decode` does."""
+        return self._fields(data)[2:]
+
+    def _fields(self, data: bytes) -> tuple[Any, ...]:
         try:
-            version, timestamp_ms, *state = self._decoder.decode(data)
+            fields: tuple[Any, ...] = self._decoder.decode(data)
         except (msgspec.MsgspecError, ValueError) as error:
             _check_version(data)
             raise CorruptLog(f"a store entry does not fit its columns {[str(c.type) for c in self.columns]}: {error}") from error
-        if version != ENTRY_VERSION:
+        if fields[0] != ENTRY_VERSION:
             _check_version(data)
-        return Entry(tuple(state), timestamp_ms)
+        return fields
 
 
 class RowCodec:
@@ -110,11 +118,13 @@ class RowCodec:
         assert found is not None
         return found
 
+    def encode_all(self, rows: Sequence[Sequence[Any] | None]) -> list[bytes | None]:
+        """Return the bytes of many rows, None for None."""
+        return self._codec.encode_all([Entry(None if row is None else tuple(row), 0) for row in rows])
+
     def decode(self, data: bytes) -> tuple[Any, ...]:
         """Return the row. Raises CorruptLog, InvalidInput."""
-        state = self._codec.decode(data).state
-        assert state is not None
-        return state
+        return self._codec.decode_row(data)
 
 
 def _check_version(data: bytes) -> None:

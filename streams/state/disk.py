@@ -22,11 +22,11 @@ from logflume.log import DataDirLocked, InvalidInput, StorageError
 from logflume.streams.seams import StoreSpec
 
 from .checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from .memory import DiskMemory
 from .windows import SegmentLayout
 
 DISK_FORMAT = 1
 _HEADER, _CHECKPOINT, _ENTRIES = b"\x00header", b"\x00checkpoint", b"\x01"
-_WRITE_BUFFER_BYTES = 32 << 20
 _MAX_STORES = 255
 _LAYOUT = ", in segments of "
 _ROCKSDB_FILE = re.compile(
@@ -54,9 +54,7 @@ class StoreChanged(InvalidInput):
 class TaskDb:
     """The database of one task. One writer; readers in any thread through `reading`, which holds off `close`."""
 
-    def __init__(
-        self, path: Path, *, application: str, task: str, specs: Sequence[StoreSpec], cache_bytes: int = 64 << 20
-    ) -> None:
+    def __init__(self, path: Path, *, application: str, task: str, specs: Sequence[StoreSpec], memory: DiskMemory) -> None:
         """Open or create.
 
         Raises:
@@ -68,7 +66,7 @@ class TaskDb:
 
         self.path = path
         self._batch_class = rocksdict.WriteBatch
-        self._db = _open(path, cache_bytes)
+        self._db = _open(path, memory)
         self._guard = threading.Condition()
         self._readers = 0
         self._is_closed = False
@@ -121,8 +119,11 @@ class TaskDb:
 
     def estimated_bytes(self) -> int:
         """Return about how much all stores take, compressed as they are on disk."""
-        names = ("rocksdb.estimate-live-data-size", "rocksdb.cur-size-all-mem-tables")
-        return sum(int(self._db.property_int_value(name) or 0) for name in names)
+        return int(self._db.property_int_value("rocksdb.estimate-live-data-size") or 0) + self.write_buffers_bytes()
+
+    def write_buffers_bytes(self) -> int:
+        """Return how much is in memory because it has not been written to a file yet."""
+        return int(self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0)
 
     def is_empty(self, store: str) -> bool:
         """Return whether a store has no entry."""
@@ -172,19 +173,21 @@ def describe_spec(spec: StoreSpec) -> str:
     return f"key ({key}){window} state ({columns}){layout}"
 
 
-def _open(path: Path, cache_bytes: int) -> Any:
+def _open(path: Path, memory: DiskMemory) -> Any:
     import rocksdict
 
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
-    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_write_buffer_size(memory.write_buffer_bytes)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
     options.set_max_open_files(256)
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
     table = rocksdict.BlockBasedOptions()
     table.set_bloom_filter(10, False)
-    table.set_block_cache(rocksdict.Cache(cache_bytes))
+    table.set_block_cache(memory.cache)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_format_version(5)
     options.set_block_based_table_factory(table)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from logflume.log.records import Chunk
 from logflume.streams.seams import Entry, State, StoreSpec
 
 from .codec import EntryCodec
@@ -254,31 +255,44 @@ class Store:
         if self._db is not None and self.size_bytes() > self._memory_bytes:
             self._evict()
 
-    def restored(self, keys: Sequence[bytes | None], values: Sequence[bytes | None], batch: Any) -> None:
-        """Take records of the changelog, in order: into the write batch, and out of memory where they may be stale.
+    def restored(self, chunk: Chunk, batch: Any) -> int:
+        """Take records of the changelog into the write batch, and out of memory where they may be stale.
 
-        Raises InvalidInput, CorruptLog for what this logflume did not write (the last record stands for its chunk).
+        They go into the batch about in order of keys, those of one key in the order of the chunk. Returns the newest window's
+        start, -1 without windows.
+
+        Raises InvalidInput, CorruptLog for what this logflume did not write (one record stands for its chunk).
         """
         assert self.columns is None, "a store is restored before its task processes"
+        from .order import near_key_order
+
+        ordered = chunk.take(near_key_order(chunk, segment_ms=self.layout.segment_ms if self.layout else 0))
+        keys, values = ordered.keys(), ordered.values()
         newest = next((value for value in reversed(values) if value is not None), None)
         if newest is not None:
             self.codec.decode(newest)
-        disk_key, put = self.disk_key, batch.put
-        for key, data in zip(keys, values, strict=True):
-            if key is None:
-                continue
-            if data is None:
-                batch.delete(disk_key(key))
-            else:
-                put(disk_key(key), data)
         known = [key for key in keys if key is not None]
+        if len(known) < len(keys):
+            values = [value for key, value in zip(keys, values, strict=True) if key is not None]
+        prefix, put = self._prefix, batch.put
+        disk_keys = [prefix + key for key in known] if self.layout is None else list(map(self.disk_key, known))
+        if None in values:
+            for disk_key, data in zip(disk_keys, values, strict=True):
+                if data is None:
+                    batch.delete(disk_key)
+                else:
+                    put(disk_key, data)
+        else:
+            deque(map(put, disk_keys, values), maxlen=0)
         if self.resident:
             for key in known:
                 self.resident.pop(key, None)
         if self.layout is None:
             self._complete_from = _NEVER
-        elif known:
-            self._complete_from = max(self._complete_from, max(map(window_start, known)) + 1)
+            return -1
+        newest_ms = max(map(window_start, known), default=-1)
+        self._complete_from = max(self._complete_from, newest_ms + 1)
+        return newest_ms
 
     def preload(self) -> None:
         """Read all entries into memory if they are few, so that `load` is free from then on."""

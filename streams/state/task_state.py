@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from logflume.log import StorageError
+from logflume.log.records import Chunk
 from logflume.streams.seams import StoreSpec
 
 from .checkpoint import Checkpoint
 from .dirty import Dirty, DirtyEntries
 from .disk import TaskDb
+from .memory import DiskMemory
 from .reader import StoreReader
 from .store import Store
 from .trimming import ChangelogTimes
-from .windows import window_start
 
 
 class TaskState:
@@ -31,11 +32,16 @@ class TaskState:
         task: str,
         specs: Sequence[StoreSpec],
         memory_bytes: int = 256 << 20,
+        disk_memory: DiskMemory | None = None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        """Open or create; raises as TaskDb does."""
+        """Open or create; raises as TaskDb does.
+
+        `memory_bytes`: for entries in memory. `disk_memory`: what RocksDB may take together with other tasks; None: alone, by
+        the same setting.
+        """
         self._wall_s = wall_s
-        self.db = TaskDb(path, application=application, task=task, specs=specs)
+        self.db = TaskDb(path, application=application, task=task, specs=specs, memory=disk_memory or DiskMemory(memory_bytes))
         self.checkpoint = self.db.checkpoint() or Checkpoint()
         times = self.checkpoint.store_times_ms
         share = max(1 << 20, memory_bytes // max(1, len(specs)))
@@ -67,14 +73,14 @@ class TaskState:
             store.committed(deleted=dirty.deleted())
             store.expire()
 
-    def restore(self, store: Store, keys: Sequence[bytes | None], values: Sequence[bytes | None], checkpoint: Checkpoint) -> None:
-        """Take records of a store's changelog, in order, in one write batch."""
+    def restore(self, store: Store, chunk: Chunk, checkpoint: Checkpoint) -> None:
+        """Take records of a store's changelog in one write batch."""
         batch = self.db.batch()
-        store.restored(keys, values, batch)
+        newest_ms = store.restored(chunk, batch)
         noted = self._changelog_times.get(store.spec.name)
         end_offset = checkpoint.changelogs.get(store.spec.name)
-        if noted is not None and end_offset is not None and any(keys):
-            noted.note(max(window_start(key) for key in keys if key), end_offset)
+        if noted is not None and end_offset is not None and newest_ms >= 0:
+            noted.note(newest_ms, end_offset)
         self._write(batch, checkpoint)
 
     def _write(self, batch: Any, checkpoint: Checkpoint) -> None:

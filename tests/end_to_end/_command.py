@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,9 +21,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+def run(*args: str, stdin: str = "", code: int = 0, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
     """Run a command; it must end with the exit code."""
-    done = subprocess.run([*LOGFLUME, *args], input=stdin, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run([*LOGFLUME, *args], input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -56,3 +57,11 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
         if words in line:
             return line
     raise AssertionError(f"the process ended without saying {words!r}")
+
+
+def wait_until(condition: Callable[[], object], *, timeout_s: float = 60) -> None:
+    """Return when the condition is true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -71,6 +71,21 @@ def test_an_administrator_lets_a_client_in_and_out(server: str, data: Path) -> N
     assert rows("acl", "list", *owner) == []
 
 
+def test_reading_takes_the_rights_that_readme_grants_and_no_more(server: str, data: Path) -> None:
+    owner = ("--data", str(data))
+    run("topic", "create", "reports", *owner)
+    with connect(str(data)) as log:
+        log.producer().send("reports", b"v").result(30)
+    _, err = run("consume", "reports", "--bootstrap", server, code=1)
+    assert "TOPIC_AUTHORIZATION_FAILED 29 (reports)" in err
+    run("acl", "create", "--principal", "User:ANONYMOUS", "--operation", "read", "--topic", "reports", "--group", "*", *owner)
+    assert run("consume", "reports", "--bootstrap", server)[0] == "0:0\t\tv\n"
+    assert run("consume", "reports", "--group", "crew", "-n", "1", "--bootstrap", server)[0] == "0:0\t\tv\n"
+    _, err = run("topic", "describe", "reports", "--bootstrap", server, code=1)
+    assert "(reports): its configs take the right DescribeConfigs" in err
+    run("acl", "delete", "--every", *owner)
+
+
 def test_quotas_are_set_listed_and_removed(server: str, data: Path) -> None:
     at = ("--data", str(data))
     run("quota", "set", "producer_byte_rate=1e6", "request_percentage=50", "--user", "alice", "--default-client-id", *at)

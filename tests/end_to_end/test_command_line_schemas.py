@@ -57,6 +57,22 @@ def test_a_subject_is_registered_checked_compared_and_deleted(registry: str, tmp
     assert "40407" in run("schema", "delete", "orders-value", "--version", "2", "--permanent", *at, code=1).stderr
 
 
+def test_classes_are_written_of_each_language(registry: str, tmp_path: Path) -> None:
+    files = {
+        "a.avsc": FIRST,
+        "b.proto": 'syntax = "proto3"; message Order { int64 id = 1; Line line = 2; } message Line { string sku = 1; }',
+        "c.json": '{"title": "Order", "type": "object", "properties": {"id": {"type": "integer"}}}',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        run("schema", "register", f"{name[0]}-value", str(tmp_path / name), "--registry", registry)
+        source = run("schema", "classes", f"{name[0]}-value", "--registry", registry).stdout
+        assert "class Order(msgspec.Struct):\n    id: int | None = None\n" in source
+        compile(source, name, "exec")
+    line = run("schema", "classes", "b-value", "--message", "Line", "--registry", registry).stdout
+    assert "class Line(msgspec.Struct):\n    sku: str | None = None\n" in line
+
+
 def test_levels_and_modes_are_shown_and_set(registry: str) -> None:
     at = ("--registry", registry, "--json")
     assert json.loads(run("schema", "compat", *at).stdout)["compatibilityLevel"] == "BACKWARD"

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from ._command import free_port, read_until, run, serving
+from ._command import free_port, read_until, run, serving, wait_until
 
 CREATE = """
 CREATE STREAM flights (k STRING KEY, delay DOUBLE) WITH (KAFKA_TOPIC='flights', PARTITIONS=2, VALUE_FORMAT='JSON');
@@ -44,8 +44,8 @@ def pull(address: str, table: str) -> list[dict[str, object]]:
 
 
 def wait_for_rows(address: str, table: str, expected: list[dict[str, object]]) -> None:
-    """Ask until the table has these rows; fail after 30 s."""
-    deadline = time.monotonic() + 30
+    """Ask until the table has these rows; fail after two minutes."""
+    deadline = time.monotonic() + 120
     while (found := pull(address, table)) != expected:
         assert time.monotonic() < deadline, found
 
@@ -125,10 +125,3 @@ def is_up(client: httpx.Client) -> bool:
         return client.get("/info").status_code == 200
     except httpx.TransportError:
         return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -55,6 +55,13 @@ class AdmitAll:
         return self.answer
 
 
+class NoShareStates:
+    """Share groups that never fetched."""
+
+    def delete_group(self, group_id: str) -> Reply:
+        return Reply.of(ErrorCode.NONE)
+
+
 class Broker:
     """One broker's groups. `crash` loses what is not on disk and starts anew from the journal."""
 
@@ -84,6 +91,7 @@ class Broker:
             self.topics,
             self.settings,
             self.topics,
+            NoShareStates(),
             new_id=lambda: f"id{next(self._ids)}",
         )
         self.groups.load()

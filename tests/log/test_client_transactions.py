@@ -50,6 +50,39 @@ def test_only_committed_transactions_are_read(log: Log, topic: str) -> None:
     assert len(values(log, topic, read_committed=False)) >= 44
 
 
+def test_several_producers_write_one_transaction_that_one_of_them_ends(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=3)
+    owner = log.producer(transactional_id=topic)
+    owner.init_transactions()
+    for is_commit in (True, False, True):
+        owner.begin_transaction()
+        with pytest.raises(InvalidInput, match="nothing was sent in this transaction yet"):
+            owner.share_transaction()
+        owner.send(topic, b"owner", partition=0).result(WAIT_S)
+        before = values(log, topic)
+        guests = [log.join_transaction(owner.share_transaction()) for _ in range(2)]
+        for number, guest in enumerate(guests, 1):
+            for i in range(10):
+                guest.send(topic, b"%d %d" % (number, i), partition=number)
+            guest.flush()
+            with pytest.raises(InvalidInput, match="the producer that began the transaction"):
+                guest.commit_transaction()
+            with pytest.raises(InvalidInput, match="the producer that began the transaction"):
+                guest.abort_transaction()
+        guests[0].close()
+        assert values(log, topic) == before
+        if is_commit:
+            owner.commit_transaction()
+            assert len(values(log, topic)) == len(before) + 21
+            continue
+        owner.abort_transaction()
+        owner.init_transactions()
+        with pytest.raises(ProducerFenced):
+            guests[1].send(topic, b"late", partition=2).result(WAIT_S)
+        assert values(log, topic) == before
+        guests[1].close()
+
+
 def test_an_open_transaction_is_not_read_beyond(log: Log, topic: str) -> None:
     log.admin().create_topic(topic)
     partition = TopicPartition(topic, 0)

@@ -202,7 +202,7 @@ def test_an_unreadable_record_is_named(broker: Broker) -> None:
 
 
 def test_records_of_newer_kinds_are_left_alone(broker: Broker) -> None:
-    broker.journal.append(1, [JournalRecord(struct.pack(">h", 11) + b"\0\1g", b"?")])
+    broker.journal.append(1, [JournalRecord(struct.pack(">h", 99) + b"\0\1g", b"?")])
     broker.commit({("t", 0): 4})
     broker.crash()
     assert broker.fetch() == {("t", 0): (4, ErrorCode.NONE)}

@@ -13,8 +13,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.groups import GroupConfig
-from logflume.log.broker.groups import consumer_records as records
-from logflume.log.broker.groups.assignors import ASSIGNORS, assign_uniform
+from logflume.log.broker.groups.consumer import records
+from logflume.log.broker.groups.consumer.assignors import ASSIGNORS, assign_uniform
+from logflume.log.broker.groups.epoch_records import (
+    EpochKey,
+    GroupEpochValue,
+    GroupKind,
+    Role,
+    TargetEpochValue,
+    decode_epoch_key,
+    encode_epoch_key,
+)
 from logflume.log.broker.patterns import PatternError, compile_pattern
 from logflume.log.broker.seams import Reply
 from logflume.log.broker.simulated import SimulatedJournal
@@ -350,10 +359,8 @@ def with_epochs(value: records.CurrentValue, epochs: dict[Any, int]) -> records.
 
 
 VALUES = {
-    records.ConsumerKeyKind.GROUP: st.builds(
-        records.GroupEpochValue, epoch=st.integers(0, 2**31 - 1), metadata_hash=st.integers(-(2**63), 2**63 - 1)
-    ),
-    records.ConsumerKeyKind.MEMBER: st.builds(
+    Role.GROUP: st.builds(GroupEpochValue, epoch=st.integers(0, 2**31 - 1), metadata_hash=st.integers(-(2**63), 2**63 - 1)),
+    Role.MEMBER: st.builds(
         records.MemberValue,
         instance_id=st.none() | texts,
         rack_id=st.none() | texts,
@@ -370,11 +377,9 @@ VALUES = {
             protocols=st.lists(st.tuples(texts, st.binary(max_size=8)), max_size=3).map(tuple),
         ),
     ),
-    records.ConsumerKeyKind.TARGET_EPOCH: st.builds(
-        records.TargetEpochValue, epoch=st.integers(0, 2**31 - 1), timestamp_ms=st.integers(0, 2**63 - 1)
-    ),
-    records.ConsumerKeyKind.TARGET: partitions,
-    records.ConsumerKeyKind.CURRENT: st.builds(
+    Role.TARGET_EPOCH: st.builds(TargetEpochValue, epoch=st.integers(0, 2**31 - 1), timestamp_ms=st.integers(0, 2**63 - 1)),
+    Role.TARGET: partitions,
+    Role.CURRENT: st.builds(
         records.CurrentValue,
         epoch=st.integers(-2, 2**31 - 1),
         previous_epoch=st.integers(-2, 2**31 - 1),
@@ -394,9 +399,9 @@ def test_records_come_back_as_they_were(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(list(VALUES)))
     value: Any = data.draw(VALUES[kind])
     assert records.decode_consumer_value(kind, records.encode_consumer_value(value)) == value
-    has_member = kind not in (records.ConsumerKeyKind.GROUP, records.ConsumerKeyKind.TARGET_EPOCH)
-    key = records.ConsumerKey(kind, "g", "m" if has_member else "")
-    assert records.decode_consumer_key(records.encode_consumer_key(key)) == key
+    has_member = kind not in (Role.GROUP, Role.TARGET_EPOCH)
+    key = EpochKey(GroupKind.CONSUMER, kind, "g", "m" if has_member else "")
+    assert decode_epoch_key(encode_epoch_key(key)) == key
 
 
 def test_a_current_assignment_has_kafkas_bytes() -> None:

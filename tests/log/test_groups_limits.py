@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logflume.log.broker.groups import GroupConfig
-from logflume.log.broker.groups.membership import PENDING_MAX, JoinRequest
+from logflume.log.broker.groups.classic.membership import PENDING_MAX, JoinRequest
 from logflume.log.broker.simulated import SimulatedJournal
 from logflume.log.protocol.errors import ErrorCode
 

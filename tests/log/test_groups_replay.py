@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from logflume.log.broker.groups.classic_group import ClassicGroup, GroupState
-from logflume.log.broker.groups.consumer_group import ConsumerGroup
+from logflume.log.broker.groups.classic.group import ClassicGroup, GroupState
+from logflume.log.broker.groups.consumer.group import ConsumerGroup
 from logflume.log.broker.groups.subscription import write_assignment
 from logflume.log.broker.seams import Reply
 from logflume.log.broker.simulated import SimulatedJournal

@@ -11,6 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.groups import GroupConfig
+from logflume.log.broker.groups.epoch_records import (
+    EpochKey,
+    GroupKind,
+    Role,
+    TargetEpochValue,
+    decode_epoch_key,
+    encode_epoch_key,
+)
 from logflume.log.broker.groups.streams import records
 from logflume.log.broker.groups.streams.assignor import NO_TASKS, Tasks, assign_sticky
 from logflume.log.broker.groups.streams.configured import Status
@@ -513,15 +521,15 @@ def held(assigned: Tasks, revoking: Tasks, epoch: int, epochs: dict[Any, int]) -
     return records.StreamsCurrentValue(epoch, epoch - 1, 1, assigned, revoking, own)
 
 
-VALUES: dict[records.StreamsKeyKind, st.SearchStrategy[Any]] = {
-    records.StreamsKeyKind.GROUP: st.builds(
+VALUES: dict[Role, st.SearchStrategy[Any]] = {
+    Role.GROUP: st.builds(
         records.StreamsGroupValue,
         epoch=numbers,
         metadata_hash=st.integers(-(2**63), 2**63 - 1),
         validated_topology_epoch=st.integers(-1, 9),
         assignment_configs=pairs,
     ),
-    records.StreamsKeyKind.MEMBER: st.builds(
+    Role.MEMBER: st.builds(
         records.StreamsMemberValue,
         rack_id=st.none() | names,
         client_id=names,
@@ -532,12 +540,12 @@ VALUES: dict[records.StreamsKeyKind, st.SearchStrategy[Any]] = {
         endpoint=st.none() | st.tuples(names, st.integers(0, 65_535)),
         tags=pairs,
     ),
-    records.StreamsKeyKind.TARGET_EPOCH: st.builds(records.StreamsTargetEpochValue, epoch=numbers, timestamp_ms=numbers),
-    records.StreamsKeyKind.TARGET: tasks,
-    records.StreamsKeyKind.CURRENT: st.builds(
+    Role.TARGET_EPOCH: st.builds(TargetEpochValue, epoch=numbers, timestamp_ms=numbers),
+    Role.TARGET: tasks,
+    Role.CURRENT: st.builds(
         held, assigned=tasks, revoking=tasks, epoch=numbers, epochs=st.dictionaries(st.integers(0, 99), numbers, max_size=5)
     ),
-    records.StreamsKeyKind.TOPOLOGY: st.lists(subtopologies, max_size=3).map(
+    Role.OWN: st.lists(subtopologies, max_size=3).map(
         lambda each: Topology(0, tuple(sorted(each, key=lambda s: s.subtopology_id)))
     ),
 }
@@ -548,9 +556,9 @@ def test_records_come_back_as_they_were(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(list(VALUES)))
     value = data.draw(VALUES[kind])
     assert records.decode_streams_value(kind, records.encode_streams_value(value)) == value
-    has_member = kind in (records.StreamsKeyKind.MEMBER, records.StreamsKeyKind.TARGET, records.StreamsKeyKind.CURRENT)
-    key = records.StreamsKey(kind, "g", "m" if has_member else "")
-    assert records.decode_streams_key(records.encode_streams_key(key)) == key
+    has_member = kind in (Role.MEMBER, Role.TARGET, Role.CURRENT)
+    key = EpochKey(GroupKind.STREAMS, kind, "g", "m" if has_member else "")
+    assert decode_epoch_key(encode_epoch_key(key)) == key
 
 
 def test_a_current_assignment_has_kafkas_bytes() -> None:

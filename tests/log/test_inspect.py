@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logflume.log import GroupMetadata, OffsetAndMetadata, TopicPartition, connect
 from logflume.log.batch import encode_batch
-from logflume.log.broker.share.group_records import ShareGroupKey, ShareKeyKind, encode_share_group_key
+from logflume.log.broker.groups.epoch_records import EpochKey, GroupKind, Role, encode_epoch_key
 from logflume.log.broker.share.state_records import ShareKey, encode_state_key
 from logflume.log.errors import InvalidInput
 from logflume.log.inspect import dump_file, file_kind, verify_path
@@ -96,9 +96,10 @@ def test_the_coordinators_records_are_told_in_words(data: Path) -> None:
 
 
 def test_records_of_every_kind_of_group_are_told_in_words() -> None:
-    share = encode_share_group_key(ShareGroupKey(ShareKeyKind.MEMBER, "queue", "m1"))
-    key, value = DECODERS["offsets"](share, None)
-    assert (key["group_id"], key["member_id"], value) == ("queue", "m1", None)  # type: ignore[index]
+    for kind in (GroupKind.CONSUMER, GroupKind.SHARE, GroupKind.STREAMS):
+        key, value = DECODERS["offsets"](encode_epoch_key(EpochKey(kind, Role.MEMBER, "queue", "m1")), None)
+        assert key == {"kind": kind.name, "role": "MEMBER", "group_id": "queue", "member_id": "m1"}
+        assert value is None
     state = encode_state_key(ShareKey("queue", bytes(range(16)), 3))
     key, _ = DECODERS["share"](state, None)
     assert key == {"group_id": "queue", "topic_id": bytes(range(16)).hex(), "partition": 3}

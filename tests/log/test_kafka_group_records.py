@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker.groups import consumer_records as consumer
 from logflume.log.broker.groups import journal_records as classic
+from logflume.log.broker.groups.consumer import records as consumer
+from logflume.log.broker.groups.epoch_records import (
+    EpochKey,
+    GroupEpochValue,
+    GroupKind,
+    Role,
+    TargetEpochValue,
+    encode_epoch_key,
+)
 from logflume.log.broker.groups.streams import records as streams
 from logflume.log.broker.groups.streams.assignor import Tasks
 from logflume.log.broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
@@ -48,13 +56,14 @@ PARTITIONS = frozenset({(TOPIC_A, 0), (TOPIC_A, 3), (TOPIC_B, 1)})
 TASKS = Tasks(frozenset({("0", 0), ("0", 2), ("1", 1)}), frozenset({("1", 0)}))
 
 
-def consumer_pair(kind: consumer.ConsumerKeyKind, value: Any, *, member_id: str = "") -> tuple[bytes, bytes]:
-    key = consumer.encode_consumer_key(consumer.ConsumerKey(kind, "group", member_id))
+def consumer_pair(role: Role, value: Any, *, member_id: str = "") -> tuple[bytes, bytes]:
+    key = encode_epoch_key(EpochKey(GroupKind.CONSUMER, role, "group", member_id))
     return key, consumer.encode_consumer_value(value)
 
 
-def streams_pair(kind: streams.StreamsKeyKind, value: Any, *, member_id: str = "") -> tuple[bytes, bytes]:
-    return streams.encode_streams_key(streams.StreamsKey(kind, "group", member_id)), streams.encode_streams_value(value)
+def streams_pair(role: Role, value: Any, *, member_id: str = "") -> tuple[bytes, bytes]:
+    key = encode_epoch_key(EpochKey(GroupKind.STREAMS, role, "group", member_id))
+    return key, streams.encode_streams_value(value)
 
 
 def classic_pairs() -> list[tuple[bytes, bytes]]:
@@ -70,26 +79,24 @@ def classic_pairs() -> list[tuple[bytes, bytes]]:
 
 
 def consumer_pairs() -> list[tuple[bytes, bytes]]:
-    kinds = consumer.ConsumerKeyKind
     plain = consumer.MemberValue("i", "rack", "client", "/host", ("a", "b"), "x.*", 60_000, "uniform")
     old = consumer.ClassicMember(45_000, (("range", b"r"), ("sticky", b"")))
     mixed = consumer.MemberValue(None, None, "client", "/host", (), None, -1, None, old)
     assigned, revoking = frozenset({(TOPIC_A, 0), (TOPIC_A, 3)}), frozenset({(TOPIC_B, 1)})
     epochs = {(TOPIC_A, 0): 2, (TOPIC_A, 3): 4, (TOPIC_B, 1): 1}
     return [
-        consumer_pair(kinds.GROUP, consumer.GroupEpochValue(5, -7)),
-        consumer_pair(kinds.GROUP, consumer.GroupEpochValue(5, 0)),
-        consumer_pair(kinds.MEMBER, plain, member_id="m"),
-        consumer_pair(kinds.MEMBER, mixed, member_id="m"),
-        consumer_pair(kinds.TARGET_EPOCH, consumer.TargetEpochValue(5, 1_700_000_000_000)),
-        consumer_pair(kinds.TARGET_EPOCH, consumer.TargetEpochValue(5)),
-        consumer_pair(kinds.TARGET, PARTITIONS, member_id="m"),
-        consumer_pair(kinds.CURRENT, consumer.CurrentValue(5, 4, 1, assigned, revoking, epochs), member_id="m"),
+        consumer_pair(Role.GROUP, GroupEpochValue(5, -7)),
+        consumer_pair(Role.GROUP, GroupEpochValue(5, 0)),
+        consumer_pair(Role.MEMBER, plain, member_id="m"),
+        consumer_pair(Role.MEMBER, mixed, member_id="m"),
+        consumer_pair(Role.TARGET_EPOCH, TargetEpochValue(5, 1_700_000_000_000)),
+        consumer_pair(Role.TARGET_EPOCH, TargetEpochValue(5)),
+        consumer_pair(Role.TARGET, PARTITIONS, member_id="m"),
+        consumer_pair(Role.CURRENT, consumer.CurrentValue(5, 4, 1, assigned, revoking, epochs), member_id="m"),
     ]
 
 
 def streams_pairs() -> list[tuple[bytes, bytes]]:
-    kinds = streams.StreamsKeyKind
     changelog = InternalTopic("changelog", 0, 1, (("cleanup.policy", "compact"),))
     repartition = InternalTopic("repartition", 3, 0, ())
     first = Subtopology("0", ("a", "b"), (changelog,), ("repartition",), (), (CopartitionGroup((0, 1), ()),))
@@ -99,14 +106,14 @@ def streams_pairs() -> list[tuple[bytes, bytes]]:
     epochs = {("0", 0): 2, ("0", 2): 3, ("1", 1): 4}
     current = streams.StreamsCurrentValue(5, 4, 2, TASKS, Tasks(frozenset({("2", 0)}), frozenset({("2", 1)})), epochs)
     return [
-        streams_pair(kinds.GROUP, streams.StreamsGroupValue(5, -7, 0, (("num.standby.replicas", "1"),))),
-        streams_pair(kinds.GROUP, streams.StreamsGroupValue(5, 7, -1, ())),
-        streams_pair(kinds.MEMBER, member, member_id="m"),
-        streams_pair(kinds.MEMBER, bare, member_id="m"),
-        streams_pair(kinds.TARGET_EPOCH, streams.StreamsTargetEpochValue(5, 1_700_000_000_000)),
-        streams_pair(kinds.TARGET, TASKS, member_id="m"),
-        streams_pair(kinds.CURRENT, current, member_id="m"),
-        streams_pair(kinds.TOPOLOGY, Topology(0, (first, second))),
+        streams_pair(Role.GROUP, streams.StreamsGroupValue(5, -7, 0, (("num.standby.replicas", "1"),))),
+        streams_pair(Role.GROUP, streams.StreamsGroupValue(5, 7, -1, ())),
+        streams_pair(Role.MEMBER, member, member_id="m"),
+        streams_pair(Role.MEMBER, bare, member_id="m"),
+        streams_pair(Role.TARGET_EPOCH, TargetEpochValue(5, 1_700_000_000_000)),
+        streams_pair(Role.TARGET, TASKS, member_id="m"),
+        streams_pair(Role.CURRENT, current, member_id="m"),
+        streams_pair(Role.OWN, Topology(0, (first, second))),
     ]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logflume.log import InvalidInput, connect
-from logflume.log.registry import RegistryServer
+from logflume.log.registry import Limits, RegistryServer
 
 from ._registry import RECORD, Rest, order
 
@@ -243,3 +244,16 @@ def test_a_topic_that_would_lose_schemas_is_refused(tmp_path_factory: pytest.Tem
         log.admin().create_topic("_schemas", configs={"cleanup.policy": "delete"})
         with pytest.raises(InvalidInput, match="lose schemas"):
             RegistryServer(data, port=0).start()
+
+
+def test_versions_of_a_subject_are_bounded(tmp_path: Path) -> None:
+    with RegistryServer(str(tmp_path / "data"), port=0, limits=Limits(versions=3)) as server:
+        rest = Rest(server.address)
+        rest.ok("PUT", "/config", {"compatibility": "NONE"})
+        for name in ("a", "b", "c"):
+            rest.register("s", {**RECORD, "name": name})
+        assert rest.code("POST", "/subjects/s/versions", {"schema": json.dumps({**RECORD, "name": "d"})}) == (422, 42205)
+        assert rest.register("s", {**RECORD, "name": "a"}) == 1
+        rest.ok("DELETE", "/subjects/s/versions/1")
+        rest.ok("DELETE", "/subjects/s/versions/1?permanent=true")
+        assert rest.register("s", {**RECORD, "name": "d"}) == 4

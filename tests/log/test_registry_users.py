@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from base64 import b64encode
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 from logflume.log import InvalidInput, connect
-from logflume.log.registry import RegistryServer, Tls, UserFile
+from logflume.log.client import check_login
+from logflume.log.registry import RegistryError, RegistryServer, Tls, UserFile
 from logflume.log.registry.client import Refused, RegistryClient
 from logflume.log.schemas import FormatSpec, RegistryRefused, registry_at, schema_type
 from logflume.log.security.issuing import issue, make_authority
 
 from ._registry import RECORD, Rest
-from ._secured import NOW
+from ._secured import NOW, PASSWORDS, Secured
 
 USERS = """
 [admin]
@@ -144,3 +148,63 @@ def test_https_is_spoken_and_instances_trust_each_other(tmp_path: Path) -> None:
             httpx.get(first.address, trust_env=False)
     with pytest.raises(InvalidInput, match="cannot be used"):
         RegistryServer(str(tmp_path / "data"), port=0, tls=Tls(str(tmp_path / "ca"), str(tmp_path / "key")))
+
+
+OF_CLUSTER = """
+[admin]
+password = "root"
+admin = true
+[alice]
+write = ["alice-*"]
+["*"]
+read = ["shared-*"]
+"""
+
+
+def test_users_of_the_cluster_have_rights_in_the_registry(tmp_path: Path) -> None:
+    (tmp_path / "users.toml").write_text(OF_CLUSTER)
+    cluster = Secured(tmp_path)
+    own = str(cluster.broker.addresses[-1])
+    users = UserFile(tmp_path / "users.toml", login=partial(check_login, own))
+    try:
+        with RegistryServer(own, port=0, users=users) as server:
+            rest(server.address, "admin", "root").register("shared-value", RECORD)
+            alice, bob = (rest(server.address, user, PASSWORDS[user]) for user in ("alice", "bob"))
+            alice.register("alice-value", RECORD)
+            assert alice.ok("GET", "/subjects") == ["alice-value"]
+            assert bob.ok("GET", "/subjects") == ["shared-value"]
+            assert bob.code("POST", "/subjects/shared-value/versions", {"schema": '"string"'}) == (403, 40301)
+            for user, password in (("alice", PASSWORDS["bob"]), ("*", "x"), ("nobody", "x"), ("admin", "wrong")):
+                assert rest(server.address, user, password).code("GET", "/subjects") == (401, 401)
+    finally:
+        cluster.close()
+
+
+def test_what_the_broker_said_counts_for_a_minute(tmp_path: Path) -> None:
+    (tmp_path / "users.toml").write_text(OF_CLUSTER)
+    now, asked, right = [0.0], [], [True]
+
+    def login(user: str, password: str) -> bool:
+        asked.append((user, password))
+        return right[0]
+
+    users = UserFile(tmp_path / "users.toml", login=login, monotonic_s=lambda: now[0])
+    header = b"Basic " + b64encode(b"ada:pw:x")
+    for at_s in (0.0, 59.0, 61.0):
+        now[0] = at_s
+        assert asyncio.run(users.rights(header)).user == "ada"
+    assert asked == [("ada", "pw:x")] * 2
+    now[0], right[0] = 125.0, False
+    with pytest.raises(RegistryError, match="Unauthorized"):
+        asyncio.run(users.rights(header))
+    with pytest.raises(RegistryError, match="Unauthorized"):
+        asyncio.run(users.rights(b"Bearer ada:pw:x"))
+
+
+def test_without_a_broker_to_ask_users_need_passwords(tmp_path: Path) -> None:
+    (tmp_path / "users.toml").write_text(OF_CLUSTER)
+    with pytest.raises(InvalidInput, match="alice has neither password nor token"):
+        UserFile(tmp_path / "users.toml")
+    (tmp_path / "users.toml").write_text('["*"]\npassword = "x"\n')
+    with pytest.raises(InvalidInput, match="stands for users of the cluster"):
+        UserFile(tmp_path / "users.toml", login=lambda *_: True)

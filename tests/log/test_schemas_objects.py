@@ -11,7 +11,28 @@ import msgspec
 import pytest
 
 from logflume.log import InvalidInput
-from logflume.log.schemas import INTEGER, FormatSpec, columns_of, decimal, object_codec, serde
+from logflume.log.schemas import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Column,
+    FormatSpec,
+    array,
+    class_source,
+    columns_of,
+    decimal,
+    map_of,
+    object_codec,
+    serde,
+    struct,
+)
 
 
 class Place(msgspec.Struct):
@@ -109,3 +130,32 @@ def test_refusals_name_the_field() -> None:
         columns_of(Bad)
     with pytest.raises(InvalidInput, match="expected a msgspec"):
         columns_of(int)
+
+
+SOME = struct(
+    Column("id", BIGINT), Column("small", INTEGER), Column("price", decimal(8, 2)), Column("day", DATE), Column("at", TIMESTAMP),
+    Column("time", TIME), Column("raw", BYTES), Column("ok", BOOLEAN), Column("ratio", DOUBLE),
+    Column("lines", array(struct(Column("sku", STRING), Column("class", STRING)))),
+    Column("by_name", map_of(STRING, struct(Column("x", array(BIGINT))))), Column("odd", map_of(INTEGER, STRING)),
+)  # fmt: skip
+
+
+def test_written_classes_have_the_columns_of_their_type() -> None:
+    scope: dict[str, Any] = {"__name__": "orders"}
+    source = class_source("my-order", SOME, about='Records of "x"\\""" + boom')
+    exec(compile(source, "orders.py", "exec", dont_inherit=True), scope)
+    assert columns_of(scope["MyOrder"]) == (*SOME.fields[:-1], Column("odd", ANY))
+    row = (1, 2, Decimal("1.50"), 3, 4, 5, b"x", True, 0.5, [{"sku": "s", "class": "c"}], {"a": {"x": [1]}}, None)
+    codec = object_codec(scope["MyOrder"])
+    assert codec.to_row(codec.from_row(row)) == row
+    assert scope["__doc__"] == "Records of ?x????? ? boom"
+
+
+def test_names_of_classes_are_python_names_that_none_has_twice() -> None:
+    inner = struct(Column("b", STRING))
+    twice = struct(Column("a", inner), Column("A", inner), Column("int", STRING), Column("1", array(inner)), Column("n", BIGINT))
+    scope: dict[str, Any] = {"__name__": "orders"}
+    exec(compile(class_source("class", twice, about=""), "orders.py", "exec", dont_inherit=True), scope)
+    assert columns_of(scope["Class"]) == twice.fields
+    with pytest.raises(InvalidInput, match="not a record"):
+        class_source("x", STRING, about="")

@@ -11,26 +11,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logflume.log.broker.seams import JournalRecord
-from logflume.log.broker.share.assignor import assign_simple
-from logflume.log.broker.share.config import ShareConfig
-from logflume.log.broker.share.group_records import (
+from logflume.log.broker.groups import GroupConfig, GroupCoordinator
+from logflume.log.broker.groups.epoch_records import (
+    EpochKey,
+    GroupEpochValue,
+    GroupKind,
+    Role,
+    TargetEpochValue,
+    decode_epoch_key,
+    encode_epoch_key,
+)
+from logflume.log.broker.groups.offset_commits import Committer, NewOffset
+from logflume.log.broker.groups.share import ShareHeartbeat, ShareHeartbeatResult
+from logflume.log.broker.groups.share.assignor import assign_simple
+from logflume.log.broker.groups.share.records import (
     InitializedValue,
     ShareCurrentValue,
-    ShareEpochValue,
-    ShareGroupKey,
-    ShareKeyKind,
     ShareMemberValue,
-    TargetEpochValue,
-    TargetValue,
     TopicState,
-    decode_share_group_key,
-    decode_share_group_value,
-    encode_share_group_key,
-    encode_share_group_value,
+    decode_share_value,
+    encode_share_value,
 )
-from logflume.log.broker.share.group_replay import GroupReplay
-from logflume.log.broker.share.membership import ShareGroups, ShareHeartbeat, ShareHeartbeatResult
+from logflume.log.broker.seams import JournalRecord
 from logflume.log.broker.share.runs import DeliveryState, Run
 from logflume.log.broker.share.state_records import (
     SNAPSHOT,
@@ -48,6 +50,7 @@ from logflume.log.broker.simulated import SimulatedJournal, SimulatedTime, Simul
 from logflume.log.errors import DecodeError
 from logflume.log.protocol import ErrorCode, messages
 
+from ._groups_harness import NoShareStates
 from ._share_harness import Member, ShareBroker
 from ._wire import batch
 
@@ -74,21 +77,22 @@ class Groups:
         self.time, self.topics = SimulatedTime(), SimulatedTopics({"t": 4, "u": 2})
         self.journal = journal or SimulatedJournal()
         self.expired: list[tuple[str, str]] = []
-        self.groups = ShareGroups(
-            ShareConfig(max_groups=2, max_size=3),
+        self.coordinator = GroupCoordinator(
+            GroupConfig(max_groups=3, share_max_size=3),
             self.time,
             self.time,
             self.journal,
             self.topics,
             Settings(),
-            is_taken=lambda group_id: group_id == "classic",
-            on_member_expired=lambda group_id, member_id: self.expired.append((group_id, member_id)),
+            self.topics,
+            NoShareStates(),
+            new_id=lambda: "never",
         )
-        replay = GroupReplay()
-        for partition in range(self.journal.partition_count):
-            for each in self.journal.replay(partition):
-                replay.take(partition, each)
-        self.groups.restore(replay.values)
+        self.coordinator.load()
+        self.groups = self.coordinator.share
+        self.groups.expiry_listeners.append(lambda group_id, member_id: self.expired.append((group_id, member_id)))
+        if journal is None:
+            self.coordinator.commit_offsets("classic", Committer(), {("t", 0): NewOffset(1)})
 
     def beat(
         self, member: str, epoch: int = 0, topics: tuple[str, ...] | None = None, *, group: str = "g"
@@ -193,7 +197,7 @@ def test_there_is_an_end_to_groups() -> None:
     assert made.beat("a", 0, ("t",), group="i").error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert made.groups.refusal_of_change("i", may_create=True) is not None
     made.beat("a", -1, group="h")
-    assert made.groups.delete("h").value is ErrorCode.NONE
+    assert made.coordinator.delete_group("h").value is ErrorCode.NONE
     assert made.beat("a", 0, ("t",), group="i").error is ErrorCode.NONE
 
 
@@ -209,9 +213,9 @@ def test_a_failed_write_is_told_and_the_next_one_holds_the_whole_group() -> None
 
 def test_a_record_that_cannot_be_read_is_named_with_its_place() -> None:
     made = Groups()
-    key = encode_share_group_key(ShareGroupKey(ShareKeyKind.CURRENT, "g", "m"))
+    key = encode_epoch_key(EpochKey(GroupKind.SHARE, Role.CURRENT, "g", "m"))
     made.journal.append(2, [JournalRecord(key, b"\x00\x00\x00")])
-    with pytest.raises(DecodeError, match="__consumer_offsets-2, offset 0"):
+    with pytest.raises(DecodeError, match=r"__consumer_offsets-2, offset [01]: 3 bytes"):
         Groups(made.journal.crashed())
 
 
@@ -246,10 +250,10 @@ def test_a_restart_after_any_write_finds_the_state_of_that_moment(steps: list[tu
         elif action == "wait":
             made.time.advance(20_000)
         else:
-            made.groups.delete("g")
+            made.coordinator.delete_group("g")
         restarted = Groups(made.journal.crashed())
         assert restarted.snapshot() == made.snapshot()
-        restarted.groups.close()
+        restarted.coordinator.close()
 
 
 @settings(max_examples=150, deadline=None)
@@ -278,33 +282,33 @@ def test_shares_cover_everything_are_balanced_and_stay(data: st.DataObject) -> N
 
 
 GROUP_VALUES = [
-    (ShareKeyKind.MEMBER, ShareMemberValue("rack", "c", "/h", ("t", "u"))),
-    (ShareKeyKind.MEMBER, ShareMemberValue(None, "", "", ())),
-    (ShareKeyKind.GROUP, ShareEpochValue(7, -5)),
-    (ShareKeyKind.TARGET_EPOCH, TargetEpochValue(7, 1_700_000_000_000)),
-    (ShareKeyKind.TARGET_EPOCH, TargetEpochValue(7)),
-    (ShareKeyKind.TARGET, TargetValue(frozenset({(TOPIC_ID, 0), (TOPIC_ID, 3)}))),
-    (ShareKeyKind.CURRENT, ShareCurrentValue(3, 2, frozenset({(TOPIC_ID, 1)}))),
-    (ShareKeyKind.INITIALIZED, InitializedValue({TOPIC_ID: TopicState("t", frozenset({0, 1}))})),
+    (Role.MEMBER, ShareMemberValue("rack", "c", "/h", ("t", "u"))),
+    (Role.MEMBER, ShareMemberValue(None, "", "", ())),
+    (Role.GROUP, GroupEpochValue(7, -5)),
+    (Role.TARGET_EPOCH, TargetEpochValue(7, 1_700_000_000_000)),
+    (Role.TARGET_EPOCH, TargetEpochValue(7)),
+    (Role.TARGET, frozenset({(TOPIC_ID, 0), (TOPIC_ID, 3)})),
+    (Role.CURRENT, ShareCurrentValue(3, 2, frozenset({(TOPIC_ID, 1)}))),
+    (Role.OWN, InitializedValue({TOPIC_ID: TopicState("t", frozenset({0, 1}))})),
 ]
 
 
 @pytest.mark.parametrize(("kind", "value"), GROUP_VALUES)
-def test_records_of_groups_come_back(kind: ShareKeyKind, value: Any) -> None:
-    has_member = kind in (ShareKeyKind.MEMBER, ShareKeyKind.TARGET, ShareKeyKind.CURRENT)
-    key = ShareGroupKey(kind, "group", "m" if has_member else "")
-    assert decode_share_group_key(encode_share_group_key(key)) == key
-    encoded = encode_share_group_value(value)
-    assert decode_share_group_value(kind, encoded) == value
+def test_records_of_groups_come_back(kind: Role, value: Any) -> None:
+    has_member = kind in (Role.MEMBER, Role.TARGET, Role.CURRENT)
+    key = EpochKey(GroupKind.SHARE, kind, "group", "m" if has_member else "")
+    assert decode_epoch_key(encode_epoch_key(key)) == key
+    encoded = encode_share_value(value)
+    assert decode_share_value(kind, encoded) == value
     for size in range(len(encoded)):
         if size < len(encoded) - 1:
             with pytest.raises(DecodeError):
                 _decoded_whole(kind, encoded[:size], value)
 
 
-def _decoded_whole(kind: ShareKeyKind, data: bytes, value: Any) -> None:
+def _decoded_whole(kind: Role, data: bytes, value: Any) -> None:
     """Decode; what is read of a cut value by chance is as wrong as an error."""
-    if decode_share_group_value(kind, data) != value:
+    if decode_share_value(kind, data) != value:
         raise DecodeError("cut")
     raise DecodeError("the cut bytes were not needed")
 
@@ -464,7 +468,9 @@ def test_a_group_id_belongs_to_one_kind_of_group(broker: ShareBroker) -> None:
     request = messages.TxnOffsetCommitRequest
     partition = request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     in_txn = [request.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])]
-    commit = broker.send("TxnOffsetCommit", group_id="g", transactional_id="x", producer_id=1, topics=in_txn)
+    given = broker.send("InitProducerId", transactional_id="x", transaction_timeout_ms=60_000)
+    producer = {"transactional_id": "x", "producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
+    commit = broker.send("TxnOffsetCommit", group_id="g", topics=in_txn, **producer)
     assert commit.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     broker.send("OffsetCommit", group_id="simple", generation_id_or_member_epoch=-1, topics=topics)
     assert broker.heartbeat("m", group="simple", topics=["t"]).error_code == ErrorCode.GROUP_ID_NOT_FOUND

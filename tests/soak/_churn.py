@@ -175,5 +175,5 @@ class TopicChurner(Churn):
         for name, retention in self._known.items():
             if (name in there) != (retention is not None):
                 yield Anomaly("topic", f"{name} is {'there' if name in there else 'not there'}; acknowledged was the opposite")
-            elif retention is not None and admin.describe_topics([name])[name].configs.get("retention.ms") != retention:
+            elif retention is not None and admin.changed_topic_configs(name).get("retention.ms") != retention:
                 yield Anomaly("config", f"retention.ms of {name} is not {retention}, which was acknowledged")

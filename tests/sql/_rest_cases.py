@@ -18,16 +18,19 @@ import httpx
 
 from logflume.log import LogflumeError, TopicPartition, connect
 from logflume.log.interfaces import Log
-from logflume.log.schemas import MemoryRegistry, register_schema
+from logflume.log.schemas import MemoryRegistry, RegisteredSchema, register_schema
 from logflume.sql import SqlEngine, ast
 from logflume.sql.parser import parse_statement
+from logflume.sql.properties import CACHE_BYTES
 from logflume.sql.rest import SqlServer
 from logflume.sql.scripts import split_script
-from logflume.sql.testing.cases import CaseRecord, _record
+from logflume.sql.testing.cases import CaseRecord, _record, _topic
 from logflume.sql.testing.compare import difference
 from logflume.sql.testing.values import decode, encode, encode_key
 
-PATIENCE_S = 8.0
+PATIENCE_S, LIVE_TIMEOUT_S = 20.0, 120.0
+PARTITIONS = 4
+"""Of topics that a case does not make, as in the server that the cases were recorded with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,20 @@ def run(case: RestCase, folder: Path) -> str | None:
         log = stack.enter_context(connect(folder / "log"))
         engine = stack.enter_context(SqlEngine(log, folder / "sql", registry=registry.location))
         server = stack.enter_context(SqlServer(engine))
-        client = stack.enter_context(httpx.Client(base_url=server.address, timeout=30))
-        return _Run(case, log, engine, client).judge()
+        client = stack.enter_context(httpx.Client(base_url=server.address, timeout=LIVE_TIMEOUT_S))
+        return _Run(case, log, engine, client, registry).judge()
 
 
 class _Run:
-    def __init__(self, case: RestCase, log: Log, engine: SqlEngine, client: httpx.Client) -> None:
-        self.case, self.log, self.engine, self.client = case, log, engine, client
-        self.properties = {"auto.offset.reset": "earliest", **case.test.get("properties", {})}
+    def __init__(self, case: RestCase, log: Log, engine: SqlEngine, client: httpx.Client, registry: MemoryRegistry) -> None:
+        self.case, self.log, self.engine, self.client, self.registry = case, log, engine, client, registry
+        # As ksqlDB is: it refuses what would have to be computed.
+        self.properties = {
+            "auto.offset.reset": "earliest",
+            CACHE_BYTES: "0",
+            "logflume.query.once.enabled": "false",
+            **case.test.get("properties", {}),
+        }
         self.error = case.test.get("expectedError")
 
     def judge(self) -> str | None:
@@ -98,8 +107,13 @@ class _Run:
 
     def _make_topics(self, statements: list[str]) -> None:
         admin = self.log.admin()
-        for topic in self.case.test.get("topics", []):
-            admin.create_topic(topic["name"], partitions=topic.get("partitions", 1))
+        for raw in self.case.test.get("topics", []):
+            topic = _topic(raw, self.case.id)
+            admin.create_topic(topic.name, partitions=raw.get("partitions", PARTITIONS))
+            for schema in topic.schemas:
+                self.registry.put(
+                    f"{topic.name}-{schema.side}", RegisteredSchema(schema.id or 0, schema.kind, schema.text, schema.references)
+                )
         for text in statements:
             try:
                 statement = parse_statement(text)
@@ -109,7 +123,7 @@ class _Run:
                 given = {p.name: p.value for p in statement.properties}
                 topic = given.get("KAFKA_TOPIC")
                 if topic and "PARTITIONS" not in given and topic not in admin.list_topics():
-                    admin.create_topic(topic, partitions=1)
+                    admin.create_topic(topic, partitions=PARTITIONS)
 
     def _judged_error(self, answer: httpx.Response) -> str | None:
         if self.error is None:
@@ -160,7 +174,7 @@ class _Run:
             while not answer.done() and not any("push" in group for group in _groups(self.log)):
                 threading.Event().wait(0.02)
             self._write_inputs()
-            got = answer.result(30)
+            got = answer.result(LIVE_TIMEOUT_S)
         if got.status_code != 200:
             return self._judged_error(got)
         return _answers(json.loads(got.text, parse_float=Decimal), expected)

@@ -133,6 +133,15 @@ def test_two_engines_of_a_service_agree(log: Log, tmp_path: Path, engine: SqlEng
         eventually(lambda: rows(other, "SELECT * FROM C"), [("a", 2), ("b", 1)])
 
 
+def test_a_result_can_be_used_by_the_next_statement_though_another_process_runs_the_query(log: Log, tmp_path: Path) -> None:
+    with SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
+        run(other, SETUP + "CREATE STREAM A AS SELECT * FROM S; CREATE STREAM B AS SELECT * FROM A PARTITION BY N;")
+        run(other, "CREATE TABLE C AS SELECT N, COUNT(*) AS CNT FROM B GROUP BY N; CREATE TABLE D AS SELECT * FROM C;")
+        assert rows(other, "SELECT * FROM D") == rows(other, "SELECT * FROM A") == []
+        described = log.admin().describe_topics(["A", "B", "C", "D"])
+        assert [described[name].partitions for name in "ABCD"] == [2, 2, 2, 2]
+
+
 REFUSED = {
     "SELECT VV FROM S": "Did you mean V?",
     "SELECT * FROM SS": "Did you mean S?",
@@ -147,7 +156,8 @@ REFUSED = {
     "CREATE TABLE X AS SELECT COUNT(*) AS C FROM S GROUP BY N": "must include the grouping expression N",
     "CREATE STREAM X AS SELECT ID, V FROM S WHERE N > 3": "Cannot compare N (STRING) to 3 (INTEGER)",
     "CREATE STREAM X AS SELECT * FROM S JOIN T ON S.N = T.ID": "types don't match",
-    "SELECT N, COUNT(*) FROM S GROUP BY N": "Add EMIT CHANGES",
+    "SELECT N, V FROM S PARTITION BY N": "Add EMIT CHANGES",
+    "CREATE STREAM X AS SELECT N, V FROM S ORDER BY V": "ORDER BY is for queries that end",
     "INSERT INTO S (ID, VV) VALUES (1, 2)": "Did you mean V?",
     "INSERT INTO S (ID, V) VALUES (1, 'x')": "`V`: Cannot convert",
     "INSERT INTO T (NAME) VALUES ('x')": "primary key",

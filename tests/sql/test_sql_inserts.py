@@ -13,6 +13,7 @@ from logflume.sql.binding.context import Context
 from logflume.sql.definitions import apply_definition
 from logflume.sql.inserts import values_records
 from logflume.sql.parser import parse_statement
+from logflume.sql.row_records import RecordMakers
 
 SOURCE = """CREATE STREAM S (K INT KEY, I INTEGER, L BIGINT, D DECIMAL(4, 2), F DOUBLE, A ARRAY<INTEGER>, M MAP<STRING, INTEGER>,
     T STRUCT<X INTEGER>) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON')"""
@@ -20,7 +21,7 @@ SOURCE = """CREATE STREAM S (K INT KEY, I INTEGER, L BIGINT, D DECIMAL(4, 2), F 
 
 def inserted(column: str, value: str) -> Any:
     context = Context(apply_definition(parse_statement(SOURCE), Context(Catalog())), fixed_now_ms=0)
-    (record,) = values_records(parse_statement(f"INSERT INTO S ({column}) VALUES ({value})"), context)
+    (record,) = values_records(parse_statement(f"INSERT INTO S ({column}) VALUES ({value})"), context, RecordMakers())
     assert record.value is not None
     return json.loads(record.value, parse_float=Decimal)[column]
 

@@ -34,6 +34,7 @@ STATEMENTS = [
     "INSERT INTO S (A, B) VALUES (1, 'x'), (2, NULL)",
     "SELECT A, COUNT(DISTINCT B, C) FROM S WHERE (A NOT ILIKE '%x' ESCAPE '!') GROUP BY A",
     "SELECT A FROM S WHERE (A > 1) UNION ALL SELECT B FROM T UNION ALL SELECT C FROM S EMIT CHANGES LIMIT 3",
+    "SELECT DISTINCT A FROM (SELECT A, B FROM S WHERE (B > 1)) X ORDER BY A DESC NULLS FIRST, (B + 1) LIMIT 3 OFFSET 2",
     "DROP STREAM IF EXISTS S DELETE TOPIC",
     "ALTER TABLE T ADD COLUMN A INT, ADD COLUMN B STRING",
     "CREATE TYPE ADDRESS AS STRUCT<STREET STRING, `no` INT>",
@@ -213,3 +214,21 @@ expressions = st.recursive(
 def test_random_expressions_read_back(text: str) -> None:
     tree = parse_expression(text)
     assert parse_expression(expression_text(tree)) == tree
+
+
+def test_with_is_filled_in() -> None:
+    named = "WITH X AS (SELECT A FROM S), Y AS (SELECT * FROM X) SELECT * FROM Y JOIN X Z ON Z.A = Y.A"
+    filled = "SELECT * FROM (SELECT * FROM (SELECT A FROM S) X) Y INNER JOIN (SELECT A FROM S) Z ON (Z.A = Y.A)"
+    assert statement_text(parse_statement(named)) == filled
+    assert parse_statement(filled) == parse_statement(named)
+
+
+@pytest.mark.parametrize("literal", ["1E400", "-1E400", "- 1E400"])
+def test_a_double_out_of_range_is_shown_with_its_sign(literal: str) -> None:
+    with pytest.raises(SyntaxFault, match=f"Number overflows DOUBLE: {literal}"):
+        parse_statement(f"SELECT {literal} FROM S")
+
+
+def test_words_of_ordering_may_be_names() -> None:
+    text = "SELECT ORDER, FIRST, LAST, ASC, DESC, NULLS, OFFSET FROM ORDERS ORDER BY ORDER, DESC DESC"
+    assert statement_text(parse_statement(text)) == text

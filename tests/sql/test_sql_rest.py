@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -32,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
 
 @pytest.fixture
 def client(server: SqlServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.address, timeout=30) as opened:
+    with httpx.Client(base_url=server.address, timeout=120) as opened:
         yield opened
 
 
@@ -186,6 +187,27 @@ def test_rows_are_inserted_by_the_line(client: httpx.Client) -> None:
     assert [row["row"]["columns"] for row in found[1:-1]] == [["a", 1, {"x": 2}], ["c", None, None]]
 
 
+def test_rows_are_acknowledged_while_more_are_still_to_come(server: SqlServer, client: httpx.Client) -> None:
+    ksql(client, "CREATE STREAM i2 (k STRING KEY, a BIGINT) WITH (KAFKA_TOPIC='i2', PARTITIONS=2, VALUE_FORMAT='JSON');")
+    with socket.create_connection((server.host, server.port), timeout=120) as sock:
+
+        def send(text: str) -> None:
+            sock.sendall(f"{len(text):x}\r\n{text}\r\n".encode())
+
+        sock.sendall(b"POST /inserts-stream HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        send('{"target": "i2"}\n{"K": "a", "A": 1}\n')
+        got = b""
+        while b'"seq":0' not in got:
+            got += sock.recv(65536)
+        send("".join(f'{{"k": "{n}", "a": {n}}}\n' for n in range(1000)) + '{"K": "end"')
+        send("}")
+        send("")
+        while b'"seq":1001' not in got:
+            got += sock.recv(65536)
+    found = client.post("/query", json={"ksql": "SELECT k FROM i2;"}).json()
+    assert len([row for row in found if "row" in row]) == 1002
+
+
 def test_the_server_tells_about_itself(client: httpx.Client) -> None:
     info = client.get("/", follow_redirects=True).json()["KsqlServerInfo"]
     assert info["ksqlServiceId"] == "logflume-sql"
@@ -198,7 +220,7 @@ def test_the_server_tells_about_itself(client: httpx.Client) -> None:
 
 
 def test_http_2_is_spoken_too(server: SqlServer) -> None:
-    with httpx.Client(base_url=server.address, http1=False, http2=True, timeout=30) as client:
+    with httpx.Client(base_url=server.address, http1=False, http2=True, timeout=120) as client:
         answer = client.post("/query-stream", json={"sql": "SELECT n FROM s WHERE id = 1;"})
         assert answer.http_version == "HTTP/2"
         assert answer.text.splitlines()[1:] == ['["a"]']
@@ -215,7 +237,7 @@ def test_only_this_machine_is_served_without_users(server: SqlServer) -> None:
         SqlServer(server._engine, host="0.0.0.0")
     with (
         SqlServer(server._engine, host="0.0.0.0", authenticate=lambda header: "me" if header == "Bearer x" else None) as guarded,
-        httpx.Client(base_url=f"http://127.0.0.1:{guarded.port}", timeout=30) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{guarded.port}", timeout=120) as client,
     ):
         assert client.get("/info").json()["error_code"] == 40100
         assert client.get("/info", headers={"Authorization": "Bearer x"}).status_code == 200
@@ -231,7 +253,7 @@ def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:
     connection = WSConnection(ConnectionType.CLIENT)
     request = quote(json.dumps({"ksql": "SELECT n FROM s EMIT CHANGES LIMIT 2;"}))
     texts: list[str] = []
-    with socket.create_connection((server.host, server.port), timeout=30) as sock:
+    with socket.create_connection((server.host, server.port), timeout=120) as sock:
         target = f"/ws/query?request={request}&version=1"
         sock.sendall(connection.send(Request(host=f"127.0.0.1:{server.port}", target=target)))
         is_open = True

@@ -22,8 +22,8 @@ from logflume.log.server.addresses import parse_address
 from logflume.sql import SqlEngine
 from logflume.sql.batch import Runner, open_engine, run_batch
 from logflume.sql.completion import SqlCompleter
-from logflume.sql.render import RowLines, fit_widths
-from logflume.sql.results import PushRow
+from logflume.sql.render import RowLines, fit_widths, print_rows
+from logflume.sql.results import PushRow, Rows
 from logflume.sql.shell import is_accepted, run_shell
 
 CREATE = "CREATE STREAM s (id INT KEY, v STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
@@ -142,6 +142,42 @@ def test_rows_fit_the_terminal() -> None:
     assert shown[2].endswith("…")
     assert shown[4] == "(removed)"
     assert sum(fit_widths([50, 50, 50], 60)) <= 54
+
+
+def printed(result: Rows, *, width: int = 80) -> str:
+    out = io.StringIO()
+    print_rows(Console(file=out, width=width), result, is_json=False)
+    return out.getvalue()
+
+
+def test_values_are_shown_as_people_read_them(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    script = """
+        CREATE STREAM o (u STRING KEY, cents DOUBLE) WITH (KAFKA_TOPIC='o', PARTITIONS=1, VALUE_FORMAT='JSON');
+        INSERT INTO o (ROWTIME, u, cents) VALUES (1795382303847, 'a', 13966874.91);
+        INSERT INTO o (ROWTIME, u, cents) VALUES (1795382303848, 'b', 1e-7);
+        SELECT u, cents, ROWTIME FROM o;
+    """
+    out = io.StringIO()
+    assert run_batch(data, text=script, console=Console(file=out, width=120)) == 0
+    assert "│ a │ 13966874.91 │ 2026-11-22T21:18:23.847Z │" in out.getvalue()
+    assert "│ b │      1.0E-7 │ 2026-11-22T21:18:23.848Z │" in out.getvalue()
+    out = io.StringIO()
+    assert run_batch(data, text="SELECT u, cents, ROWTIME FROM o LIMIT 1;", is_json=True, console=Console(file=out)) == 0
+    assert json.loads(out.getvalue()) == {"U": "a", "CENTS": 13966874.91, "ROWTIME": 1795382303847}
+
+
+def test_a_table_at_a_terminal_is_capped_and_says_so() -> None:
+    text = printed(Rows("T", (Column("N", BIGINT),), tuple((n,) for n in range(5_000))))
+    assert text.count("│") < 2_100
+    assert "5,000 rows; shown are the first 1,000" in " ".join(text.split())
+
+
+def test_a_long_statement_takes_one_line_and_an_empty_column_none() -> None:
+    columns = tuple(Column(name, STRING) for name in ("QUERY", "STATEMENT", "ERROR"))
+    text = printed(Rows("QUERIES", columns, (("CTAS_C_0", "CREATE TABLE C AS SELECT " + "X, " * 100, ""),)))
+    assert sum("│" in line for line in text.splitlines()) == 2
+    assert "ERROR" not in text
 
 
 def test_pipes_get_whole_cells_between_tabs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ class Program:
     sources: Mapping[str, str]
     stores: tuple[StoreSpec, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    takes_together: bool = False
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Any, problems: Any) -> Any:
         return self.function(stores, outputs, problems, **self.settings)

@@ -137,6 +137,18 @@ def test_a_store_that_would_be_lost_stops_the_start(log: Log, tmp_path: Path) ->
     assert msgspec.json.decode(read(log, "out")[-1].value or b"") == {"n": 1}
 
 
+def test_a_restart_does_not_say_that_a_joined_table_begins_empty(
+    log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    send_json(log, "items", [("1", {"name": "nut"}, 500)])
+    for wanted in (1, 2):
+        app = lf.App("shop")
+        joined = app.stream("orders", Order, key=str).join(app.table("items", Item))
+        joined.group_by_key().aggregate(n=lf.count(), name="kept").to("out")
+        run_once(app, log, tmp_path / "state", wanted)
+    assert "begin empty" not in caplog.text
+
+
 def test_what_waits_in_a_join_is_not_lost_in_silence(log: Log, tmp_path: Path) -> None:
     def joining(name: str) -> lf.App:
         app = lf.App("shop")

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+import logflume.streams as lf
 from benchmarks.nexmark.events import Events, make_events
 from benchmarks.nexmark.queries import QUERIES
-from benchmarks.nexmark.running import expected, run
+from benchmarks.nexmark.running import chunks, expected, run
+from benchmarks.streams_programs import Running
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +26,18 @@ def test_a_query_gives_what_a_batch_computation_gives(name: str, events: Events)
         assert found == wanted
     else:
         assert sorted(map(_text, found)) == sorted(map(_text, wanted))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_takes_the_rows_as_records_without_a_problem(name: str, events: Events) -> None:
+    app = lf.App("nexmark")
+    made = QUERIES[name](app)
+    (made.to_stream() if isinstance(made, lf.Table) else made).to("out")
+    running = Running(app)
+    for topic, chunk in chunks(events):
+        running.take(topic, chunk)
+    running.commit()
+    assert running.sink.records > 0
 
 
 def _text(row: object) -> str:

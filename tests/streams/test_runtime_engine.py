@@ -419,6 +419,7 @@ def test_an_error_in_the_program_names_task_and_records(log: Log, run: Callable[
 
     class Broken:
         sources, stores = rekey.program.sources, ()
+        takes_together = False
 
         def bind(self, *parts: Any) -> Any:
             class Function:

@@ -6,12 +6,13 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logflume.log.records import Chunk, TopicPartition
 from logflume.streams.runtime.handlers import Handlers, OnProblem
-from logflume.streams.runtime.merge import Input, Merger
+from logflume.streams.runtime.merge import Input, Merger, Round, Run
 from logflume.streams.runtime.outputs import merge_by_time
 from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.task import Task
@@ -39,6 +40,16 @@ def reference_merge(inputs: list[tuple[TopicPartition, list[int]]]) -> list[tupl
         tp = min((tp for tp in queues if queues[tp]), key=lambda tp: (queues[tp][0][1], tp))
         taken.append((tp, queues[tp].popleft()[0]))
     return taken
+
+
+def in_order(run: Run | Round) -> list[tuple[TopicPartition, int]]:
+    """Return which records of which input are taken, in order."""
+    found = [
+        (part.input.partition, int(offset) // 2) for part in run.parts() for offset in part.chunk.offsets[part.start : part.stop]
+    ]
+    places = np.concatenate(run.places) if isinstance(run, Round) else np.arange(len(run))
+    assert sorted(places.tolist()) == list(range(len(run)))
+    return [found[at] for at in np.argsort(places)]
 
 
 def test_records_that_come_a_few_at_a_time_are_taken_together() -> None:
@@ -74,12 +85,15 @@ def test_large_chunks_and_one_that_is_begun_are_left_as_they_are() -> None:
     assert merger.runs[2].chunk is begun
 
 
+@pytest.mark.parametrize("takes_together", [False, True])
 @settings(deadline=None)
-@given(st.tuples(TIMES, TIMES, TIMES), st.randoms(use_true_random=False))
-def test_inputs_are_merged_by_time_however_they_are_fetched(times: tuple[list[int], ...], random: Any) -> None:
+@given(times=st.tuples(TIMES, TIMES, TIMES), random=st.randoms(use_true_random=False))
+def test_inputs_are_merged_by_time_however_they_are_fetched(
+    takes_together: bool, times: tuple[list[int], ...], random: Any
+) -> None:
     names = [TopicPartition("b", 0), TopicPartition("a", 0), TopicPartition("a", 1)]
     inputs = {tp: Input((tp.topic,), tp, position=0) for tp in names}
-    merger = Merger(list(inputs.values()))
+    merger = Merger(list(inputs.values()), takes_together=takes_together)
     fed = dict.fromkeys(names, 0)
     taken: list[tuple[TopicPartition, int]] = []
     largest: list[int] = []
@@ -88,7 +102,10 @@ def test_inputs_are_merged_by_time_however_they_are_fetched(times: tuple[list[in
         merger.plan(lambda tp: fed[tp] == len(by_name[tp]))
         while merger.runs:
             run = merger.runs.popleft()
-            taken += [(run.input.partition, int(offset) // 2) for offset in run.chunk.offsets[run.start : run.stop]]
+            if len(run) > 1 and random.random() < 0.3:
+                run, later = run.split(random.randint(1, len(run) - 1))
+                merger.runs.appendleft(later)
+            taken += in_order(run)
             largest += run.times_ms.tolist()
         unfed = [tp for tp in names if fed[tp] < len(by_name[tp])]
         if not unfed:

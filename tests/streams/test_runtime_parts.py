@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_foreign_offset_metadata_counts_as_none_and_long_one_is_shortened() -> N
 def test_bad_records_are_counted_logged_with_their_place_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "logflume.streams")
     problems = TaskProblems("t.0", handlers=Handlers.all(OnProblem.SKIP), keeps_letters=True)
-    problems.chunk = Chunk.from_columns("a", [b"k"] * 30, [b"v%d" % i for i in range(30)], [5] * 30, partition=0)
+    problems.chunks = [Chunk.from_columns("a", [b"k"] * 30, [b"v%d" % i for i in range(30)], [5] * 30, partition=0)]
     for offset in range(30):
         problems.report("decode", "source", "a", 0, offset, "expected a number, found 'x'")
     problems.report("late", "window", "a", 0, 3, "window closed")
@@ -162,3 +163,5 @@ def test_settings_that_cannot_be_right_are_refused(setting: dict[str, object], m
 def test_a_status_line_names_what_was_left_out() -> None:
     status = EngineStatus("app", EngineState.RESTORING, "i", dropped={"late": 2}, restore_remaining_records=1000)
     assert describe_status(status).endswith("lag unknown, 2 late, 1,000 to restore")
+    going = replace(status, restore_records_per_s=50.0)
+    assert describe_status(going).endswith("1,000 to restore, 50 a second, 20 s to go")

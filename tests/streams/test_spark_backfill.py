@@ -17,27 +17,38 @@ import pytest
 
 from logflume.log import InvalidInput, Log, TopicPartition, connect
 from logflume.streams.runtime import Engine, EngineOptions
-from logflume.streams.spark import LocalRunner, RangeLost, SparkRunner, SparkUnavailable, check_spark, plan_backfill, run_backfill
+from logflume.streams.spark import (
+    LocalRunner,
+    Progress,
+    RangeLost,
+    SparkRunner,
+    SparkUnavailable,
+    check_spark,
+    plan_backfill,
+    run_backfill,
+)
 from logflume.streams.spark.session import java_version
 
 from ..end_to_end._command import run
 from ..end_to_end._delays import DELAYS, flights_counted, load
 from ..log._server_process import ServerProcess
+from ._kills import WAIT_S, KillOnce
 from ._spark_apps import PARTITIONS, create_inputs, final_results, loader, make_plan, send_orders
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_JAVA = pytest.mark.skipif(
     (java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
 )
+SPARK_WAIT_S = 600
 ORDERS = [TopicPartition("orders", p) for p in range(PARTITIONS)]
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    from logflume.streams.spark import open_session
+    from logflume.streams.spark import SparkSettings, open_session
 
     os.environ["PYTHONPATH"] = str(ROOT)
-    session = open_session("logflume-tests", master="local[2]")
+    session = open_session("logflume-tests", SparkSettings("local[2,4]"))  # a task is tried four times, as on a cluster
     yield session
     session.stop()
 
@@ -61,7 +72,7 @@ def run_live(log: Log, name: str, kind: str, state_dir: Path) -> dict[str, int]:
     plan = make_plan(name, kind)
     engine = Engine(plan, log, EngineOptions(state_dir=state_dir, commit_interval_ms=50))
     engine.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     try:
         while time.monotonic() < deadline:
             assert not engine.has_ended
@@ -69,7 +80,7 @@ def run_live(log: Log, name: str, kind: str, state_dir: Path) -> dict[str, int]:
                 return dict(engine.status().dropped)
     finally:
         engine.stop()
-    pytest.fail(f"{name} did not read everything within 60 s: {engine.status()}")
+    pytest.fail(f"{name} did not read everything within {WAIT_S} s: {engine.status()}")
 
 
 def is_done(log: Log, application: str) -> bool:
@@ -131,11 +142,14 @@ def test_spark_then_live_equals_live(log: Log, spark: Any, kind: str, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failpoint", ["after-topics", "after-job", "after-write", "after-send-offsets", "after-commit"])
+@pytest.mark.parametrize(
+    "failpoint", ["after-topics", "after-job", "after-send-offsets", "writing", "after-write", "after-commit"]
+)
 def test_a_kill_at_any_step_of_the_hand_over_loses_and_doubles_nothing(log: Log, failpoint: str, tmp_path: Path) -> None:
     send_orders(log, 600, seed=3, start_ms=5_000_000)
-    command = [sys.executable, "-m", "tests.streams._backfill_process", log.where, "batch", "repartition", failpoint]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+    marker = str(tmp_path / "killed")
+    command = [sys.executable, "-m", "tests.streams._backfill_process", log.where, "batch", "repartition", failpoint, marker]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     if failpoint == "after-commit":
         with pytest.raises(InvalidInput, match="has begun already"):
@@ -144,6 +158,52 @@ def test_a_kill_at_any_step_of_the_hand_over_loses_and_doubles_nothing(log: Log,
         assert final_results(log, "batch-out") == {}
         assert log.admin().group_offsets("batch") == {}
         run_backfill(plan_backfill(loader("batch", "repartition"), log.where), LocalRunner())
+    run_live(log, "batch", "repartition", tmp_path / "batch")
+    run_live(log, "live", "repartition", tmp_path / "live")
+    assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+
+
+@pytest.mark.slow
+def test_a_broker_killed_at_every_step_of_the_hand_over_loses_and_doubles_nothing(
+    server: ServerProcess, log: Log, tmp_path: Path
+) -> None:
+    send_orders(log, 600, seed=11, start_ms=5_000_000)
+    steps = {"after-topics", "after-job", "after-send-offsets", "writing", "after-write", "after-commit"}
+    killed: set[str] = set()
+
+    def kill_the_broker(reached: str) -> None:
+        if reached not in killed:
+            killed.add(reached)
+            assert reached == "after-commit" or final_results(log, "batch-out") == {}
+            server.kill()
+            server.start()
+
+    report = run_backfill(plan_backfill(loader("batch", "repartition"), log.where), LocalRunner(), failpoint=kill_the_broker)
+    assert killed == steps
+    assert report.results > 0
+    run_live(log, "batch", "repartition", tmp_path / "batch")
+    run_live(log, "live", "repartition", tmp_path / "live")
+    assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_an_executor_killed_while_it_writes_loses_and_doubles_nothing(log: Log, spark: Any, tmp_path: Path) -> None:
+    send_orders(log, 600, seed=12, start_ms=5_000_000)
+    marker = tmp_path / "killed"
+    tries: list[int] = []
+
+    def on_progress(at: Progress) -> None:
+        if at.step == "hand-over: writing, try":
+            tries.append(at.done)
+
+    kill = KillOnce(log.where, "batch", "writing", str(marker))
+    plan = plan_backfill(loader("batch", "repartition"), log.where)
+    report = run_backfill(plan, SparkRunner(spark), on_progress=on_progress, failpoint=kill)
+    assert marker.exists()
+    assert tries == [1, 2]
+    assert report.results > 0
     run_live(log, "batch", "repartition", tmp_path / "batch")
     run_live(log, "live", "repartition", tmp_path / "live")
     assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
@@ -179,7 +239,7 @@ def test_a_running_application_is_not_backfilled(log: Log, tmp_path: Path) -> No
     engine = Engine(make_plan("batch", "direct"), log, EngineOptions(state_dir=tmp_path, commit_interval_ms=50))
     engine.start()
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + WAIT_S
         while not log.admin().group_offsets("batch"):
             assert time.monotonic() < deadline
         with pytest.raises(InvalidInput, match="is running"):
@@ -219,7 +279,7 @@ def test_the_data_source_reads_ranges_writes_and_streams(log: Log, spark: Any, t
     stream = spark.readStream.format("logflume").option("log", log.where).option("topic", "orders").load()
     writer = stream.select("key", "value", "offset").writeStream.format("memory").queryName("seen").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    query.awaitTermination(60)
+    assert query.awaitTermination(SPARK_WAIT_S)
     assert spark.sql("SELECT count(*) FROM seen").collect()[0][0] == 400
 
 
@@ -235,7 +295,7 @@ def test_structured_streaming_equals_live_also_after_a_restart(log: Log, spark: 
         query = run_continuously(
             loader("batch", "repartition"), log.where, spark, checkpoint_dir=checkpoint, state_root=state, available_now=True
         )
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(SPARK_WAIT_S)
         now_ms = send_orders(log, 200, seed=seed, start_ms=now_ms)
     run_live(log, "batch", "repartition", tmp_path / "batch")
     run_live(log, "live", "repartition", tmp_path / "live")
@@ -247,7 +307,7 @@ def test_structured_streaming_equals_live_also_after_a_restart(log: Log, spark: 
 @NEEDS_JAVA
 def test_the_command_computes_an_application_on_spark(server: ServerProcess) -> None:
     load(server.address)
-    done = run("backfill", str(DELAYS), "--master", "local[2]", "--json", "--bootstrap", server.address)
+    done = run("backfill", str(DELAYS), "--master", "local[2]", "--json", "--bootstrap", server.address, timeout_s=SPARK_WAIT_S)
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["message"].endswith("goes on at the cut")
     assert flights_counted(server.address) == {"United": 15, "Delta": 15}

@@ -70,7 +70,7 @@ class Computed:
         self.newest: dict[tuple[int, str, int, bytes], tuple[Any, ...]] = {}
         self.streamed: dict[tuple[str, int, int], list[Any]] = {}
         result = LocalRunner(records_per_range).run(step, plan, lambda _: None)
-        for table in result.tables():
+        for table in result.parts:
             for row in table.to_pylist():
                 kept = (row["value"], row["timestamp_ms"], row["headers"])
                 if row["key"] is None:

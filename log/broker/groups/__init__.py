@@ -1,4 +1,4 @@
-"""Consumer groups: membership, assignments and committed offsets, kept in `__consumer_offsets`."""
+"""Groups of every protocol: membership, assignments and committed offsets, kept in `__consumer_offsets`."""
 
 from .config import GroupConfig
 from .coordinator import GroupCoordinator

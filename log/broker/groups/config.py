@@ -16,14 +16,15 @@ class GroupConfig:
             within a few ms of each other) and is not felt by a person.
         min_session_timeout_ms, max_session_timeout_ms: `group.min.session.timeout.ms`, `group.max.session.timeout.ms`.
         max_size: `group.max.size`, members of one group.
-        max_groups: `logflume.max.groups`, groups of all kinds but share groups.
+        max_groups: `logflume.max.groups`, groups of all kinds.
         offset_metadata_max_bytes: `offset.metadata.max.bytes`, UTF-8 bytes of the text beside an offset.
         offsets_retention_ms: `offsets.retention.minutes`, after the group became empty.
         offsets_retention_check_interval_ms: `offsets.retention.check.interval.ms`.
         consumer_max_size: `group.consumer.max.size`, members of one group of the consumer protocol.
         streams_max_size: `group.streams.max.size`, members of one streams group.
         consumer_migration_policy: `group.consumer.migration.policy`.
-        consumer_refresh_interval_ms: how often a consumer or streams group looks whether its topics have changed.
+        share_max_size: `group.share.max.size`, members of one share group.
+        refresh_interval_ms: how often a group with epochs looks whether its topics have changed.
     """
 
     initial_rebalance_delay_ms: int = 50
@@ -36,5 +37,6 @@ class GroupConfig:
     offsets_retention_check_interval_ms: int = 600_000
     consumer_max_size: int = 2_147_483_647
     streams_max_size: int = 2_147_483_647
+    share_max_size: int = 200
     consumer_migration_policy: str = "bidirectional"
-    consumer_refresh_interval_ms: int = 1_000
+    refresh_interval_ms: int = 1_000

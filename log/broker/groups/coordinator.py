@@ -15,14 +15,16 @@ from ...internal_topics import OFFSETS_TOPIC
 from ...protocol.errors import ErrorCode
 from ..deadline import Deadline
 from ..seams import Clock, Journal, JournalRecord, Reply, Timers
-from .classic_group import ClassicGroup, GroupState
+from .classic.group import ClassicGroup, GroupState
+from .classic.membership import JoinRequest, JoinResult, Membership, SyncRequest, SyncResult
 from .config import GroupConfig
-from .consumer_classic import ClassicMembers
-from .consumer_group import ConsumerGroup, ConsumerMember
-from .consumer_groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult, Records, check_request, everything, restore
+from .consumer.classic_members import ClassicMembers
+from .consumer.group import ConsumerGroup, ConsumerMember
+from .consumer.groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult, check_request
+from .consumer.migration import fill_classic, may_downgrade, upgraded
+from .epoch_records import GroupKind
+from .epoch_rules import Records
 from .journal_records import GroupKey, encode_group_key, encode_group_value
-from .membership import JoinRequest, JoinResult, Membership, SyncRequest, SyncResult
-from .migration import fill_classic, may_downgrade, upgraded
 from .offset_commits import (
     Committer,
     NewOffset,
@@ -37,18 +39,15 @@ from .offset_commits import (
 )
 from .offsets import Offsets, OffsetStore, TopicPartition
 from .partitioner import partition_of
-from .ports import GroupSettings, InternalTopics, Topics
+from .ports import GroupSettings, InternalTopics, ShareStates, Topics
 from .refused import Refused
 from .replay import Replay
+from .share import ShareGroup, ShareGroups
 from .streams import StreamsGroup, StreamsGroups, StreamsHeartbeat, StreamsResult
 from .streams.groups import MayCreate
 from .streams.groups import check_request as check_streams_request
-from .streams.groups import restore as restore_streams
+from .table import MAX_ID_CHARS, AnyGroup, GroupTable
 
-AnyGroup = ClassicGroup | ConsumerGroup | StreamsGroup
-
-MAX_ID_CHARS = 1024
-"""Group ids may be so long; the protocol's 32,767 would cost gigabytes."""
 DELETIONS_AT_A_TIME = 500
 """Offsets of a group that is deleted, removed in one turn of the loop."""
 
@@ -65,18 +64,19 @@ class GroupCoordinator:
         topics: Topics,
         settings: GroupSettings,
         internal: InternalTopics,
+        share_states: ShareStates,
         *,
         new_id: Callable[[], str],
     ) -> None:
         """`new_id` returns text that is never returned twice, also over restarts (a UUID)."""
         self.config, self._clock, self._journal = config, clock, journal
         self._topics, self.settings = topics, settings
-        self._groups: dict[str, AnyGroup] = {}
-        self._announced: dict[str, ClassicGroup] = {}
-        """Groups that had no member when they were made, oldest first; some may have one by now, or be gone."""
+        self._share_states = share_states
+        self._groups = GroupTable(config, self._forget_if_nothing)
         self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id, self._downgrade)
         self._classic_members = ClassicMembers(config, self._consumers, topics, new_id, self._downgrade_in_place)
         self._streams = StreamsGroups(config, settings, clock, timers, journal, topics, internal)
+        self.share = ShareGroups(config, settings, clock, timers, journal, topics, self._groups)
         self._membership = Membership(config, clock, timers, new_id, self._store_group, self._forget_if_nothing)
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)
@@ -96,25 +96,25 @@ class GroupCoordinator:
         for group_id, value in replay.classic.items():
             group = self._membership.new_group(group_id)
             group.restore(value, lambda member, group=group: self._membership.give_session(group, member))  # type: ignore[misc]
-            self._groups[group_id] = group
+            self._groups.put(group)
             if group.members and value.leader is None:
                 # It became a classic group, and was to rebalance.
                 self._membership.rebalance(group)
-        for group_id, values in replay.consumer.items():
-            consumer = self._groups[group_id] = ConsumerGroup(group_id)
-            restore(consumer, values, lambda member, group=consumer: self._consumers.give_timers(group, member))  # type: ignore[misc]
-        for group_id, streams_values in replay.streams.items():
-            streams = self._groups[group_id] = self._streams.new_group(group_id)
-            restore_streams(streams, streams_values, lambda member, group=streams: self._streams.give_timers(group, member))  # type: ignore[misc]
-        for group_id in self._offsets.group_ids() - self._groups.keys():
-            self._groups[group_id] = self._membership.new_group(group_id)
+        for group_id, values in replay.of(GroupKind.CONSUMER):
+            self._groups.put(self._consumers.restore(ConsumerGroup(group_id), values))
+        for group_id, values in replay.of(GroupKind.STREAMS):
+            self._groups.put(self._streams.restore(self._streams.new_group(group_id), values))
+        for group_id, values in replay.of(GroupKind.SHARE):
+            self._groups.put(self.share.restore(ShareGroup(group_id), values))
+        for group_id in self._offsets.group_ids() - set(self._groups.ids()):
+            self._groups.put(self._membership.new_group(group_id))
         self._expiry.set_after(self.config.offsets_retention_check_interval_ms)
 
     def close(self) -> None:
         """Stop all timers; nothing is called back any more."""
         self._expiry.cancel()
-        for group in self._groups.values():
-            _cancel_timers(group)
+        for group in self._groups.all():
+            group.cancel_timers()
 
     # -- groups
 
@@ -122,8 +122,8 @@ class GroupCoordinator:
         """Return the partition of `__consumer_offsets` that a group lives in."""
         return partition_of(group_id, self._journal.partition_count)
 
-    def kind_of(self, group_id: str) -> str | None:
-        """Return Classic, Consumer or Streams, None for a group that does not exist."""
+    def kind_of(self, group_id: str) -> GroupKind | None:
+        """Return the protocol of a group, None for one that does not exist."""
         group = self._groups.get(group_id)
         return None if group is None else group.kind
 
@@ -133,7 +133,7 @@ class GroupCoordinator:
 
     def groups(self) -> Iterable[AnyGroup]:
         """All groups, of every kind."""
-        return self._groups.values()
+        return self._groups.all()
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         group = self._groups.get(group_id)
@@ -150,25 +150,25 @@ class GroupCoordinator:
         """
         try:
             check_streams_request(beat)
-            self._check_alive(beat.group_id)
-            self._check_room(beat.group_id)
+            self._groups.check_alive(beat.group_id)
+            self._groups.check_room(beat.group_id)
         except Refused as refused:
-            return _now(StreamsResult(refused.error, str(refused), beat.member_id))
+            return Reply.of(StreamsResult(refused.error, str(refused), beat.member_id))
         group = self._groups.get(beat.group_id)
         if isinstance(group, StreamsGroup):
             return self._streams.heartbeat(group, beat, may_create)
-        if group is not None and (group.members or beat.member_epoch != 0):
+        if group is not None and (group.members or beat.member_epoch != 0 or isinstance(group, ShareGroup)):
             text = f"Group {beat.group_id} is not a streams group."
-            return _now(StreamsResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
+            return Reply.of(StreamsResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
         if group is None and beat.member_epoch != 0:
             text = f"Streams group {beat.group_id} not found."
-            return _now(StreamsResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
+            return Reply.of(StreamsResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
         streams = self._streams.new_group(beat.group_id)
         if group is not None:
             streams.owed = self._tombstones(group)
         reply = self._streams.heartbeat(streams, beat, may_create)
         if streams.members:
-            self._replace(streams)
+            self._groups.put(streams)
         return reply
 
     def consumer_heartbeat(self, beat: ConsumerHeartbeat) -> Reply:
@@ -178,22 +178,15 @@ class GroupCoordinator:
         when its members are consumers (`group.consumer.migration.policy`).
         """
         try:
-            self._check_alive(beat.group_id)
+            self._groups.check_alive(beat.group_id)
             group = self._consumer_group_for(beat)
         except Refused as refused:
-            return _now(HeartbeatResult(refused.error, str(refused), beat.member_id))
+            return Reply.of(HeartbeatResult(refused.error, str(refused), beat.member_id))
         is_new = beat.member_epoch == 0 and self._groups.get(beat.group_id) is not group
         reply = self._consumers.heartbeat(group, beat)
         if is_new and group.members:
-            self._replace(group)
+            self._groups.put(group)
         return reply
-
-    def _replace(self, group: AnyGroup) -> None:
-        """Let a group have its id, in place of one without members."""
-        old = self._groups.get(group.group_id)
-        self._groups[group.group_id] = group
-        if old is not None and old is not group:
-            _cancel_timers(old)
 
     def _consumer_group_for(self, beat: ConsumerHeartbeat) -> ConsumerGroup:
         """Return the group of a heartbeat, a new one when a member may make it. Raises Refused."""
@@ -202,11 +195,11 @@ class GroupCoordinator:
             return group
         if not beat.group_id:
             raise Refused(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-        if beat.member_epoch != 0:
+        if beat.member_epoch != 0 or isinstance(group, ShareGroup):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {beat.group_id} is not a consumer group.")
         check_request(beat)
         if group is None or not group.members:
-            self._check_room(beat.group_id)
+            self._groups.check_room(beat.group_id)
             return ConsumerGroup(beat.group_id, owed=self._tombstones(group) if group else [])
         if not isinstance(group, ClassicGroup):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {beat.group_id} is not a consumer group.")
@@ -218,10 +211,11 @@ class GroupCoordinator:
         self._consumers.check_room(group)
         for member in group.members.values():
             self._consumers.give_timers(group, member)
-        self._groups[group.group_id] = group
         self._membership.dissolve(classic)
+        self._groups.put(group)
         # One write with what the member that came changes.
-        group.owed = [self._tombstone(classic), *self._consumers.encoded(everything(group))]
+        whole = self._consumers.encoded(group.group_id, self._consumers.everything(group))
+        group.owed = [self._tombstone(classic), *whole]
         return group
 
     def _downgrade_in_place(self, group: ConsumerGroup, records: Records) -> Reply | None:
@@ -239,11 +233,11 @@ class GroupCoordinator:
         is_settled = not leaving and all(m.current.epoch == group.epoch and not m.current.state for m in staying)
         classic = self._membership.new_group(group.group_id)
         members = fill_classic(classic, group, staying, self._topics)
-        _cancel_timers(group)
+        group.cancel_timers()
         for member in members:
             self._membership.give_session(classic, member)
         classic.move_to(GroupState.STABLE, self._clock.wall_ms())
-        self._groups[group.group_id] = classic
+        self._groups.put(classic)
         value = classic.to_stored({member.member_id: member.assignment for member in members})
         if not is_settled:
             # Without a leader: whoever reads this after a crash lets the group rebalance.
@@ -251,7 +245,7 @@ class GroupCoordinator:
         record = JournalRecord(encode_group_key(GroupKey(group.group_id)), encode_group_value(value), self._clock.wall_ms())
         written = self._journal.append(
             self.journal_partition(group.group_id),
-            [*self._consumers.encoded(removals or {}), *self._consumers.tombstones(group), record],
+            [*self._consumers.encoded(group.group_id, removals or {}), *self._consumers.tombstones(group), record],
         )
         classic.last_write = written
         if not is_settled:
@@ -264,48 +258,50 @@ class GroupCoordinator:
             return self._consumers.tombstones(group)
         if isinstance(group, StreamsGroup):
             return self._streams.tombstones(group)
+        if isinstance(group, ShareGroup):
+            return self.share.tombstones(group)
         return [self._tombstone(group)]
 
-    def _tombstone(self, group: ClassicGroup) -> JournalRecord:
+    def _tombstone(self, group: AnyGroup) -> JournalRecord:
         return JournalRecord(encode_group_key(GroupKey(group.group_id)), None, self._clock.wall_ms())
 
     def join(self, group_id: str, request: JoinRequest) -> Reply:
         """Join a group, making it when a new member names it; the reply is a JoinResult."""
         if not 0 < len(group_id) <= MAX_ID_CHARS:
-            return _now(JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id))
+            return Reply.of(JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id))
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup) and group.members:
             return self._classic_members.join(group, request)
-        if isinstance(group, StreamsGroup) and group.members:
-            return _now(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+        if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and group.members):
+            return Reply.of(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
         if group is not None and not isinstance(group, ClassicGroup):
             # Without members it may become a classic group; its offsets stay.
-            del self._groups[group_id]
+            self._groups.drop(group)
             self._journal.append(self.journal_partition(group_id), self._tombstones(group))
             group = None
         if group is None:
             if request.member_id:
-                return _now(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-            if not self._has_room():
-                return _now(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+                return Reply.of(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            if not self._groups.has_room():
+                return Reply.of(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             group = self._membership.new_group(group_id)
         reply = self._membership.join(group, request)
         if group.members or group.pending:
-            self._groups[group_id] = group
+            self._groups.put(group)
             if not group.members:
-                self._note_announced(group)
+                self._groups.announce(group)
         return reply
 
     def sync(self, group_id: str, request: SyncRequest) -> Reply:
         """Ask for the assignment; the reply is a SyncResult."""
         if not group_id:
-            return _now(SyncResult(ErrorCode.INVALID_GROUP_ID))
+            return Reply.of(SyncResult(ErrorCode.INVALID_GROUP_ID))
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup) and group.members:
             return self._classic_members.sync(group, request)
         if isinstance(group, ClassicGroup):
             return self._membership.sync(group, request)
-        return _now(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        return Reply.of(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         if not group_id:
@@ -324,10 +320,10 @@ class GroupCoordinator:
             return self._classic_members.leave(group, leaving)
         if not group_id or not isinstance(group, ClassicGroup):
             error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-            return _now([error] * len(leaving))
+            return Reply.of([error] * len(leaving))
         results = self._membership.leave(group, leaving)
         if group.state is not GroupState.EMPTY or group.last_write is None:
-            return _now(results)
+            return Reply.of(results)
         reply = Reply()
         group.last_write.then(lambda _: reply.set(results))
         return reply
@@ -343,13 +339,23 @@ class GroupCoordinator:
             # Offsets on their way to disk must be there before they are removed.
             group.last_write.then(lambda _: self.delete_group(group_id).then(reply.set))
             return reply
-        committed = [*self._offsets.committed(group_id).keys() | self._offsets.pending_partitions(group_id)]
         group.die()
-        self._delete_from(0, group, committed, reply)
+        # What a share group has of partitions goes first: a group may be there without it, but not the other way round.
+        stated = self._share_states.delete_group(group_id) if isinstance(group, ShareGroup) else Reply.of(ErrorCode.NONE)
+        stated.then(lambda error: self._delete_rest(group, error, reply))
         return reply
 
+    def _delete_rest(self, group: AnyGroup, error: ErrorCode, reply: Reply) -> None:
+        """Remove the offsets and the records of a group that is dead, unless there was an error before."""
+        if error:
+            group.revive()
+            reply.set(error)
+            return
+        committed = [*self._offsets.committed(group.group_id).keys() | self._offsets.pending_partitions(group.group_id)]
+        self._delete_from(0, group, committed, reply)
+
     def _delete_from(self, start: int, group: AnyGroup, committed: Sequence[TopicPartition], reply: Reply) -> None:
-        """Remove some offsets of a group that is being deleted; the others when that is on disk, and the group with the last."""
+        """Remove some offsets of a group that is dead; the others when that is on disk, and the group with the last."""
         end = start + DELETIONS_AT_A_TIME
         is_last = end >= len(committed)
 
@@ -362,20 +368,11 @@ class GroupCoordinator:
             if not is_last:
                 self._delete_from(end, group, committed, reply)
                 return
-            self._forget(group)
+            self._groups.drop(group)
             reply.set(ErrorCode.NONE)
 
-        self._commits.write_tombstones(
-            group,
-            self.journal_partition(group.group_id),
-            committed[start:end],
-            more=self._tombstones(group) if is_last else (),
-        ).then(on_written)
-
-    def _forget(self, group: AnyGroup) -> None:
-        if self._groups.get(group.group_id) is group:
-            del self._groups[group.group_id]
-        _cancel_timers(group)
+        partition, more = self.journal_partition(group.group_id), self._tombstones(group) if is_last else ()
+        self._commits.write_tombstones(group, partition, committed[start:end], more=more).then(on_written)
 
     # -- offsets
 
@@ -392,20 +389,22 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is None:
             if committer.generation >= 0:
-                return _now(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
+                return Reply.of(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
             if len(group_id) > MAX_ID_CHARS:
-                return _now(dict.fromkeys(offsets, ErrorCode.INVALID_GROUP_ID))
-            if not self._has_room():
-                return _now(dict.fromkeys(offsets, ErrorCode.GROUP_MAX_SIZE_REACHED))
+                return Reply.of(dict.fromkeys(offsets, ErrorCode.INVALID_GROUP_ID))
+            if not self._groups.has_room():
+                return Reply.of(dict.fromkeys(offsets, ErrorCode.GROUP_MAX_SIZE_REACHED))
             group = self._membership.new_group(group_id)
             group.state_since_ms = self._clock.wall_ms()
-            self._groups[group_id] = group
+            self._groups.put(group)
         refusal: Refusal
-        if isinstance(group, StreamsGroup):
+        if isinstance(group, ShareGroup):
+            refusal = ErrorCode.GROUP_ID_NOT_FOUND
+        elif isinstance(group, StreamsGroup):
             refusal = refuse_streams_commit(group, committer, is_transactional=is_transactional)
         elif isinstance(group, ConsumerGroup):
             refusal = refuse_consumer_commit(group, committer, self._topics, is_transactional=is_transactional)
-        else:
+        elif isinstance(group, ClassicGroup):
             refusal = refuse_commit(group, committer, is_transactional=is_transactional)
             if not refusal and committer.member_id in group.members:
                 group.members[committer.member_id].touch()
@@ -414,7 +413,7 @@ class GroupCoordinator:
     def refuse_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return why a member of a consumer group may not fetch offsets: it is unknown or its epoch is old (OffsetFetch 9)."""
         group = self._groups.get(group_id)
-        if group is None or isinstance(group, ClassicGroup) or (not member_id and member_epoch < 0):
+        if not isinstance(group, ConsumerGroup | StreamsGroup) or (not member_id and member_epoch < 0):
             return ErrorCode.NONE
         member = group.members.get(member_id or "")
         if member is None:
@@ -435,10 +434,10 @@ class GroupCoordinator:
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Reply:
         """Delete offsets; the reply is an ErrorCode for the whole, or a dict of one per partition."""
         group = self._groups.get(group_id)
-        if group is None or group.is_dead:
-            return _now(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is None or group.is_dead or isinstance(group, ShareGroup):
+            return Reply.of(ErrorCode.GROUP_ID_NOT_FOUND)
         if isinstance(group, ClassicGroup) and group.members and group.protocol_type != "consumer":
-            return _now(ErrorCode.NON_EMPTY_GROUP)
+            return Reply.of(ErrorCode.NON_EMPTY_GROUP)
         topics = self._topics_in_use(group)
         return self._commits.delete(group, self.journal_partition(group_id), partitions, topics=topics)
 
@@ -450,7 +449,7 @@ class GroupCoordinator:
     def on_topics_deleted(self, topics: Iterable[str]) -> None:
         """Remove the offsets of topics that are gone."""
         names = frozenset(topics)
-        for group in list(self._groups.values()):
+        for group in list(self._groups.all()):
             gone = [partition for partition in self._offsets.committed(group.group_id) if partition[0] in names]
             if gone:
                 self._commits.write_tombstones(group, self.journal_partition(group.group_id), gone)
@@ -480,59 +479,20 @@ class GroupCoordinator:
         is_in_use = group.members or group.pending or group.last_write is not None or has_offsets
         if is_in_use or group.state is not GroupState.EMPTY or group.is_stored:
             return False
-        if self._groups.get(group_id) is group:
-            del self._groups[group_id]
+        self._groups.drop(group)
         return True
-
-    def _note_announced(self, group: ClassicGroup) -> None:
-        if len(self._announced) > self.config.max_groups:
-            self._announced = {
-                name: each for name, each in self._announced.items() if self._groups.get(name) is each and not each.members
-            }
-        self._announced[group.group_id] = group
-
-    def _has_room(self) -> bool:
-        """Whether there may be one more group; the oldest that was only announced goes for it.
-
-        Who joins first gets a member id, and nothing is known of the group until it joins again with that.
-        """
-        while len(self._groups) >= self.config.max_groups and self._announced:
-            group = self._announced.pop(next(iter(self._announced)))
-            if self._groups.get(group.group_id) is group and not group.members:
-                for deadline in group.pending.values():
-                    deadline.cancel()
-                group.pending.clear()
-                self._forget_if_nothing(group)
-        return len(self._groups) < self.config.max_groups
-
-    def _check_alive(self, group_id: str) -> None:
-        """Raise Refused COORDINATOR_NOT_AVAILABLE while a group is being deleted: a moment later there may be a new one."""
-        group = self._groups.get(group_id)
-        if group is not None and group.is_dead:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Group {group_id} is being deleted.")
-
-    def _check_room(self, group_id: str) -> None:
-        """Raise Refused GROUP_MAX_SIZE_REACHED if there may be no new group."""
-        if group_id not in self._groups and len(group_id) > MAX_ID_CHARS:
-            raise Refused(
-                ErrorCode.INVALID_GROUP_ID, f"A group id of {len(group_id)} characters: expected at most {MAX_ID_CHARS}."
-            )
-        if group_id not in self._groups and not self._has_room():
-            raise Refused(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"There are {self.config.max_groups} groups (logflume.max.groups); delete those that are not used.",
-            )
 
     def _on_expiry(self) -> None:
         """Remove offsets past their retention and groups that nothing is left of."""
         self._expiry.set_after(self.config.offsets_retention_check_interval_ms)
-        for group in list(self._groups.values()):
+        for group in list(self._groups.all()):
             old = self._expired(group)
             if old:
                 self._commits.write_tombstones(group, self.journal_partition(group.group_id), old)
                 self._offsets.forget(group.group_id, old)
             has_offsets = self._offsets.committed(group.group_id) or self._offsets.pending_partitions(group.group_id)
-            is_awaited = isinstance(group, ClassicGroup) and group.pending
+            # Nothing but a request removes a share group.
+            is_awaited = isinstance(group, ShareGroup) or (isinstance(group, ClassicGroup) and group.pending)
             if group.state == GroupState.EMPTY and not has_offsets and not is_awaited:
                 self.delete_group(group.group_id)
 
@@ -549,21 +509,3 @@ class GroupCoordinator:
             return old if group.state_since_ms <= limit_ms else []
         topics = topics_in_use(group) if group.state is GroupState.STABLE else None
         return [] if topics is None else [partition for partition in old if partition[0] not in topics]
-
-
-def _cancel_timers(group: AnyGroup) -> None:
-    if not isinstance(group, ClassicGroup):
-        for member in group.members.values():
-            member.cancel_timers()
-        if isinstance(group, StreamsGroup):
-            group.delay.cancel()
-        return
-    deadlines = [group.join_deadline, group.sync_deadline, *group.pending.values()]
-    for deadline in [*deadlines, *(classic.session for classic in group.members.values())]:
-        deadline.cancel()
-
-
-def _now(value: object) -> Reply:
-    reply = Reply()
-    reply.set(value)
-    return reply

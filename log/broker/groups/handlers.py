@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..seams import RequestContext
-from .consumer_handlers import ConsumerHandlers
+from .admin_handlers import GroupAdminHandlers, NodeOf
+from .classic.handlers import MembershipHandlers
+from .consumer.handlers import ConsumerHandlers
 from .coordinator import GroupCoordinator
-from .group_admin_handlers import GroupAdminHandlers, NodeOf
-from .membership_handlers import MembershipHandlers
 from .offset_handlers import OffsetHandlers
 from .ports import Topics, TxnAdmission
+from .share.handlers import ShareGroupHandlers
 from .streams.handlers import StreamsHandlers
 
 Handler = Callable[[RequestContext, Any], Any]
@@ -23,6 +24,7 @@ def handlers(coordinator: GroupCoordinator, topics: Topics, admission: TxnAdmiss
     admin = GroupAdminHandlers(coordinator, node_of)
     consumers = ConsumerHandlers(coordinator, topics)
     streams = StreamsHandlers(coordinator, topics)
+    shares = ShareGroupHandlers(coordinator.share, topics)
     return {
         "JoinGroup": membership.join_group,
         "SyncGroup": membership.sync_group,
@@ -38,6 +40,8 @@ def handlers(coordinator: GroupCoordinator, topics: Topics, admission: TxnAdmiss
         "FindCoordinator": admin.find_coordinator,
         "ConsumerGroupHeartbeat": consumers.heartbeat,
         "ConsumerGroupDescribe": consumers.describe,
+        "ShareGroupHeartbeat": shares.heartbeat,
+        "ShareGroupDescribe": shares.describe,
         "StreamsGroupHeartbeat": streams.heartbeat,
         "StreamsGroupDescribe": streams.describe,
     }

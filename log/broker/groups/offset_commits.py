@@ -8,11 +8,11 @@ from typing import Protocol
 
 from ...protocol.errors import ErrorCode
 from ..seams import Clock, Journal, JournalRecord, Reply
-from .classic_group import ClassicGroup, GroupState
+from .classic.group import ClassicGroup, GroupState
+from .classic.membership import check_member
 from .config import GroupConfig
-from .consumer_group import ConsumerGroup
+from .consumer.group import ConsumerGroup
 from .journal_records import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
-from .membership import check_member
 from .offsets import CommittedOffset, OffsetStore, TopicPartition
 from .ports import Topics
 from .streams import StreamsGroup

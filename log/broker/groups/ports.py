@@ -42,6 +42,16 @@ class GroupSettings(Protocol):
         """Return a setting of `group_config_specs` that is a whole number, as it applies to the group now."""
         ...
 
+    def text(self, name: str, group_id: str) -> str: ...
+
+
+class ShareStates(Protocol):
+    """What share groups have of their partitions, kept elsewhere."""
+
+    def delete_group(self, group_id: str) -> Reply:
+        """Forget all of a group; the reply is an ErrorCode, NONE once that is on disk."""
+        ...
+
 
 class TxnAdmission(Protocol):
     """Says whether a producer may write to a partition in its transaction."""

@@ -5,26 +5,29 @@ Of two kinds of group with one id the later in the journal is the group: when it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..seams import JournalRecord, ReplayedBatch
-from .consumer_records import ConsumerKey, ConsumerKeyKind, ConsumerValue, decode_consumer_key, decode_consumer_value
+from .epoch_records import EpochKey, GroupKind, Role, decode_epoch_key
+from .epoch_values import decode_epoch_value
 from .journal_records import GroupKey, GroupValue, OffsetKey, decode_group_value, decode_key, decode_offset_value
 from .offsets import CommittedOffset, OffsetStore
-from .streams.records import StreamsKey, StreamsKeyKind, StreamsValue, decode_streams_key, decode_streams_value
+
+Values = dict[EpochKey, Any]
 
 
 class Replay:
-    """What the batches taken so far amount to.
-
-    `classic`, `consumer`, `streams`: the groups of each kind, by id; no id is in two of them.
-    """
+    """What the batches taken so far amount to. `classic`: the classic groups by id; no id is of groups of two kinds."""
 
     def __init__(self, offsets: OffsetStore, on_marker: Callable[..., None]) -> None:
         self._offsets, self._on_marker = offsets, on_marker
         self.classic: dict[str, GroupValue] = {}
-        self.consumer: dict[str, dict[ConsumerKey, ConsumerValue]] = {}
-        self.streams: dict[str, dict[StreamsKey, StreamsValue]] = {}
+        self._epochs: dict[GroupKind, dict[str, Values]] = {}
+
+    def of(self, kind: GroupKind) -> Iterator[tuple[str, Values]]:
+        """Yield the groups of a protocol with epochs: id, last value of each key."""
+        yield from self._epochs.get(kind, {}).items()
 
     def take(self, partition: int, batch: ReplayedBatch) -> None:
         """Take the next batch of a partition. Raises DecodeError when a record cannot be read."""
@@ -38,46 +41,35 @@ class Replay:
             elif isinstance(key, OffsetKey):
                 self._take_offset(key, record.value, batch)
             else:
-                self._take_consumer(record)
+                self._take_epoch(record)
 
     def _take_classic(self, group_id: str, data: bytes | None) -> None:
         if data is None:
             self.classic.pop(group_id, None)
         else:
             self.classic[group_id] = decode_group_value(data)
-            self.consumer.pop(group_id, None)
-            self.streams.pop(group_id, None)
+            self._forget_others(group_id, GroupKind.CLASSIC)
 
-    def _take_consumer(self, record: JournalRecord) -> None:
-        key = decode_consumer_key(record.key)
+    def _take_epoch(self, record: JournalRecord) -> None:
+        key = decode_epoch_key(record.key)
         if key is None:
-            self._take_streams(record)
             return
-        values = self.consumer.setdefault(key.group_id, {})
+        groups = self._epochs.setdefault(key.kind, {})
+        values = groups.setdefault(key.group_id, {})
         if record.value is None:
             values.pop(key, None)
         else:
-            values[key] = decode_consumer_value(key.kind, record.value)
-            if key.kind is ConsumerKeyKind.GROUP:
+            values[key] = decode_epoch_value(key, record.value)
+            if key.role is Role.GROUP:
                 self.classic.pop(key.group_id, None)
-                self.streams.pop(key.group_id, None)
+                self._forget_others(key.group_id, key.kind)
         if not values:
-            del self.consumer[key.group_id]
+            del groups[key.group_id]
 
-    def _take_streams(self, record: JournalRecord) -> None:
-        key = decode_streams_key(record.key)
-        if key is None:
-            return
-        values = self.streams.setdefault(key.group_id, {})
-        if record.value is None:
-            values.pop(key, None)
-        else:
-            values[key] = decode_streams_value(key.kind, record.value)
-            if key.kind is StreamsKeyKind.GROUP:
-                self.classic.pop(key.group_id, None)
-                self.consumer.pop(key.group_id, None)
-        if not values:
-            del self.streams[key.group_id]
+    def _forget_others(self, group_id: str, kind: GroupKind) -> None:
+        for other, groups in self._epochs.items():
+            if other is not kind:
+                groups.pop(group_id, None)
 
     def _take_offset(self, key: OffsetKey, data: bytes | None, batch: ReplayedBatch) -> None:
         where = (key.topic, key.partition)

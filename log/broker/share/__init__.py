@@ -1,6 +1,6 @@
 """Share groups (KIP-932): queue semantics over partitions, with an acknowledgement for each record."""
 
-from .group_replay import GroupReplay
+from .partitions import SharePartitions
 from .service import ShareService
 
-__all__ = ["GroupReplay", "ShareService"]
+__all__ = ["SharePartitions", "ShareService"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
 
+from ..groups.ports import GroupSettings
 from .in_flight import Limits
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -22,26 +22,12 @@ class ShareConfig:
     """Settings of the broker.
 
     Attributes:
-        max_groups: `logflume.share.max.groups`, as nothing but a request removes an empty one.
-        max_size: `group.share.max.size`, members of one group.
         max_sessions: `group.share.max.share.sessions`, of all groups.
         fetch_max_bytes: `fetch.max.bytes`, largest answer to a ShareFetch.
-        refresh_interval_ms: how often a group looks whether its topics have changed.
     """
 
-    max_groups: int = 10_000
-    max_size: int = 200
     max_sessions: int = 2_000
     fetch_max_bytes: int = 57_671_680
-    refresh_interval_ms: int = 1_000
-
-
-class GroupSettings(Protocol):
-    """The settings of single groups by name: the group's own, else the broker's."""
-
-    def number(self, name: str, group_id: str) -> int: ...
-
-    def text(self, name: str, group_id: str) -> str: ...
 
 
 def limits_of(settings: GroupSettings, group_id: str) -> Limits:

@@ -15,11 +15,13 @@ from logflume.log.protocol import ErrorCode, messages
 
 from ..access import Operation, Resource
 from ..core import Core, Partition
+from ..groups.ports import GroupSettings
+from ..groups.share import ShareGroups
+from ..groups.share.groups import MAX_MEMBER_ID_CHARS
 from ..seams import Reply, RequestContext, Timer
 from .acknowledgements import acks_by_partition, has_acks
-from .config import EARLIEST, LATEST, READ_COMMITTED, GroupSettings, ShareConfig, duration_ms
+from .config import EARLIEST, LATEST, READ_COMMITTED, ShareConfig, duration_ms
 from .in_flight import Acquired, Want
-from .membership import MAX_MEMBER_ID_CHARS, ShareGroups
 from .partitions import SharePartitions
 from .reading import LogBatches, read_batches
 from .sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, SessionRefused, ShareSessions, TopicPartitionId
@@ -170,7 +172,7 @@ class ShareFetchHandler:
             return {}
         is_renewing = getattr(request, "is_renew_ack", False)
         acks, errors = acks_by_partition(request.topics, version=context.api_version, is_renewing=is_renewing)
-        replies = {key: _done((error, text)) for key, (error, text) in errors.items()}
+        replies = {key: Reply.of((error, text)) for key, (error, text) in errors.items()}
         for key, of_partition in acks.items():
             if not of_partition:
                 continue
@@ -178,11 +180,11 @@ class ShareFetchHandler:
             topic = self.core.cluster.by_id.get(topic_id)
             partition = self.partitions.get(ShareKey(request.group_id, topic_id, index))
             if topic is None:
-                replies[key] = _done((ErrorCode.UNKNOWN_TOPIC_ID, None))
+                replies[key] = Reply.of((ErrorCode.UNKNOWN_TOPIC_ID, None))
             elif not context.may(Operation.READ, Resource.TOPIC, topic.name):
-                replies[key] = _done((ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
+                replies[key] = Reply.of((ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
             elif partition is None:
-                replies[key] = _done((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+                replies[key] = Reply.of((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             else:
                 replies[key] = partition.acknowledge(request.member_id, of_partition)
         return replies
@@ -451,12 +453,6 @@ def _by_topic(keys: Iterable[TopicPartitionId]) -> dict[bytes, list[int]]:
     for topic_id, index in dict.fromkeys(keys):
         by_topic.setdefault(topic_id, []).append(index)
     return by_topic
-
-
-def _done(value: object) -> Reply:
-    reply = Reply()
-    reply.set(value)
-    return reply
 
 
 def _gathered(replies: dict[TopicPartitionId, Reply]) -> Reply:

@@ -9,9 +9,9 @@ from ...protocol.classes import ZERO_UUID
 from ...protocol.errors import ErrorCode
 from ..access import Operation, Resource
 from ..core import Core
+from ..groups.share import ShareGroup, ShareGroups
+from ..groups.share.records import TopicState
 from ..seams import Reply, RequestContext
-from .group_records import TopicState
-from .membership import ShareGroup, ShareGroups
 from .partitions import LEADER_EPOCH, SharePartitions
 from .state_records import ShareKey
 

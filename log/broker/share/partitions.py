@@ -12,8 +12,9 @@ from logflume.log.internal_topics import SHARE_STATE_TOPIC
 from ...errors import DecodeError
 from ...protocol.errors import ErrorCode
 from ..groups.partitioner import partition_of
+from ..groups.ports import GroupSettings
 from ..seams import Clock, Journal, JournalRecord, Reply, Timers
-from .config import GroupSettings, limits_of
+from .config import limits_of
 from .in_flight import InFlight
 from .share_partition import SharePartition
 from .state_records import (
@@ -105,6 +106,10 @@ class SharePartitions:
                 partition.wake()
             by_partition.setdefault(self._journal_partition(key), []).append(key)
         return _all_of([self._write_tombstones(index, gone) for index, gone in by_partition.items()])
+
+    def delete_group(self, group_id: str) -> Reply:
+        """Forget all of a group; the reply is an ErrorCode once that is on disk."""
+        return self.delete(self.keys(group_id=group_id))
 
     def _write_tombstones(self, index: int, keys: list[ShareKey]) -> Reply:
         now_ms = self._clock.wall_ms()

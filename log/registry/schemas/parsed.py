@@ -27,12 +27,13 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of what is parsed; beyond them a schema is refused."""
+    """Bounds of what is parsed and of the versions of a subject, deleted ones too; beyond them a schema is refused."""
 
     text_chars: int = 1_000_000
     depth: int = 64
     nodes: int = 100_000
     references: int = 256
+    versions: int = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)

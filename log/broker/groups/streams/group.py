@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from ...deadline import Deadline
-from ...seams import JournalRecord, Reply
+from ..epoch_records import GroupKind
+from ..epochs import EpochGroup, EpochMember
 from ..ports import Topics
 from .assignor import NO_TASKS, Task, Tasks
 from .configured import Configured
@@ -32,14 +33,10 @@ NEW = StreamsCurrentValue(0, -1, int(TaskState.STABLE))
 
 
 @dataclass(slots=True, eq=False)
-class StreamsMember:
-    """A member: what it is (`metadata`) and what it holds (`current`)."""
+class StreamsMember(EpochMember[StreamsMemberValue, StreamsCurrentValue]):
+    """A member."""
 
-    member_id: str
-    metadata: StreamsMemberValue
     current: StreamsCurrentValue = NEW
-    session: Deadline = field(init=False)
-    revocation: Deadline = field(init=False)
 
     @property
     def held(self) -> Tasks:
@@ -47,74 +44,42 @@ class StreamsMember:
         assigned, revoking = self.current.assigned, self.current.revoking
         return Tasks(assigned.active | revoking.active, assigned.standby | revoking.standby)
 
-    def cancel_timers(self) -> None:
-        self.session.cancel()
-        self.revocation.cancel()
-
 
 @dataclass(slots=True, eq=False)
-class StreamsGroup:
+class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     """A group. Invariant: an active task is held by one member.
 
+    `delay`: running until the first tasks may be given out.
     `validated_epoch`: the epoch of the topology whose topics were all there, -1 for none. `configs`: the settings that the
     epoch was made for. `configured`: what follows from the topology and the topics of `metadata_hash`; None before it is known.
-    `delay`: running until the first tasks may be given out. `shutdown_by`: who asked all to stop.
+    `shutdown_by`: who asked all to stop.
     `endpoint_epoch`: moves when a member with an address gets other tasks; not kept over a restart.
-    `owed`, `is_dirty`: as in a consumer group.
     """
 
-    group_id: str
-    delay: Deadline
-    epoch: int = 0
-    assignment_epoch: int = 0
-    assigned_ms: int = 0
-    metadata_hash: int = 0
+    delay: Deadline = field(init=False)
     validated_epoch: int = NEVER
     configs: tuple[tuple[str, str], ...] = ()
     topology: Topology | None = None
     configured: Configured | None = None
-    members: dict[str, StreamsMember] = field(default_factory=dict)
-    target: dict[str, Tasks] = field(default_factory=dict)
     shutdown_by: str | None = None
     endpoint_epoch: int = 0
-    owed: list[JournalRecord] = field(default_factory=list)
-    last_write: Reply | None = None
-    is_dirty: bool = False
-    is_dead: bool = False
-    refreshed_ms: int = -1
 
-    kind = "Streams"
+    kind = GroupKind.STREAMS
     protocol_type = "streams"
+    stable = int(TaskState.STABLE)
 
-    @property
-    def state(self) -> str:
-        """The state as clients see it."""
-        if self.is_dead:
-            return "Dead"
-        if not self.members:
-            return "Empty"
-        if self.topology is None or self.topology.epoch != self.validated_epoch:
-            return "NotReady"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        settled = (int(TaskState.STABLE), self.assignment_epoch)
-        is_settled = all((m.current.state, m.current.epoch) == settled for m in self.members.values())
-        return "Stable" if is_settled else "Reconciling"
-
-    def die(self) -> None:
-        """Refuse everything from now on: the group is being deleted."""
-        self.is_dead = True
-
-    def revive(self) -> None:
-        """Go on, as an empty group that could not be deleted."""
-        self.is_dead = False
+    def progress(self) -> str:
+        is_ready = self.topology is not None and self.topology.epoch == self.validated_epoch
+        return EpochGroup.progress(self) if is_ready else "NotReady"
 
     def remove(self, member: StreamsMember) -> None:
-        del self.members[member.member_id]
-        self.target.pop(member.member_id, None)
-        member.cancel_timers()
+        EpochGroup.remove(self, member)
         if not self.members:
             self.shutdown_by = None
+
+    def cancel_timers(self) -> None:
+        EpochGroup.cancel_timers(self)
+        self.delay.cancel()
 
     def topics_in_use(self, topics: Topics) -> frozenset[str]:
         """Return the topics that its members read."""

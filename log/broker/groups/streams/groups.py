@@ -1,41 +1,26 @@
-"""Streams groups (KIP-1071): heartbeats, leaving, timeouts, the topology and its internal topics, target assignments, records.
-
-What a member hears is on disk when it hears it. Memory goes ahead, as in consumer groups: a task that one member gave up may go
-to the next in a record right behind.
-"""
+"""Streams groups (KIP-1071): heartbeats, leaving, the topology and its internal topics, target assignments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ....errors import LogflumeError
 from ....protocol.errors import ErrorCode
 from ...deadline import Deadline
-from ...seams import Clock, Journal, JournalRecord, Reply, Timers
+from ...seams import Clock, Journal, Reply, Timers
 from ..config import GroupConfig
-from ..consumer_group import LEAVING_EPOCH, hash_topics
-from ..partitioner import partition_of
+from ..epoch_records import GroupKind, Role
+from ..epoch_rules import EpochRules, Records
+from ..epochs import LEAVING_EPOCH, hash_topics
 from ..ports import GroupSettings, InternalTopics, Topics
 from ..refused import Refused
 from .assignor import NO_TASKS, Tasks, assign_sticky
 from .configured import Configured, Status, Told, configure
 from .group import NEVER, NEW, StreamsGroup, StreamsMember, TaskState, reconcile
-from .records import (
-    StreamsCurrentValue,
-    StreamsGroupValue,
-    StreamsKey,
-    StreamsKeyKind,
-    StreamsMemberValue,
-    StreamsTargetEpochValue,
-    StreamsValue,
-    encode_streams_key,
-    encode_streams_value,
-)
+from .records import StreamsCurrentValue, StreamsGroupValue, StreamsMemberValue, encode_streams_value
 from .topology import InternalTopic, Topology, check_topology
-
-Records = dict[StreamsKey, StreamsValue | None]
-"""What is to be written, None for a removal."""
 
 MayCreate = Callable[[str], bool]
 """Whether the asking client may create a topic."""
@@ -75,8 +60,10 @@ class StreamsResult:
     endpoints: tuple[tuple[tuple[str, int], Tasks], ...] | None = None
 
 
-class StreamsGroups:
+class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
     """The rules of streams groups, over groups that the coordinator keeps. Holds no state of its own."""
+
+    kind = GroupKind.STREAMS
 
     def __init__(
         self,
@@ -88,15 +75,61 @@ class StreamsGroups:
         topics: Topics,
         internal: InternalTopics,
     ) -> None:
-        self._config, self._settings, self._clock, self._timers = config, settings, clock, timers
-        self._journal, self._topics, self._internal = journal, topics, internal
+        super().__init__(config, settings, clock, timers, journal, topics)
+        self._internal = internal
 
     def new_group(self, group_id: str) -> StreamsGroup:
         """Make an empty group."""
-        group: StreamsGroup
-        delay = Deadline(self._clock, self._timers, lambda: self._on_delay_end(group))
-        group = StreamsGroup(group_id, delay)
+        group = StreamsGroup(group_id)
+        group.delay = Deadline(self._clock, self._timers, lambda: self._on_delay_end(group))
         return group
+
+    # -- policy
+
+    @property
+    def max_size(self) -> int:
+        return self._config.streams_max_size
+
+    def group_value(self, group: StreamsGroup) -> StreamsGroupValue:
+        return StreamsGroupValue(group.epoch, group.metadata_hash, group.validated_epoch, group.configs)
+
+    def own_values(self, group: StreamsGroup) -> Records:
+        return {} if group.topology is None else {(Role.OWN, ""): group.topology}
+
+    def encode_value(self, value: Any) -> bytes:
+        return encode_streams_value(value)
+
+    def new_member(self, member_id: str, metadata: StreamsMemberValue, current: StreamsCurrentValue | None) -> StreamsMember:
+        return StreamsMember(member_id, metadata, current or NEW)
+
+    def restore_value(self, group: StreamsGroup, role: Role, value: Any) -> None:
+        if role is Role.OWN:
+            group.topology = value
+            return
+        super().restore_value(group, role, value)
+        group.validated_epoch, group.configs = value.validated_topology_epoch, value.assignment_configs
+
+    def may_keep(self, group: StreamsGroup) -> bool:
+        """Without its topology nothing can be given out: the members have to join anew."""
+        return group.topology is not None
+
+    def give_up_ms(self, member: StreamsMember) -> int | None:
+        return member.metadata.rebalance_timeout_ms if member.current.state == TaskState.UNREVOKED_TASKS else None
+
+    def on_empty(self, group: StreamsGroup) -> None:
+        group.delay.cancel()
+
+    def target_of(self, group: StreamsGroup) -> Mapping[str, Tasks]:
+        configured = group.configured
+        if configured is None or configured.problem is not None:
+            return dict.fromkeys(group.members, NO_TASKS)
+        return assign_sticky(
+            {member.member_id: member.metadata.process_id for member in group.members.values()},
+            configured.task_counts,
+            frozenset(each.subtopology_id for each in configured.topology.subtopologies if each.changelogs),
+            group.target,
+            standby_replicas=self.setting("num.standby.replicas", group.group_id),
+        )
 
     # -- heartbeat
 
@@ -107,7 +140,7 @@ class StreamsGroups:
                 return self._leave(group, beat)
             return self._stay(group, beat, may_create)
         except Refused as refused:
-            return _done(StreamsResult(refused.error, str(refused), beat.member_id))
+            return Reply.of(StreamsResult(refused.error, str(refused), beat.member_id))
 
     def _stay(self, group: StreamsGroup, beat: StreamsHeartbeat, may_create: MayCreate) -> Reply:
         # Everything that can be refused is refused before anything changes.
@@ -122,17 +155,17 @@ class StreamsGroups:
         member.metadata = _updated(member.metadata, beat)
         must_bump = metadata_before != member.metadata or known is None
         if must_bump:
-            records[StreamsKey(StreamsKeyKind.MEMBER, group.group_id, member.member_id)] = member.metadata
+            records[Role.MEMBER, member.member_id] = member.metadata
         if group.topology != topology:
             group.topology = topology
-            records[StreamsKey(StreamsKeyKind.TOPOLOGY, group.group_id)] = topology
-        self._refresh(group, configured, records, must_bump=must_bump)
+            records[Role.OWN, ""] = topology
+        self._reconfigure(group, configured, records, must_bump=must_bump)
         status = self._assign_if_due(group, records, is_first=len(group.members) == 1 and known is None)
         target = group.target.get(member.member_id, NO_TASKS)
         member.current = reconcile(group, member, target, group.assignment_epoch, beat.owned)
         if member.current != current_before or beat.member_epoch == 0:
-            records[StreamsKey(StreamsKeyKind.CURRENT, group.group_id, member.member_id)] = member.current
-        self._restart_timers(group, member)
+            records[Role.CURRENT, member.member_id] = member.current
+        self.restart_timers(group, member)
         if beat.is_shutdown:
             group.shutdown_by = group.shutdown_by or member.member_id
         has_news = (
@@ -149,17 +182,17 @@ class StreamsGroups:
             endpoint_epoch=group.endpoint_epoch,
             endpoints=_endpoints(group) if group.endpoint_epoch != beat.endpoint_epoch else None,
         )
-        return self._answer(group, records, result)
+        return self.answer(group, records, result, _failed(result))
 
     def _check_member(self, group: StreamsGroup, known: StreamsMember | None, beat: StreamsHeartbeat) -> None:
         if known is None:
             if beat.member_epoch != 0:
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {group.group_id}.")
-            if len(group.members) >= self._config.streams_max_size:
-                text = f"The streams group has reached its maximum capacity of {self._config.streams_max_size} members."
-                raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+                raise self.unknown(group.group_id, beat.member_id)
+            self.check_room(group)
         elif beat.member_epoch != 0:
-            _check_epoch(known, beat)
+            held, owned = known.current.assigned, beat.owned
+            is_own = owned is not None and owned.active <= held.active and owned.standby <= held.standby
+            self.check_epoch(known.current, beat.member_epoch, has_only_its_own=is_own)
 
     def _topology_for(self, group: StreamsGroup, beat: StreamsHeartbeat) -> Topology:
         """Return the topology that the group has after this heartbeat."""
@@ -176,7 +209,7 @@ class StreamsGroups:
     def _configured(self, group: StreamsGroup, topology: Topology, may_create: MayCreate) -> Configured:
         """Return the topology with its topics, after creating those of its own that are missing."""
         configured = group.configured
-        is_current = configured is not None and configured.topology == topology and not self._is_refresh_due(group)
+        is_current = configured is not None and configured.topology == topology and not self.is_refresh_due(group)
         if not is_current or configured is None:
             configured = configure(topology, self._topics)
         if not configured.missing:
@@ -205,11 +238,7 @@ class StreamsGroups:
 
     # -- epochs and targets
 
-    def _is_refresh_due(self, group: StreamsGroup) -> bool:
-        elapsed_ms = self._clock.monotonic_ms() - group.refreshed_ms
-        return group.refreshed_ms < 0 or elapsed_ms >= self._config.consumer_refresh_interval_ms
-
-    def _refresh(self, group: StreamsGroup, configured: Configured, records: Records, *, must_bump: bool) -> None:
+    def _reconfigure(self, group: StreamsGroup, configured: Configured, records: Records, *, must_bump: bool) -> None:
         """Bump the epoch if the members, the topology, its topics or the settings have changed."""
         hashed = group.metadata_hash
         if configured is not group.configured:
@@ -221,139 +250,43 @@ class StreamsGroups:
         configs = self._assignment_configs(group)
         changed = (hashed, validated_epoch, configs) != (group.metadata_hash, group.validated_epoch, group.configs)
         if must_bump or changed:
-            group.epoch += 1
             group.metadata_hash, group.validated_epoch, group.configs = hashed, validated_epoch, configs
-            records[StreamsKey(StreamsKeyKind.GROUP, group.group_id)] = _group_value(group)
+            self.bump(group, records)
 
     def _assignment_configs(self, group: StreamsGroup) -> tuple[tuple[str, str], ...]:
-        return (("num.standby.replicas", str(self._settings.number("streams.num.standby.replicas", group.group_id))),)
+        return (("num.standby.replicas", str(self.setting("num.standby.replicas", group.group_id))),)
 
     def _assign_if_due(self, group: StreamsGroup, records: Records, *, is_first: bool) -> list[Told]:
         """Compute the target assignment for the group's epoch, unless it has to wait; return what a member is told then."""
-        delay_ms = self._settings.number("streams.initial.rebalance.delay.ms", group.group_id)
+        delay_ms = self.setting("initial.rebalance.delay.ms", group.group_id)
         if is_first and delay_ms > 0 and not group.delay.is_set:
             group.delay.set_after(delay_ms)
         if group.delay.is_set:
             return [(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay.")]
         if group.epoch <= group.assignment_epoch:
             return []
-        interval_ms = self._settings.number("streams.assignment.interval.ms", group.group_id)
-        if interval_ms and self._clock.wall_ms() < group.assigned_ms + interval_ms:
+        if not self.may_assign(group):
             return [(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")]
-        self._assign(group, records)
+        self.assign(group, records)
         return []
-
-    def _assign(self, group: StreamsGroup, records: Records) -> None:
-        configured = group.configured
-        target = dict.fromkeys(group.members, NO_TASKS)
-        if configured is not None and configured.problem is None:
-            stateful = frozenset(each.subtopology_id for each in configured.topology.subtopologies if each.changelogs)
-            target = assign_sticky(
-                {member.member_id: member.metadata.process_id for member in group.members.values()},
-                configured.task_counts,
-                stateful,
-                group.target,
-                standby_replicas=self._settings.number("streams.num.standby.replicas", group.group_id),
-            )
-        for member_id, tasks in target.items():
-            if group.target.get(member_id) != tasks:
-                records[StreamsKey(StreamsKeyKind.TARGET, group.group_id, member_id)] = tasks
-        group.target, group.assignment_epoch, group.assigned_ms = target, group.epoch, self._clock.wall_ms()
-        key = StreamsKey(StreamsKeyKind.TARGET_EPOCH, group.group_id)
-        records[key] = StreamsTargetEpochValue(group.epoch, group.assigned_ms)
 
     def _on_delay_end(self, group: StreamsGroup) -> None:
         """Give out the first tasks; members hear of them with their next heartbeat."""
         if group.members and group.epoch > group.assignment_epoch:
             records: Records = {}
-            self._assign(group, records)
-            self._write(group, records)
+            self.assign(group, records)
+            self.write(group, records)
 
     # -- leaving and timeouts
 
     def _leave(self, group: StreamsGroup, beat: StreamsHeartbeat) -> Reply:
         member = group.members.get(beat.member_id)
         if member is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {group.group_id}.")
+            raise self.unknown(group.group_id, beat.member_id)
         if beat.is_shutdown:
             group.shutdown_by = group.shutdown_by or beat.member_id
         result = StreamsResult(ErrorCode.NONE, member_id=beat.member_id, member_epoch=beat.member_epoch)
-        return self._answer(group, self._removed(group, member), result)
-
-    def _removed(self, group: StreamsGroup, member: StreamsMember) -> Records:
-        """Take a member out and bump the epoch; the others get its tasks with their next heartbeats."""
-        group.remove(member)
-        group.epoch += 1
-        records = _tombstones(group.group_id, member.member_id)
-        if not group.members:
-            # Nobody is left to compute a target for: the empty one is up to date.
-            group.delay.cancel()
-            group.assignment_epoch = group.epoch
-            key = StreamsKey(StreamsKeyKind.TARGET_EPOCH, group.group_id)
-            records[key] = StreamsTargetEpochValue(group.epoch, group.assigned_ms)
-        records[StreamsKey(StreamsKeyKind.GROUP, group.group_id)] = _group_value(group)
-        return records
-
-    def _drop(self, group: StreamsGroup, member: StreamsMember) -> None:
-        if group.members.get(member.member_id) is member:
-            self._write(group, self._removed(group, member))
-
-    def give_timers(self, group: StreamsGroup, member: StreamsMember) -> StreamsMember:
-        """Give a member its timers and start its session."""
-        member.session = Deadline(self._clock, self._timers, lambda: self._drop(group, member))
-        member.revocation = Deadline(self._clock, self._timers, lambda: self._drop(group, member))
-        self._restart_timers(group, member)
-        return member
-
-    def _restart_timers(self, group: StreamsGroup, member: StreamsMember) -> None:
-        member.session.set_after(self._settings.number("streams.session.timeout.ms", group.group_id))
-        if member.current.state != TaskState.UNREVOKED_TASKS:
-            member.revocation.cancel()
-        elif not member.revocation.is_set:
-            member.revocation.set_after(max(member.metadata.rebalance_timeout_ms, 0))
-
-    # -- journal
-
-    def tombstones(self, group: StreamsGroup) -> list[JournalRecord]:
-        """Return the records that remove a group from the journal."""
-        keys: Records = {}
-        for member_id in group.members:
-            keys |= _tombstones(group.group_id, member_id)
-        for kind in (StreamsKeyKind.TARGET_EPOCH, StreamsKeyKind.GROUP, StreamsKeyKind.TOPOLOGY):
-            keys[StreamsKey(kind, group.group_id)] = None
-        return self._encoded(keys)
-
-    def _answer(self, group: StreamsGroup, records: Records, result: StreamsResult) -> Reply:
-        if not records and not group.is_dirty and not group.owed:
-            return _done(result)
-        reply = Reply()
-        failed = StreamsResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=result.member_id)
-        self._write(group, records).then(lambda offset: reply.set(result if offset >= 0 else failed))
-        return reply
-
-    def _write(self, group: StreamsGroup, records: Records) -> Reply:
-        """Append records; after a failure the next write holds the whole group."""
-        if group.is_dirty:
-            records = records | _everything(group)
-            group.is_dirty = False
-        owed, group.owed = group.owed, []
-        partition = partition_of(group.group_id, self._journal.partition_count)
-        written = self._journal.append(partition, [*owed, *self._encoded(records)])
-        group.last_write = written
-
-        def on_written(base_offset: int) -> None:
-            if base_offset < 0:
-                group.is_dirty, group.owed = True, owed
-
-        written.then(on_written)
-        return written
-
-    def _encoded(self, records: Records) -> list[JournalRecord]:
-        now_ms = self._clock.wall_ms()
-        return [
-            JournalRecord(encode_streams_key(key), None if value is None else encode_streams_value(value), now_ms)
-            for key, value in records.items()
-        ]
+        return self.answer(group, self.removed(group, [member]), result, _failed(result))
 
 
 def check_request(beat: StreamsHeartbeat) -> None:
@@ -373,24 +306,6 @@ def check_request(beat: StreamsHeartbeat) -> None:
         require(beat.topology is not None, "Topology must be non-null when (re-)joining.")
     else:
         require(beat.topology is None, "Topology can only be provided when (re-)joining.")
-
-
-def _check_epoch(member: StreamsMember, beat: StreamsHeartbeat) -> None:
-    """Raise Refused FENCED_MEMBER_EPOCH unless the epoch is the member's, or that before a response which was lost."""
-    current = member.current
-    if beat.member_epoch == current.epoch:
-        return
-    is_retry = beat.member_epoch == current.previous_epoch and beat.member_epoch < current.epoch
-    if is_retry and beat.owned is not None:
-        has_only_its_own = beat.owned.active <= current.assigned.active and beat.owned.standby <= current.assigned.standby
-        if has_only_its_own:
-            return
-    side = "smaller" if beat.member_epoch < current.epoch else "greater"
-    raise Refused(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {side} member epoch ({beat.member_epoch}) than the one known by the group "
-        f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
-    )
 
 
 def _check_tasks(configured: Configured, owned: Tasks | None) -> None:
@@ -456,59 +371,5 @@ def _endpoints(group: StreamsGroup) -> tuple[tuple[tuple[str, int], Tasks], ...]
     return tuple(found.items())
 
 
-def _group_value(group: StreamsGroup) -> StreamsGroupValue:
-    return StreamsGroupValue(group.epoch, group.metadata_hash, group.validated_epoch, group.configs)
-
-
-def _tombstones(group_id: str, member_id: str) -> Records:
-    kinds = (StreamsKeyKind.CURRENT, StreamsKeyKind.TARGET, StreamsKeyKind.MEMBER)
-    return {StreamsKey(kind, group_id, member_id): None for kind in kinds}
-
-
-def _everything(group: StreamsGroup) -> Records:
-    records: Records = {}
-    for member in group.members.values():
-        records[StreamsKey(StreamsKeyKind.MEMBER, group.group_id, member.member_id)] = member.metadata
-        records[StreamsKey(StreamsKeyKind.CURRENT, group.group_id, member.member_id)] = member.current
-    for member_id, tasks in group.target.items():
-        records[StreamsKey(StreamsKeyKind.TARGET, group.group_id, member_id)] = tasks
-    target_epoch = StreamsTargetEpochValue(group.assignment_epoch, group.assigned_ms)
-    records[StreamsKey(StreamsKeyKind.TARGET_EPOCH, group.group_id)] = target_epoch
-    records[StreamsKey(StreamsKeyKind.GROUP, group.group_id)] = _group_value(group)
-    if group.topology is not None:
-        records[StreamsKey(StreamsKeyKind.TOPOLOGY, group.group_id)] = group.topology
-    return records
-
-
-def _done(result: StreamsResult) -> Reply:
-    reply = Reply()
-    reply.set(result)
-    return reply
-
-
-def restore(
-    group: StreamsGroup, values: dict[StreamsKey, StreamsValue], give_timers: Callable[[StreamsMember], StreamsMember]
-) -> None:
-    """Rebuild a group from the last value of each of its keys; parts of a member without its metadata are left out."""
-    members: dict[str, StreamsMemberValue] = {}
-    currents: dict[str, StreamsCurrentValue] = {}
-    for key, value in values.items():
-        if isinstance(value, StreamsGroupValue):
-            group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-            group.validated_epoch, group.configs = value.validated_topology_epoch, value.assignment_configs
-        elif isinstance(value, StreamsMemberValue):
-            members[key.member_id] = value
-        elif isinstance(value, StreamsCurrentValue):
-            currents[key.member_id] = value
-        elif isinstance(value, StreamsTargetEpochValue):
-            group.assignment_epoch, group.assigned_ms = value.epoch, value.timestamp_ms
-        elif isinstance(value, Tasks):
-            group.target[key.member_id] = value
-        else:
-            group.topology = value
-    group.target = {member_id: target for member_id, target in group.target.items() if member_id in members}
-    if group.topology is None:
-        # Without its topology nothing can be given out: the members have to join anew.
-        members = {}
-    for member_id, metadata in members.items():
-        group.members[member_id] = give_timers(StreamsMember(member_id, metadata, currents.get(member_id, NEW)))
+def _failed(result: StreamsResult) -> StreamsResult:
+    return StreamsResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=result.member_id)

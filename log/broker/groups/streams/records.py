@@ -1,7 +1,6 @@
-"""The records of streams groups (KIP-1071) in `__consumer_offsets`, byte for byte as Apache Kafka writes them.
+"""The values of records of streams groups (KIP-1071) in `__consumer_offsets`, byte for byte as Apache Kafka writes them.
 
-Keys: version 17 the group, 19 a member, 20 the target assignment's epoch, 21 a member's target, 22 a member's current tasks,
-23 the topology. Values have version 0; their fields are in the tables of `log/protocol`.
+Their fields are in the tables of `log/protocol`.
 """
 
 from __future__ import annotations
@@ -9,36 +8,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
-from ....errors import DecodeError
 from ....protocol import codec, messages
-from ...record_fields import FieldReader, write_string
+from ..epoch_records import VALUE_VERSION, GroupKind, Role, TargetEpochValue, value_reader
 from .assignor import Task, Tasks
 from .topology import Topology, read_topology, write_topology
-
-VALUE_VERSION = 0
-
-
-class StreamsKeyKind(IntEnum):
-    """What a record is about; the number is the version of its key."""
-
-    GROUP = 17
-    MEMBER = 19
-    TARGET_EPOCH = 20
-    TARGET = 21
-    CURRENT = 22
-    TOPOLOGY = 23
-
-
-@dataclass(frozen=True, slots=True)
-class StreamsKey:
-    """A key; `member_id` is empty for kinds that are about the whole group."""
-
-    kind: StreamsKeyKind
-    group_id: str
-    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +40,6 @@ class StreamsMemberValue:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsTargetEpochValue:
-    """The epoch that the target is for, and when it was computed (wall time)."""
-
-    epoch: int
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class StreamsCurrentValue:
     """A member's tasks; `state` is the number of its TaskState, `epochs` at which epoch it got each active task that it holds."""
 
@@ -84,32 +51,16 @@ class StreamsCurrentValue:
     epochs: Mapping[Task, int] = field(default_factory=dict)
 
 
-StreamsValue = StreamsGroupValue | StreamsMemberValue | StreamsTargetEpochValue | Tasks | StreamsCurrentValue | Topology
+StreamsValue = StreamsGroupValue | StreamsMemberValue | TargetEpochValue | Tasks | StreamsCurrentValue | Topology
 
-_HAS_MEMBER = (StreamsKeyKind.MEMBER, StreamsKeyKind.TARGET, StreamsKeyKind.CURRENT)
-_KINDS = {int(kind): kind for kind in StreamsKeyKind}
 _NAMES = {
-    StreamsKeyKind.GROUP: "StreamsGroupMetadataValue",
-    StreamsKeyKind.MEMBER: "StreamsGroupMemberMetadataValue",
-    StreamsKeyKind.TARGET_EPOCH: "StreamsGroupTargetAssignmentMetadataValue",
-    StreamsKeyKind.TARGET: "StreamsGroupTargetAssignmentMemberValue",
-    StreamsKeyKind.CURRENT: "StreamsGroupCurrentMemberAssignmentValue",
-    StreamsKeyKind.TOPOLOGY: "StreamsGroupTopologyValue",
+    Role.GROUP: "StreamsGroupMetadataValue",
+    Role.MEMBER: "StreamsGroupMemberMetadataValue",
+    Role.TARGET_EPOCH: "StreamsGroupTargetAssignmentMetadataValue",
+    Role.TARGET: "StreamsGroupTargetAssignmentMemberValue",
+    Role.CURRENT: "StreamsGroupCurrentMemberAssignmentValue",
+    Role.OWN: "StreamsGroupTopologyValue",
 }
-
-
-def encode_streams_key(key: StreamsKey) -> bytes:
-    head = struct.pack(">h", key.kind) + write_string(key.group_id)
-    return head + write_string(key.member_id) if key.kind in _HAS_MEMBER else head
-
-
-def decode_streams_key(data: bytes) -> StreamsKey | None:
-    """Decode a key; None if it is not of a streams group. Raises DecodeError."""
-    reader = FieldReader(data)
-    kind = _KINDS.get(reader.take("h"))
-    if kind is None:
-        return None
-    return StreamsKey(kind, reader.text(), reader.text() if kind in _HAS_MEMBER else "")
 
 
 def encode_streams_value(value: StreamsValue) -> bytes:
@@ -129,7 +80,7 @@ def _message(value: StreamsValue) -> Any:
         )
     if isinstance(value, StreamsMemberValue):
         return _member_message(value)
-    if isinstance(value, StreamsTargetEpochValue):
+    if isinstance(value, TargetEpochValue):
         return messages.StreamsGroupTargetAssignmentMetadataValue(
             assignment_epoch=value.epoch, assignment_timestamp=value.timestamp_ms
         )
@@ -190,22 +141,20 @@ def _held_ids(tasks: Iterable[Task], value: StreamsCurrentValue) -> list[Any]:
     ]
 
 
-def decode_streams_value(kind: StreamsKeyKind, data: bytes) -> StreamsValue:
-    """Decode the value of a kind of record. Raises DecodeError."""
-    version = FieldReader(data).take("h")
-    if version != VALUE_VERSION:
-        raise DecodeError(f"a value of {kind.name} has version {version}; this build reads {VALUE_VERSION}")
-    body = codec.decode_data(_NAMES[kind], VALUE_VERSION, data[2:])
-    if kind is StreamsKeyKind.TOPOLOGY:
+def decode_streams_value(role: Role, data: bytes) -> StreamsValue:
+    """Decode the value of a record. Raises DecodeError."""
+    value_reader(GroupKind.STREAMS, role, data)
+    body = codec.decode_data(_NAMES[role], VALUE_VERSION, data[2:])
+    if role is Role.OWN:
         return read_topology(body)
-    if kind is StreamsKeyKind.TARGET_EPOCH:
-        return StreamsTargetEpochValue(body.assignment_epoch, body.assignment_timestamp)
-    if kind is StreamsKeyKind.TARGET:
+    if role is Role.TARGET_EPOCH:
+        return TargetEpochValue(body.assignment_epoch, body.assignment_timestamp)
+    if role is Role.TARGET:
         return Tasks(tasks_of(body.active_tasks), tasks_of(body.standby_tasks))
-    if kind is StreamsKeyKind.GROUP:
+    if role is Role.GROUP:
         configs = tuple((c.key, c.value) for c in body.last_assignment_configs or ())
         return StreamsGroupValue(body.epoch, body.metadata_hash, body.validated_topology_epoch, configs)
-    return _read_member(body) if kind is StreamsKeyKind.MEMBER else _read_current(body)
+    return _read_member(body) if role is Role.MEMBER else _read_current(body)
 
 
 def _read_member(body: Any) -> StreamsMemberValue:

@@ -1,0 +1,80 @@
+"""Which registered schema rows are written with: one made from their columns, the newest of a subject, or one that was named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from logflume.log.errors import InvalidInput
+
+from .registries import RegisteredSchema, SchemaNotFound, registry_at
+from .serde import FormatSpec
+from .types import Column, DataType, Kind
+
+
+def schema_to_write_with(
+    spec: FormatSpec,
+    kind: str,
+    columns: tuple[Column, ...],
+    derive: Callable[[], str],
+    read: Callable[[RegisteredSchema], DataType],
+) -> RegisteredSchema:
+    """Return the schema that rows of columns are written with: of `schema_id`, the newest of the subject, else the derived one.
+
+    `read`: the type that a schema of this format describes.
+
+    Raises:
+        InvalidInput: the schema is of another kind, lacks a column, or is not registered and must not be.
+        RegistryRefused, RegistryUnavailable, SchemaNotFound.
+    """
+    registry = registry_at(spec.registry)
+    if not spec.schema_id and not spec.uses_latest:
+        return _derived(spec, kind, derive())
+    found = registry.by_id(spec.schema_id) if spec.schema_id else registry.latest(spec.subject)
+    if found.kind != kind:
+        raise InvalidInput(f"schema {found.id} is {found.kind}, expected {kind}: it is to be written with")
+    if spec.is_strict:
+        _check_holds(found, read(found), spec, columns)
+    return found
+
+
+def _derived(spec: FormatSpec, kind: str, text: str) -> RegisteredSchema:
+    registry = registry_at(spec.registry)
+    if spec.registers:
+        schema_id = registry.register(spec.subject, kind, text, normalizes=spec.normalizes)
+    else:
+        try:
+            schema_id = registry.id_of(spec.subject, kind, text, normalizes=spec.normalizes)
+        except SchemaNotFound as error:
+            raise InvalidInput(
+                f"{spec.subject} does not have the schema of these columns, and registering is off ({error}); register {text}, "
+                "or write with the newest one"
+            ) from None
+    if spec.registers and not spec.normalizes:
+        return RegisteredSchema(schema_id, kind, text)
+    return registry.by_id(schema_id)
+
+
+def _check_holds(found: RegisteredSchema, type: DataType, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
+    """Raise InvalidInput where values of a column would be left out."""
+    is_bare = not spec.is_wrapped and len(columns) == 1
+    wanted = columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns)
+    lacking = next(_lacking(wanted, type, ""), None)
+    if lacking is not None:
+        raise InvalidInput(
+            f"schema {found.id} of {spec.subject} has no field for the column {lacking}, whose values would be left out: "
+            "write with another schema, or say that it may lack some (is_strict=False, id.compatibility.strict=false)"
+        )
+
+
+def _lacking(wanted: DataType, type: DataType, path: str) -> Iterator[str]:
+    if wanted.kind is Kind.STRUCT and type.kind is Kind.STRUCT:
+        upper = {field.name.upper(): field for field in type.fields}
+        for column in wanted.fields:
+            name = f"{path}.{column.name}" if path else column.name
+            field = upper.get(column.name.upper())
+            if field is None:
+                yield name
+            else:
+                yield from _lacking(column.type, field.type, name)
+    elif wanted.kind is type.kind and wanted.element is not None and type.element is not None:
+        yield from _lacking(wanted.element, type.element, path)

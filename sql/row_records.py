@@ -1,0 +1,164 @@
+"""Rows from outside as the records of a source: its serdes and decoders are made once, and kept while the source is as it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
+
+import msgspec
+
+from logflume.log import DecodeError, InvalidInput, near_matches
+from logflume.log.schemas import CompiledSerde, FrameSplitter, Kind, serde
+from logflume.log.schemas.coerce import INT_RANGES, from_json
+
+from . import ast
+from .catalog import SourceInfo
+from .errors import StatementError
+
+SOURCES_MAX = 256
+_ANY_OBJECT = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
+_AS_THEY_ARE: Mapping[Kind, Any] = {
+    Kind.BOOLEAN: bool,
+    Kind.DOUBLE: float,
+    Kind.STRING: str,
+    **{
+        kind: Annotated[int, msgspec.Meta(ge=INT_RANGES[kind][0], le=INT_RANGES[kind][1])] for kind in (Kind.INTEGER, Kind.BIGINT)
+    },
+}
+"""What a JSON value of this type becomes without a look at it; all others go through `from_json`."""
+_FieldsOf = Callable[[bytes], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ValuesRecord:
+    """A record to be written."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class RowRecords:
+    """Makes the records of one source."""
+
+    def __init__(self, source: SourceInfo) -> None:
+        self.source = source
+        self._columns = {column.name: column for column in source.columns()}
+        self._key: CompiledSerde = serde(source.key_format, source.key)
+        self._value: CompiledSerde = serde(source.value_format, source.value)
+        spec = source.value_format
+        self._splitter = FrameSplitter("value", spec.registry) if spec.has_ids_in_headers else None
+        self._keys = len(source.key)
+        self._decoders = self._make_decoders()
+        self._converted = [(i, c) for i, c in enumerate((*source.key, *source.value)) if c.type.kind not in _AS_THEY_ARE]
+
+    def record(
+        self, key: tuple[Any, ...] | None, row: tuple[Any, ...], timestamp_ms: int, span: ast.Span = ast.NOWHERE
+    ) -> ValuesRecord:
+        """Return the record of a row. Raises StatementError: a value cannot be written in the source's format."""
+        try:
+            key_bytes, value = self._key.encode(key), self._value.encode(row)
+            if self._splitter is None or value is None:
+                return ValuesRecord(self.source.topic, key_bytes, value, timestamp_ms)
+            payload, header = self._splitter.split(value)
+            return ValuesRecord(self.source.topic, key_bytes, payload, timestamp_ms, (header,))
+        except InvalidInput as e:
+            raise StatementError(f"Could not serialize the values: {e}", span) from None
+
+    def record_of_json(self, line: bytes, timestamp_ms: int) -> ValuesRecord:
+        """Return the record of a row that came as a JSON object; fields that it lacks are null, names may be in any case.
+
+        Raises:
+            StatementError: no JSON object, an unknown field, a value that does not fit, a table's row without its key.
+        """
+        for decode in self._decoders:
+            try:
+                fields = decode(line)
+                break
+            except (ValueError, RecursionError):
+                continue
+        else:
+            fields = self._looked_up(line)
+        key = fields[: self._keys]
+        if not any(value is not None for value in key):
+            if self.source.is_table:
+                names = ", ".join(c.name for c in self.source.key)
+                raise StatementError(f"Value for primary key column(s) {names} is required for tables")
+            return self.record(None, fields[self._keys :], timestamp_ms)
+        return self.record(key, fields[self._keys :], timestamp_ms)
+
+    def _make_decoders(self) -> list[_FieldsOf]:
+        """Return decoders for names as declared and, where none has a lower-case letter, in lower case; both know no others."""
+        columns = (*self.source.key, *self.source.value)
+        fields = [(f"f{i}", _AS_THEY_ARE.get(c.type.kind, Any) | None, None) for i, c in enumerate(columns)]
+        spellings = [[c.name for c in columns]]
+        if all(name == name.upper() for name in spellings[0]):
+            spellings.append([name.lower() for name in spellings[0]])
+        found: list[_FieldsOf] = []
+        for names in spellings:
+            if any(c in '"\\' or c < " " for name in names for c in name):
+                continue  # msgspec takes no such names; such a row is looked up
+            renamed = {f"f{i}": name for i, name in enumerate(names)}
+            struct = msgspec.defstruct("Row", fields, rename=renamed, forbid_unknown_fields=True, gc=False)
+            found.append(self._decoder(msgspec.json.Decoder(struct, float_hook=Decimal)))
+        return found
+
+    def _decoder(self, decoder: msgspec.json.Decoder[Any]) -> _FieldsOf:
+        def decode(line: bytes) -> tuple[Any, ...]:
+            fields: tuple[Any, ...] = msgspec.structs.astuple(decoder.decode(line))
+            if not self._converted:
+                return fields
+            values = list(fields)
+            for i, column in self._converted:
+                values[i] = self._fitting(values[i], column.name)
+            return tuple(values)
+
+        return decode
+
+    def _looked_up(self, line: bytes) -> tuple[Any, ...]:
+        """Return the fields of any JSON object: what the decoders refuse, and what is wrong with it."""
+        try:
+            row: dict[str, Any] = _ANY_OBJECT.decode(line)
+        except (ValueError, RecursionError) as error:
+            raise StatementError(f"Invalid JSON in inserts stream: {error}") from None
+        values: dict[str, Any] = {}
+        for name, value in row.items():
+            found = name if name in self._columns else name.upper()
+            if found not in self._columns:
+                near = near_matches(name, self._columns)
+                hint = f" Did you mean {' or '.join(near)}?" if near else f" Its columns are {', '.join(self._columns)}."
+                raise StatementError(f"Column name(s) `{name}` does not exist in {self.source.name}.{hint}")
+            values[found] = self._fitting(value, found)
+        return tuple(values.get(c.name) for c in (*self.source.key, *self.source.value))
+
+    def _fitting(self, value: Any, name: str) -> Any:
+        try:
+            return from_json(value, self._columns[name].type, name)
+        except DecodeError as error:
+            raise StatementError(f"Could not take the value of `{name}`: {error}") from None
+
+
+class RecordMakers:
+    """Keeps the `RowRecords` of the sources that were written to last, at most SOURCES_MAX. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, RowRecords] = {}
+
+    def of(self, source: SourceInfo) -> RowRecords:
+        """Return what makes records of a source as it is now."""
+        found = self._kept.get(source.name)
+        if found is None or found.source is not source:
+            found = self._kept[source.name] = RowRecords(source)
+            while len(self._kept) > SOURCES_MAX:
+                self._kept.pop(next(iter(self._kept), source.name), None)
+        return found
+
+
+def now_ms() -> int:
+    """Return the time that rows without one get."""
+    return time.time_ns() // 1_000_000

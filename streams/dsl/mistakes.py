@@ -1,0 +1,49 @@
+"""A user's mistake in a script, shown with the lines of his own files: the frames of the package and of Python are left out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from traceback import FrameSummary, StackSummary, TracebackException
+from types import TracebackType
+
+from logflume.log import LogflumeError
+
+_OWN = (str(Path(__file__).parents[2]) + os.sep, sysconfig.get_path("stdlib") + os.sep, "<frozen ")
+EVERYTHING = "LOGFLUME_TRACEBACK"
+"""The variable that, set to anything, brings whole tracebacks."""
+
+
+def users_frames(error: BaseException) -> list[FrameSummary]:
+    """Return the frames of an error that are neither the package's nor Python's own, outermost first."""
+    return [frame for frame in TracebackException.from_exception(error).stack if _is_users(frame)]
+
+
+def show_shortly() -> None:
+    """Let scripts end with the user's lines and one sentence, unless somebody has a hook of his own."""
+    if sys.excepthook is sys.__excepthook__ and not os.environ.get(EVERYTHING):
+        sys.excepthook = _show
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    whole = TracebackException(kind, error, trace)
+    if not isinstance(error, LogflumeError) or not any(_is_users(frame) for frame in whole.stack):
+        sys.__excepthook__(kind, error, trace)
+        return
+    for each in _chain(whole):
+        each.stack = StackSummary.from_list([frame for frame in each.stack if _is_users(frame)])
+    print("".join(whole.format()), end="", file=sys.stderr)
+
+
+def _chain(error: TracebackException) -> Iterator[TracebackException]:
+    found: TracebackException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__ or found.__context__
+
+
+def _is_users(frame: FrameSummary) -> bool:
+    return not frame.filename.startswith(_OWN)

@@ -1,0 +1,48 @@
+"""Whether an executor can run the tasks of a step. It is sent there by value: of the package it imports what it tries."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The function mapped over numbers: yields what is missing, in words.
+
+    Attributes:
+        work: a pickled `load_plan`.
+        where: the log.
+        marker: a file in the directory that all executors share; None: there need not be one.
+    """
+
+    work: bytes
+    where: str
+    marker: str | None
+
+    def __call__(self, number: int) -> Iterator[str]:
+        for problem in self._problems():
+            yield f"{socket.gethostname()} {problem}"
+
+    def _problems(self) -> Iterator[str]:
+        if self.marker is not None and not os.path.exists(self.marker):
+            folder = os.path.dirname(self.marker)
+            yield f"does not see {folder}: state between batches needs a directory that all executors share"
+        try:
+            pickle.loads(self.work)()
+            import logflume.streams.spark.steps
+        except ModuleNotFoundError as error:
+            python = f"Python {sys.version.split()[0]}, {sys.executable}"
+            yield f"has no module {error.name} ({python}): install it there, or send it (--conf spark.submit.pyFiles=FILES)"
+            return
+        except Exception as error:  # whatever the user's code raises is told  # noqa: BLE001
+            yield f"cannot prepare the application: {type(error).__name__}: {error}"
+            return
+        try:
+            logflume.log.connect(self.where).close()
+        except logflume.log.LogflumeError as error:
+            yield f"does not reach the log at {self.where}: {error}"

@@ -1,0 +1,78 @@
+"""What a newcomer's first mistakes look like: the line of his own file and one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import logflume as lf
+from logflume.log import InvalidInput, UnknownName
+
+from ._command import run
+
+MISSPELT = """\
+import msgspec
+import logflume as lf
+
+
+class Flight(msgspec.Struct):
+    carrier: str
+
+
+app = lf.App("first", log="./data")
+app.stream("flights", Flight).filter(lf.col.carier == "UA").to("ua")
+app.run()
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "app.py"
+    path.write_text(text)
+    return path
+
+
+def test_a_script_ends_with_the_users_lines_and_one_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path, MISSPELT)
+    failed = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert failed.returncode == 1
+    assert f'File "{path}", line 10, in <module>' in failed.stderr
+    assert failed.stderr.count("File ") == 1
+    assert failed.stderr.splitlines()[-1].endswith("unknown column of 'flights' 'carier'; did you mean 'carrier'?")
+
+
+def test_run_names_the_line_of_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, MISSPELT)
+    failed = run("run", str(path), "--data", str(tmp_path / "data"), code=1)
+    sentence, place = failed.stderr.splitlines()[-2:]
+    assert sentence == "logflume run: unknown column of 'flights' 'carier'; did you mean 'carrier'?"
+    assert place.strip().startswith(f"{path}:10: app.stream(")
+
+
+def test_run_says_when_a_file_runs_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path, "import logflume as lf\n\napp = lf.App('first')\n")
+    assert "expected an lf.App and, at the end of the file, app.run()" in run("run", str(path), code=1).stderr
+
+
+def test_an_argument_of_a_sink_that_nobody_knows_is_refused_where_it_stands() -> None:
+    stream = lf.App("first").stream("a")
+    with pytest.raises(UnknownName, match="unknown argument of to\\(\\) 'parttions'; did you mean 'partitions'"):
+        stream.to("zz", parttions=3)
+    with pytest.raises(UnknownName, match="did you mean 'retention_ms'"):
+        stream.to("zz", retention_sm="1")
+    with pytest.raises(InvalidInput, match="retention_ms= of to\\(\\) is text"):
+        stream.to("zz", retention_ms=3600000)  # type: ignore[arg-type]
+    stream.to("zz", retention_ms="3600000", cleanup_policy="compact")
+
+
+def test_the_face_has_what_a_first_test_needs() -> None:
+    app = lf.App("first")
+    app.stream("a").to("b")
+    driver = lf.TopologyTestDriver(app)
+    driver.input("a").send({"n": 1})
+    assert driver.output("b").read()[0].value == {"n": 1}
+    assert lf.EngineOptions().guarantee
+    assert {"App", "TopologyTestDriver", "EngineOptions", "Stream"} <= set(dir(lf))
+    assert not [name for name in dir(lf) if name.startswith("_")]

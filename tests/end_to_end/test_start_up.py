@@ -1,0 +1,75 @@
+"""What a start loads: an application that puts out its first record has not waited for what it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from logflume.log import connect
+
+from ._command import run, serving
+
+NEVER_NEEDED = (
+    "datasketches", "email.mime", "hypercorn", "jsonschema", "llvmlite", "numba", "numpy.ma", "numpy.random", "numpy.testing",
+    "pandas", "polars", "prompt_toolkit", "pyarrow", "pydantic", "pyspark", "rich", "sqlalchemy", "starlette", "uvicorn",
+)  # fmt: skip
+APP = """
+import sys
+import msgspec
+import logflume as lf
+from logflume import col
+from logflume.log import connect
+from logflume.log.records import TopicPartition
+from logflume.streams.runtime import EngineOptions, run_app
+
+class Flight(msgspec.Struct):
+    carrier: str
+    delay: float | None
+
+class Airline(msgspec.Struct):
+    carrier: str
+    name: str
+
+app = lf.App("delays")
+flights, airlines = app.stream("flights", Flight), app.table("airlines", Airline)
+flights.filter(col.delay > 15).join(airlines, on=col.carrier).group_by(col.name).window(
+    lf.tumbling(hours=1, grace=lf.minutes(10))
+).aggregate(flights=lf.count(), mean_delay=lf.mean(col.delay)).to("delays")
+delays = [TopicPartition("delays", 0), TopicPartition("delays", 1)]
+loaded = None
+
+def until(status):
+    global loaded
+    if status.commit.commits and sum(log.admin().end_offsets(delays).values()):
+        loaded = list(sys.modules)
+    return loaded is not None
+
+with connect(app.log) as log:
+    run_app(app.plan(), log, EngineOptions(state_dir=app.state_dir), on_status=lambda status: None, until=until)
+print(*loaded)
+raise SystemExit  # it runs by itself, as it has to stop
+"""
+
+
+def test_an_application_loads_nothing_heavy_before_its_first_output(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    with serving(tmp_path / "log", "--workers", "0") as (address, _):
+        with connect(address) as log:
+            for topic in ("flights", "airlines"):
+                log.admin().ensure_topic(topic, partitions=2)
+            producer = log.producer()
+            producer.send("airlines", b'{"carrier": "A", "name": "Alpha"}', key=b"A").result(60)
+            producer.send("flights", b'{"carrier": "A", "delay": 20.5}', key=b"A").result(60)
+        state = str(tmp_path / "state")
+        loaded = run("run", str(tmp_path / "app.py"), "--state-dir", state, "--bootstrap", address).stdout.split()
+    assert [name for name in NEVER_NEEDED if name in loaded] == []
+    assert len([name for name in loaded if not name.startswith("logflume")]) < 400
+
+
+def test_the_overview_loads_the_standard_library_only() -> None:
+    program = "import sys; from logflume.cli import main; sys.argv = ['logflume', '--help']; main(); print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
+    loaded = set(ran.stdout.splitlines()[-1].split())
+    assert {name for name in loaded if name.startswith("logflume")} <= {"logflume", "logflume.cli", "logflume.cli.common"}
+    assert not {"typer", "asyncio", "numpy", "msgspec"} & loaded

@@ -1,0 +1,76 @@
+"""What a reader sees of queries: windows with bounds, rows from now on, each change or the last, tables in the order of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log import connect
+from logflume.sql import SqlEngine
+from logflume.sql.results import PushQuery, Rows
+
+STREAM = "CREATE STREAM s (k STRING KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS={n}, VALUE_FORMAT='JSON');"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[SqlEngine]:
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as opened:
+        yield opened
+
+
+def run(engine: SqlEngine, text: str) -> Any:
+    return list(engine.execute(text))[-1]
+
+
+def watched(engine: SqlEngine, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    query = run(engine, text)
+    assert isinstance(query, PushQuery)
+    return [c.name for c in query.columns], [row.values for row in query]
+
+
+def test_all_columns_of_a_windowed_table_are_shown_with_the_bounds(engine: SqlEngine) -> None:
+    run(engine, STREAM.format(n=1))
+    run(engine, "CREATE TABLE t AS SELECT k, COUNT(*) AS n FROM s WINDOW TUMBLING (SIZE 1 SECOND) GROUP BY k;")
+    run(engine, "INSERT INTO s (ROWTIME, k, v) VALUES (12345, 'a', 1);")
+    names, rows = watched(engine, "SELECT * FROM t EMIT CHANGES LIMIT 1;")
+    assert names == ["K", "WINDOWSTART", "WINDOWEND", "N"]
+    assert rows == [("a", 12_000, 13_000, 1)]
+
+
+@pytest.mark.parametrize("repeat", range(3))
+def test_a_query_from_the_end_on_sees_all_that_is_written_once_it_runs(engine: SqlEngine, repeat: int) -> None:
+    run(engine, STREAM.format(n=4))
+    run(engine, "INSERT INTO s VALUES ('before', 0);")
+    query = run(engine, "SET 'auto.offset.reset' = 'latest'; SELECT * FROM s EMIT CHANGES LIMIT 4;")
+    run(engine, "INSERT INTO s VALUES ('a', 1), ('b', 2), ('c', 3), ('d', 4);")
+    assert sorted(row.values for row in query) == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+
+
+def test_without_a_cache_a_table_puts_out_each_change(engine: SqlEngine) -> None:
+    run(engine, STREAM.format(n=1) + "INSERT INTO s VALUES ('a', 1), ('a', 2), ('a', 3);")
+    run(engine, "SET 'ksql.streams.cache.max.bytes.buffering' = '0'; CREATE TABLE t AS SELECT k, SUM(v) AS n FROM s GROUP BY k;")
+    _, rows = watched(engine, "SELECT n FROM t EMIT CHANGES LIMIT 3;")
+    assert rows == [(1,), (3,), (6,)]
+
+
+def test_rows_of_a_table_that_is_read_from_its_topic_come_in_the_order_of_their_keys(engine: SqlEngine) -> None:
+    run(engine, "CREATE TABLE t (k STRING PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='t', PARTITIONS=1, VALUE_FORMAT='JSON');")
+    run(engine, "INSERT INTO t VALUES ('m', 1), ('z', 2), ('a', 3), ('m', 4);")
+    result = run(engine, "SELECT * FROM t LIMIT 2;")
+    assert isinstance(result, Rows)
+    assert result.rows == (("a", 3), ("m", 4))
+
+
+def test_all_columns_of_a_join_of_windowed_streams_have_the_bounds_of_each(engine: SqlEngine) -> None:
+    for name in ("l", "r"):
+        run(
+            engine,
+            f"CREATE STREAM {name} (k INT KEY, v INT) WITH (KAFKA_TOPIC='{name}', PARTITIONS=1, VALUE_FORMAT='JSON', "
+            "WINDOW_TYPE='TUMBLING', WINDOW_SIZE='2 SECONDS');",
+        )
+    run(engine, "CREATE STREAM j AS SELECT * FROM l JOIN r WITHIN 1 MINUTE ON l.k = r.k;")
+    names = [c.name for c in engine.catalog.sources["J"].columns()]
+    assert names == ["L_K", "L_WINDOWSTART", "L_WINDOWEND", "L_V", "R_K", "R_WINDOWSTART", "R_WINDOWEND", "R_V"]

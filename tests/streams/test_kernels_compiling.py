@@ -1,0 +1,52 @@
+"""Kernels that were never compiled here: a child process compiles them, and the engine's process loads them afterwards."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from logflume.streams.kernels.compiling import compile_apart, is_compiled
+from logflume.streams.kernels.loading import KernelLoader
+
+pytest.importorskip("numba")
+
+
+@pytest.mark.slow
+def test_a_child_fills_the_cache_of_this_process(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert not is_compiled("table_slots", environment)
+    assert compile_apart(["table_slots"], environment=environment)
+    assert is_compiled("table_slots", environment)
+
+
+def test_a_child_that_fails_is_said_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONHOME": str(tmp_path)}
+    assert not compile_apart(["table_slots"], environment=environment)
+    assert "could not be compiled apart" in caplog.text
+
+
+def test_an_engine_loads_kernels_only_when_they_have_been_compiled_apart() -> None:
+    asked: list[list[str]] = []
+    may_go_on = threading.Event()
+    has_asked = threading.Event()
+
+    def compile_slowly(modules: Collection[str]) -> None:
+        asked.append(list(modules))
+        has_asked.set()
+        may_go_on.wait(30)
+
+    loader = KernelLoader(compile_first=compile_slowly)
+    loader.observe(1_000_000)
+    assert has_asked.wait(30)
+    assert loader.loaded() is None
+    may_go_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "logflume-streams-kernels":
+            thread.join(900)
+    assert loader.loaded() is not None
+    assert asked == [["json_rows", "texts", "slots", "table_slots"]]

@@ -1,0 +1,122 @@
+"""Backfills on a standalone Spark cluster whose workers have neither the package nor the application."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logflume.log import InvalidInput
+from logflume.streams.spark import SparkSettings, SparkUnavailable, parse_conf
+from logflume.streams.spark.executors import files_of, pack, zipped
+from logflume.streams.spark.session import check_master, java_version
+
+from ..end_to_end._command import free_port, run
+from ..end_to_end._delays import DELAYS, flights_counted, load
+from ..log._server_process import ServerProcess
+from ._spark_cluster import QUICK_JAVA, WAIT_S, Cluster, python_without_the_package
+
+NEEDS_JAVA = pytest.mark.skipif(
+    (java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    started = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    process = ServerProcess(str(tmp_path / "log"))
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Path:
+    """`examples/delays.py` in a folder of its own, with a module beside it that it imports."""
+    folder = tmp_path / "application"
+    folder.mkdir()
+    (folder / "limits_of_delay.py").write_text("import math\nNONE = math.nan\n")
+    file = folder / "delays.py"
+    file.write_text("import limits_of_delay\n" + DELAYS.read_text())
+    return file
+
+
+def backfilled(cluster: Cluster, application: Path, address: str, *, python: str, code: int = 0) -> tuple[str, str]:
+    settings = application.with_name("spark.properties")
+    lines = [f"spark.pyspark.python {python}", "spark.driver.host 127.0.0.1", "spark.executor.memory 512m"]
+    lines += [f"spark.{where}.extraJavaOptions {QUICK_JAVA}" for where in ("driver", "executor")]
+    settings.write_text("\n".join(lines))
+    options = ("--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2")
+    done = run("backfill", str(application), *options, "--json", "--bootstrap", address, code=code, timeout_s=WAIT_S)
+    return done.stdout, done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_package_and_application_travel_to_a_cluster(cluster: Cluster, server: ServerProcess, application: Path) -> None:
+    load(server.address)
+    out, _ = backfilled(cluster, application, server.address, python=cluster.python)
+    report = json.loads(out.splitlines()[-1])
+    assert report["message"].endswith("goes on at the cut")
+    assert flights_counted(server.address) == {"United": 15, "Delta": 15}
+    assert list(cluster.folder.glob("work-*/app-*/*/logflume-package/logflume/__init__.py"))
+    assert not list(cluster.folder.glob("worker-*/**/logflume-*"))  # scratch directories are gone
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_what_executors_lack_is_said_before_the_job(cluster: Cluster, server: ServerProcess, application: Path) -> None:
+    load(server.address)
+    topics = run("topic", "list", "--bootstrap", server.address).stdout
+    only_there = "import os\nif 'SPARK_LOCAL_DIRS' in os.environ:\n    import not_there\n"
+    application.with_name("limits_of_delay.py").write_text(only_there)
+    _, err = backfilled(cluster, application, server.address, python=cluster.python, code=1)
+    assert "has no module not_there" in err
+    assert "Traceback" not in err
+    assert run("topic", "list", "--bootstrap", server.address).stdout == topics
+
+
+def test_a_master_that_is_not_there_is_said_at_once() -> None:
+    with pytest.raises(SparkUnavailable, match=r"no Spark master answers at spark://127.0.0.1:\d+ \(.*refused"):
+        check_master(f"spark://127.0.0.1:{free_port()}")
+    with pytest.raises(InvalidInput, match="a master is spark://HOST:PORT"):
+        check_master("spark://nowhere")
+
+
+def test_settings_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"--conf expects spark\.NAME=VALUE.*found 'password'"):
+        parse_conf(["password=secret"])
+    with pytest.raises(InvalidInput, match="Spark's properties"):
+        SparkSettings(properties_file=tmp_path / "none")
+
+
+def test_the_archive_of_the_package_unpacks_itself(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "logflume-package.zip")
+    python = python_without_the_package(tmp_path / "python")
+    script = "from logflume.log.broker.config_specs import *; import logflume, logflume.sql; print(logflume.__file__)"
+    path = {"PYTHONPATH": str(archive)}
+    workers = [
+        subprocess.Popen([python, "-c", script], cwd=tmp_path, env=path, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    found = {worker.communicate(timeout=60)[0].strip() for worker in workers}
+    assert found == {str(tmp_path / "logflume-package" / "logflume" / "__init__.py")}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logflume-package", "logflume-package.zip", "python"]
+
+
+def test_only_what_an_application_imports_from_beside_it_is_sent(tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    (folder / "__pycache__").mkdir(parents=True)
+    for name in ("__init__.py", "limits.csv", "__pycache__/x.pyc"):
+        (folder / name).write_text("")
+    assert [str(name) for name, _ in files_of([folder])] == ["rules/__init__.py", "rules/limits.csv"]
+    assert zipped(tmp_path / "a.zip", files_of([folder])).is_file()
