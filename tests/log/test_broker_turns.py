@@ -18,7 +18,7 @@ from logflume.log.broker import cluster
 from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
-from logflume.log.broker.groups import group_admin_handlers, offset_handlers
+from logflume.log.broker.groups import admin_handlers, offset_handlers
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.seams import Reply, RequestContext, do_at_once
 from logflume.log.broker.simulated import SimulatedTime, SimulatedTimer
@@ -477,7 +477,7 @@ def test_offsets_groups_and_partitions_of_a_transaction_are_told_in_slices(
     known: TurnedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_handlers, "FETCHED_AT_A_TIME", 50)
-    monkeypatch.setattr(group_admin_handlers, "GROUPS_AT_A_TIME", 5)
+    monkeypatch.setattr(admin_handlers, "GROUPS_AT_A_TIME", 5)
     monkeypatch.setattr(producer_handlers, "PARTITIONS_AT_A_TIME", 50)
     commit, fetch, every = messages.OffsetCommitRequest, messages.OffsetFetchRequest, list(range(300))
 
