@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .catalog import Catalog, QueryInfo, SourceInfo
-    from .engine import PreparedQuery, Session, SqlEngine
+    from .client import SqlClient
+    from .engine import PreparedQuery, SqlEngine
     from .errors import NotSupported, QueryFailed, SqlError, StatementError, SyntaxFault
     from .planner import plan_query
     from .results import Message, PushQuery, PushRow, Result, Rows
+    from .session import Session
 
 _LAZY = {
     **dict.fromkeys(("Catalog", "QueryInfo", "SourceInfo"), "catalog"),
-    **dict.fromkeys(("PreparedQuery", "Session", "SqlEngine"), "engine"),
+    **dict.fromkeys(("PreparedQuery", "SqlEngine"), "engine"),
+    "Session": "session",
+    "SqlClient": "client",
     **dict.fromkeys(("NotSupported", "QueryFailed", "SqlError", "StatementError", "SyntaxFault"), "errors"),
     "plan_query": "planner",
     **dict.fromkeys(("Message", "PushQuery", "PushRow", "Result", "Rows"), "results"),
@@ -43,6 +47,7 @@ __all__ = [
     "Rows",
     "Session",
     "SourceInfo",
+    "SqlClient",
     "SqlEngine",
     "SqlError",
     "StatementError",

@@ -13,15 +13,16 @@ from rich.console import Console
 from logflume.log import InvalidInput, LogflumeError, connect_as_owner
 
 from . import ast
-from .engine import DEFAULT_SERVICE, Session, SqlEngine
+from .engine import DEFAULT_SERVICE, SqlEngine
 from .errors import StatementError
+from .executor import Executor
 from .parser import parse_statement
 from .places import Role, default_state_dir
 from .pull_service import PullService
-from .reach import check_reachable
 from .render import RowLines, error_text, print_message, print_rows, row_json, row_tabbed
 from .results import PushQuery, PushRow, Rows
 from .scripts import split_script
+from .session import Session
 from .workers import has_worker
 
 # Scripts that run scripts: deeper is a loop.
@@ -29,6 +30,30 @@ SCRIPT_DEPTH_MAX = 10
 GIVE_WAY_EVERY_S = 0.5
 _FIRST_ROWS = 50
 _FIRST_WAIT_S = 0.3
+
+
+@contextmanager
+def open_executor(where: str, *, state_dir: Path | None = None, ca: Path | None = None) -> Iterator[Executor]:
+    """Open an engine on a log, or where a URL is given a session with that SQL server; close it at the end."""
+    if not where.startswith(("http://", "https://")):
+        with open_engine(where, state_dir=state_dir) as engine:
+            yield engine
+        return
+    from .client import SqlClient
+
+    with SqlClient(where, ca=ca) as client:
+        client.check_reachable()
+        yield client
+
+
+def shown_address(where: str) -> str:
+    """Return an address without a password in it.
+
+    >>> shown_address("https://ada:secret@host:8088"), shown_address("./data")
+    ('https://host:8088', './data')
+    """
+    scheme, separator, rest = where.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else where
 
 
 @contextmanager
@@ -69,8 +94,8 @@ def _giving_way(engine: SqlEngine) -> Iterator[None]:
 class Runner:
     """Executes statements and prints what they give."""
 
-    def __init__(self, engine: SqlEngine, console: Console, *, is_json: bool = False, is_piped: bool = False) -> None:
-        self.engine, self.console, self.is_json, self.is_piped = engine, console, is_json, is_piped
+    def __init__(self, executor: Executor, console: Console, *, is_json: bool = False, is_piped: bool = False) -> None:
+        self.executor, self.console, self.is_json, self.is_piped = executor, console, is_json, is_piped
         self.session = Session()
 
     def run_text(self, text: str, *, depth: int = 0) -> None:
@@ -80,8 +105,8 @@ class Runner:
             if isinstance(statement, ast.RunScript):
                 self.run_file(Path(statement.path), depth=depth + 1)
                 continue
-            check_reachable(self.engine.log)
-            for result in self.engine.execute_one(source, session=self.session):
+            self.executor.check_reachable()
+            for result in self.executor.execute_one(source, session=self.session):
                 if isinstance(result, PushQuery):
                     self.follow(result)
                 elif isinstance(result, Rows):
@@ -154,17 +179,19 @@ def run_batch(
     path: Path | None = None,
     is_json: bool = False,
     state_dir: Path | None = None,
+    ca: Path | None = None,
     console: Console | None = None,
     errors: Console | None = None,
 ) -> int:
     """Run a text or a file; return the exit code: 0, or 1 when a statement failed (its error goes to stderr).
 
-    Queries that the script starts run while this process does, and go on with the next one that opens the log.
+    `where` and `ca` as for `run_shell`.
+    Queries that the script starts on a log run while this process does, and go on with the next one that opens the log.
     """
     out = console or Console(file=sys.stdout)
     err = errors or Console(file=sys.stderr)
-    with open_engine(where, state_dir=state_dir) as engine:
-        runner = Runner(engine, out, is_json=is_json, is_piped=console is None and not sys.stdout.isatty())
+    with open_executor(where, state_dir=state_dir, ca=ca) as executor:
+        runner = Runner(executor, out, is_json=is_json, is_piped=console is None and not sys.stdout.isatty())
         try:
             if text is not None:
                 runner.run_text(text)

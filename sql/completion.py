@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from .executor import Executor
 from .format import name_text
 from .words import RESERVED, STATEMENT_WORDS
-
-if TYPE_CHECKING:
-    from .engine import SqlEngine
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 _SOURCE_PLACE = re.compile(r"\b(FROM|JOIN|DESCRIBE|INTO|STREAM|TABLE)\s+[A-Za-z_0-9]*$", re.IGNORECASE)
@@ -43,10 +40,10 @@ _MORE_WORDS = (
 
 
 class SqlCompleter(Completer):
-    """Looks at the engine's catalog at each call, so that what was just created completes too."""
+    """Asks for what there is at each call, so that what was just created completes too."""
 
-    def __init__(self, engine: SqlEngine) -> None:
-        self._engine = engine
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield completions of the word before the cursor, the likeliest kind first."""
@@ -60,21 +57,22 @@ class SqlCompleter(Completer):
                 yield Completion(text, start_position=-len(word), display_meta=kind)
 
     def _candidates(self, text: str, before: str) -> Iterator[tuple[str, str]]:
-        catalog = self._engine.catalog
-        if _SOURCE_PLACE.search(before):
-            for source in catalog.sources.values():
+        is_place, is_word = _SOURCE_PLACE.search(before), _WORD.search(before)
+        sources = list(self._executor.known_sources()) if is_place or is_word else []
+        if is_place:
+            for source in sources:
                 yield name_text(source.name), source.kind.lower()
             return
-        if not _WORD.search(before):
+        if not is_word:
             return
         named = {w.upper() for w in re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text)}
-        for source in catalog.sources.values():
+        for source in sources:
             if source.name.upper() in named:
-                for column in source.columns():
-                    yield name_text(column.name), f"column of {source.name}"
-        for source in catalog.sources.values():
+                for column in source.columns:
+                    yield name_text(column), f"column of {source.name}"
+        for source in sources:
             yield name_text(source.name), source.kind.lower()
         for keyword in sorted({*STATEMENT_WORDS, *RESERVED, *_MORE_KEYWORDS, *_MORE_WORDS}):
             yield keyword, "keyword"
-        for function in self._engine.functions.names():
+        for function in self._executor.known_functions():
             yield f"{function}(", "function"

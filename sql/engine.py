@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from logflume.log import LogflumeError, near_matches
 from logflume.log.interfaces import Log
+from logflume.log.registry import EVERYTHING, Rights
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
 from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results
@@ -29,23 +30,26 @@ from .binding.context import REGISTRY_URL, Context
 from .catalog import Catalog, SourceInfo
 from .command_log import Command, CommandLog, command_topic
 from .definitions import apply_definition, check_is_free, check_topic_is_own, new_query_id
-from .errors import NotSupported, StatementError
+from .errors import StatementError
+from .executor import KnownSource
 from .format import statement_text
 from .inference import inferred
 from .inserts import RecordWriter, values_records, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
-from .printing import start_print
-from .properties import check_property
+from .printing import find_topic, start_print
 from .pull import KeptTable, run_pull
 from .pull_reads import table_rows
 from .push import start_push
+from .reach import check_reachable
 from .recorded import check_same, recorded_plan
-from .results import Message, Result, Rows
+from .results import Message, Result, Rows, inserted
+from .rights import check_rights, check_topics
 from .row_records import RecordMakers, ValuesRecord, now_ms
 from .running import RunningQueries, application_id, compile_topology, internal_topics
 from .scripts import StatementText, split_script
+from .session import Session, session_statement
 from .table_state import TablePage, TableRead, Tables, read_state
 from .tree import source_names
 from .upgrades import check_query_replacement
@@ -55,14 +59,6 @@ _log = logging.getLogger("logflume.sql")
 DEFAULT_SERVICE = "logflume-sql"
 SHOWN_CHARACTERS = 500
 """Of a command that cannot be applied."""
-
-
-@dataclass(slots=True)
-class Session:
-    """What SET and DEFINE change, for one user."""
-
-    properties: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +163,23 @@ class SqlEngine:
         """Return what each query is doing in this process."""
         return dict(self._running.status()) if self._runs_queries else {}
 
+    def check_reachable(self) -> None:
+        """Return if the log takes connections. Raises TransportError."""
+        check_reachable(self._log)
+
+    def known_sources(self) -> list[KnownSource]:
+        """Return the streams and tables as names that can be completed."""
+        found = self.catalog.sources.values()
+        return [KnownSource(each.name, each.kind, tuple(c.name for c in each.columns())) for each in found]
+
+    def known_functions(self) -> Iterable[str]:
+        return self._functions.names()
+
+    def about(self) -> list[str]:
+        """Return what a user is told first: what there is, and what could not be read of it."""
+        counts = f"{len(self.catalog.sources)} streams and tables, {len(self.catalog.queries)} queries."
+        return [counts, *(f"warning: {problem}" for problem in self.problems)]
+
     def give_way(self) -> bool:
         """Run no queries any more if a worker of the service is up, which runs them from now on; tell whether that is so."""
         if self._runs_queries and self._workers.has_worker():
@@ -201,6 +214,11 @@ class SqlEngine:
         statement = parse_statement(source, variables=user.variables)
         settings = {**user.properties, **(properties or {})}
         try:
+            if isinstance(statement, ast.Print):
+                statement = replace(statement, topic=find_topic(statement.topic, self._log, statement.span))
+            if not user.rights.is_admin:
+                self.catch_up()
+                check_rights(statement, user.rights, self.catalog, settings)
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
                 return [self._pull(statement.query, settings)]
             if isinstance(statement, ast.InsertValues):
@@ -237,7 +255,7 @@ class SqlEngine:
                 return [explain(statement, context, {q: known.planned.plan for q, known in self._applied.queries.items()})]
             case ast.AlterSource() | ast.CreateType() | ast.DropType():
                 return [self._define(statement, context)]
-        return [_session_statement(statement, user)]
+        return [session_statement(statement, user)]
 
     def _context(self, properties: dict[str, str], statement: ast.Statement) -> Context:
         properties = {REGISTRY_URL: self._registry, **properties}
@@ -379,18 +397,20 @@ class SqlEngine:
         context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
         records = values_records(s, context, self._makers)
         self._writer.write(records)
-        return Message(f"{len(records)} row{'s' if len(records) > 1 else ''} inserted")
+        return inserted(len(records))
 
-    def insert_target(self, name: str) -> SourceInfo:
+    def insert_target(self, name: str, *, rights: Rights = EVERYTHING) -> SourceInfo:
         """Return the stream or table of a name that takes rows from outside; quoted names keep their case.
 
         Raises:
-            StatementError: there is none, or it takes none.
+            StatementError: there is none, it takes none, or none of this user.
         """
         wanted = name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in '`"' else name.upper()
         if wanted not in self.catalog.sources:
             self.catch_up()
-        return writable_source(wanted, self.catalog)
+        source = writable_source(wanted, self.catalog)
+        check_topics(rights, writes=(source.topic,))
+        return source
 
     def insert_rows(self, name: str, rows: Sequence[bytes]) -> Callable[[], list[Exception | None]]:
         """Send rows, a JSON object each, together; return what waits for the disk and tells what each was refused for.
@@ -566,29 +586,3 @@ class SqlEngine:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _session_statement(statement: ast.Statement, user: Session) -> Result:
-    match statement:
-        case ast.SetProperty(name, value):
-            check_property(name, value, statement.span)
-            user.properties[name] = value
-            return Message(
-                f"Successfully changed local property '{name}' to '{value}'. Use the UNSET command to revert your change."
-            )
-        case ast.UnsetProperty(name):
-            check_property(name, None, statement.span)
-            return Message(f"Successfully unset local property '{name}' (value was {user.properties.pop(name, None)!r}).")
-        case ast.Define(name, value):
-            user.variables[name] = value
-            return Message(f"{name} = {value!r}")
-        case ast.Undefine(name):
-            if name not in user.variables:
-                raise StatementError(f"Cannot undefine variable '{name}' which was never defined", statement.span)
-            del user.variables[name]
-            return Message(f"{name} is not defined any more")
-        case ast.Unsupported(what):
-            raise NotSupported(what, statement.span)
-        case ast.RunScript():
-            raise StatementError("RUN SCRIPT is done by the shell: logflume sql -f FILE", statement.span)
-    raise NotSupported(statement.__class__.__name__, statement.span)

@@ -29,14 +29,9 @@ _STOP_TIMEOUT_S = 10.0
 
 
 def start_print(s: ast.Print, log: Log, registry: str) -> PushQuery:
-    """Start to read a topic; where it starts is fixed on return.
-
-    Raises:
-        StatementError: no such topic.
-    """
-    topic = find_topic(s.topic, log, s.span)
+    """Start to read a topic, of the name that `find_topic` gave; where it starts is fixed on return."""
     admin = log.admin()
-    partitions = [TopicPartition(topic, n) for n in range(admin.describe_topics([topic])[topic].partitions)]
+    partitions = [TopicPartition(s.topic, n) for n in range(admin.describe_topics([s.topic])[s.topic].partitions)]
     starts = admin.start_offsets(partitions) if s.from_beginning else admin.end_offsets(partitions)
     consumer = log.consumer()
     consumer.assign(starts)

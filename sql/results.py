@@ -22,6 +22,11 @@ class Message:
     query_id: str | None = None
 
 
+def inserted(count: int) -> Message:
+    """Return what INSERT VALUES says."""
+    return Message(f"{count} row{'s' if count > 1 else ''} inserted")
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """A finished table of rows, aligned with `columns`.

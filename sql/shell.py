@@ -15,9 +15,9 @@ from rich.text import Text
 
 from logflume.log import LogflumeError, near_matches
 
-from .batch import Runner, open_engine
+from .batch import Runner, open_executor, shown_address
 from .completion import SqlCompleter
-from .engine import SqlEngine
+from .executor import Executor
 from .render import error_text
 from .scripts import is_complete
 
@@ -44,6 +44,7 @@ def run_shell(
     where: str,
     *,
     state_dir: Path | None = None,
+    ca: Path | None = None,
     is_json: bool = False,
     history_path: Path | None = None,
     prompt_input: Input | None = None,
@@ -52,11 +53,12 @@ def run_shell(
 ) -> int:
     """Run the shell until the user leaves; return the exit code.
 
-    `where` is what `logflume.log.connect` takes. `prompt_input`, `prompt_output` and `console` are for tests.
+    `where` is what `logflume.log.connect` takes, or the URL of a SQL server (`ca`: who signed its certificate).
+    `prompt_input`, `prompt_output` and `console` are for tests.
     """
     out = console or Console()
-    with open_engine(where, state_dir=state_dir) as engine:
-        Shell(engine, out, where, is_json=is_json).run(_history(history_path), prompt_input, prompt_output)
+    with open_executor(where, state_dir=state_dir, ca=ca) as executor:
+        Shell(executor, out, where, is_json=is_json).run(_history(history_path), prompt_input, prompt_output)
     return 0
 
 
@@ -76,17 +78,17 @@ def _history(path: Path | None) -> History:
 
 
 class Shell:
-    """One shell over one engine."""
+    """One shell over one engine or server."""
 
-    def __init__(self, engine: SqlEngine, console: Console, where: str, *, is_json: bool) -> None:
-        self._engine, self._console, self._where = engine, console, where
-        self._runner = Runner(engine, console, is_json=is_json)
+    def __init__(self, executor: Executor, console: Console, where: str, *, is_json: bool) -> None:
+        self._executor, self._console, self._where = executor, console, where
+        self._runner = Runner(executor, console, is_json=is_json)
 
     def run(self, history: History, prompt_input: Input | None, prompt_output: Output | None) -> None:
         """Read statements and execute them until the end of input or \\q."""
         session: PromptSession[str] = PromptSession(
             history=history,
-            completer=SqlCompleter(self._engine),
+            completer=SqlCompleter(self._executor),
             key_bindings=_bindings(),
             multiline=True,
             prompt_continuation=lambda width, line, wrapped: _PROMPT_MORE,
@@ -106,14 +108,13 @@ class Shell:
                 return
 
     def _banner(self) -> None:
-        catalog = self._engine.catalog
-        self._console.print(Text(f"logflume SQL on {self._where}", style="bold"))
-        counts = f"{len(catalog.sources)} streams and tables, {len(catalog.queries)} queries"
+        self._console.print(Text(f"logflume SQL on {shown_address(self._where)}", style="bold"))
+        first, *warnings = self._executor.about()
         self._console.print(
-            Text(f"{counts}. Reads start at the beginning (earliest) unless told otherwise. \\help helps, \\q leaves.")
+            Text(f"{first} Reads start at the beginning (earliest) unless told otherwise. \\help helps, \\q leaves.")
         )
-        for problem in self._engine.problems:
-            self._console.print(Text(f"warning: {problem}", style="yellow"))
+        for warning in warnings:
+            self._console.print(Text(warning, style="yellow"))
 
     def execute(self, text: str) -> bool:
         """Execute what was entered; False: leave."""

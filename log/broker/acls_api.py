@@ -20,7 +20,7 @@ JUDGED_AT_A_TIME, ANSWERS_AT_A_TIME = 5_000, 1_000
 """ACLs that a filter is asked about, and that are told or made, in one slice of the loop's time."""
 
 
-def describe_acls(core: Core, context: RequestContext, request: Any) -> Steps:
+def describe_acls(core: Core, context: RequestContext, request: messages.DescribeAclsRequest) -> Steps:
     """List the ACLs that a filter selects, by resource."""
     response = messages.DescribeAclsResponse(error_message=None)
     try:
@@ -70,12 +70,12 @@ def _selected(wanted: AclFilter, acls: dict[Acl, Any]) -> Steps:
     return selected
 
 
-def create_acls(core: Core, context: RequestContext, request: Any) -> Steps:
+def create_acls(core: Core, context: RequestContext, request: messages.CreateAclsRequest) -> Steps:
     """Add ACLs; each succeeds or fails alone, and one that is there already succeeds."""
     return (yield from core.cluster.in_turn(DOCUMENT, _create(core, request)))
 
 
-def _create(core: Core, request: Any) -> Steps:
+def _create(core: Core, request: messages.CreateAclsRequest) -> Steps:
     response = messages.CreateAclsResponse()
     old = core.acls.all() if core.acls else {}
     new: dict[Acl, None] = {}
@@ -109,12 +109,12 @@ def _create(core: Core, request: Any) -> Steps:
     return response
 
 
-def delete_acls(core: Core, context: RequestContext, request: Any) -> Steps:
+def delete_acls(core: Core, context: RequestContext, request: messages.DeleteAclsRequest) -> Steps:
     """Remove the ACLs that each filter selects, and tell which they were; each ACL is told once."""
     return (yield from core.cluster.in_turn(DOCUMENT, _delete(core, request)))
 
 
-def _delete(core: Core, request: Any) -> Steps:
+def _delete(core: Core, request: messages.DeleteAclsRequest) -> Steps:
     response = messages.DeleteAclsResponse()
     left = core.acls.all() if core.acls else {}
     gone: list[Acl] = []

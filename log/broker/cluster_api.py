@@ -21,7 +21,7 @@ PARTITIONS_AT_A_TIME = 500
 """Partitions that are measured in one slice of the loop's time."""
 
 
-def api_versions(handled: Iterable[int], features: Features) -> Any:
+def api_versions(handled: Iterable[int], features: Features) -> messages.ApiVersionsResponse:
     """Return the ApiVersions response for a broker that handles these API keys and has these features.
 
     Produce is advertised from version 0 although 0 to 2 are refused: older librdkafka otherwise turns compression off.
@@ -50,7 +50,7 @@ def init_idempotent_producer(core: Core) -> Any:
     return response
 
 
-def describe_log_dirs(core: Core, context: RequestContext, request: Any) -> Steps:
+def describe_log_dirs(core: Core, context: RequestContext, request: messages.DescribeLogDirsRequest) -> Steps:
     """Tell the size of partitions (KIP-113, KIP-827)."""
     response = messages.DescribeLogDirsResponse()
     result = response.DescribeLogDirsResult(log_dir=core.data_dir.path)
@@ -77,7 +77,9 @@ def describe_log_dirs(core: Core, context: RequestContext, request: Any) -> Step
     return response
 
 
-def describe_producers(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_producers(
+    core: Core, context: RequestContext, request: messages.DescribeProducersRequest
+) -> messages.DescribeProducersResponse:
     """List what partitions remember of their producers (KIP-664)."""
     response = messages.DescribeProducersResponse()
     for topic in request.topics:
@@ -107,7 +109,7 @@ def describe_producers(core: Core, context: RequestContext, request: Any) -> Any
     return response
 
 
-def elect_leaders(core: Core, context: RequestContext, request: Any) -> Any:
+def elect_leaders(core: Core, context: RequestContext, request: messages.ElectLeadersRequest) -> messages.ElectLeadersResponse:
     """Answer that no election is needed: the one broker leads everything (KIP-183, KIP-460)."""
     response = messages.ElectLeadersResponse()
     asked = request.topic_partitions
@@ -125,12 +127,16 @@ def elect_leaders(core: Core, context: RequestContext, request: Any) -> Any:
     return response
 
 
-def list_partition_reassignments(core: Core, context: RequestContext, request: Any) -> Any:
+def list_partition_reassignments(
+    core: Core, context: RequestContext, request: messages.ListPartitionReassignmentsRequest
+) -> messages.ListPartitionReassignmentsResponse:
     """Answer that nothing is being reassigned (KIP-455)."""
     return messages.ListPartitionReassignmentsResponse(error_message=None)
 
 
-def list_config_resources(core: Core, context: RequestContext, request: Any) -> Any:
+def list_config_resources(
+    core: Core, context: RequestContext, request: messages.ListConfigResourcesRequest
+) -> messages.ListConfigResourcesResponse:
     """List what has configs: topics, the broker, groups and client metrics subscriptions with their own (KIP-1142).
 
     Version 0 knows client metrics subscriptions only (KIP-1000).

@@ -34,7 +34,7 @@ MAX_DESCRIBED = 100_000
 """Settings in one answer."""
 
 
-def describe_configs(core: Core, context: RequestContext, request: Any) -> Steps:
+def describe_configs(core: Core, context: RequestContext, request: messages.DescribeConfigsRequest) -> Steps:
     """List settings with value, source, type and what they were looked up in."""
     response = messages.DescribeConfigsResponse()
     left = MAX_DESCRIBED
@@ -113,7 +113,7 @@ def _describe(response: Any, value: ConfigValue, request: Any) -> Any:
     )
 
 
-def alter_configs(core: Core, context: RequestContext, request: Any) -> Steps:
+def alter_configs(core: Core, context: RequestContext, request: messages.AlterConfigsRequest) -> Steps:
     """Replace all settings of a resource (the older call: what is not named goes back to its default)."""
     response = messages.AlterConfigsResponse()
 
@@ -124,7 +124,7 @@ def alter_configs(core: Core, context: RequestContext, request: Any) -> Steps:
     return response
 
 
-def incremental_alter_configs(core: Core, context: RequestContext, request: Any) -> Steps:
+def incremental_alter_configs(core: Core, context: RequestContext, request: messages.IncrementalAlterConfigsRequest) -> Steps:
     """Set, delete, append to or subtract from single settings (KIP-339)."""
     response = messages.IncrementalAlterConfigsResponse()
     yield from _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, _changed)

@@ -25,6 +25,7 @@ from .configs import BrokerConfig
 from .diskspace import DiskSpace, default_min_free_bytes
 from .features import Features
 from .quotas.store import make_quotas
+from .schema_ids import VALIDATIONS, Demand, SchemaFinder, SchemaJudge, demands_of
 from .seams import Clock, Offload, Timers, do_at_once
 from .security.tokens import DelegationTokens
 from .security.users import Users
@@ -65,12 +66,12 @@ class Waiter(Protocol):
 
 
 class Partition:
-    """An open partition, its topic's forced compression (`producer` for none), and who waits for it."""
+    """An open partition, its topic's forced compression (`producer` for none), the schemas it demands, and who waits for it."""
 
-    __slots__ = ("compression_type", "log", "waiters")
+    __slots__ = ("compression_type", "demands", "log", "waiters")
 
-    def __init__(self, log: PartitionLog, compression_type: str) -> None:
-        self.log, self.compression_type = log, compression_type
+    def __init__(self, log: PartitionLog, compression_type: str, demands: tuple[Demand, ...] = ()) -> None:
+        self.log, self.compression_type, self.demands = log, compression_type, demands
         self.waiters: dict[Waiter, None] = {}
 
     def wake(self) -> None:
@@ -110,6 +111,7 @@ class Core:
         offload: Offload = do_at_once,
         next_turn: Callable[[Callable[[], None]], object] | None = None,
         disk_threads: int = DISK_THREADS,
+        make_schema_finder: Callable[[], SchemaFinder] | None = None,
     ) -> None:
         """Open every partition; finish deletions that were interrupted.
 
@@ -117,6 +119,7 @@ class Core:
             addresses: listener name -> address told to clients of that listener; filled in by the shell as it binds.
             offload: does elsewhere what takes long; at once where there is no other thread.
             next_turn: has a function called in the next turn of the loop; without a loop nothing is done in slices.
+            make_schema_finder: makes what asks the registry about schemas, for topics that demand them; None: there is none.
             disk_threads: how many logs are opened, closed or deleted at a time; 1 for a disk that is not thread-safe.
 
         Raises StorageError, CorruptLog: cluster.json or an internal topic cannot be read; other partitions are offline then.
@@ -125,6 +128,7 @@ class Core:
         self.data_dir, self.config, self.clock, self.timers = data_dir, config, clock, timers
         self.addresses, self._flusher, self.random_bytes = addresses, flusher, random_bytes
         self.offload, self.slices = offload, Slices(next_turn)
+        self.schemas = SchemaJudge(make_schema_finder, clock=clock, offload=offload)
         self.node_id, self.cluster_id = data_dir.node_id, data_dir.cluster_id
         self.cluster = ClusterState(
             os.path.join(data_dir.path, "cluster.json"),
@@ -246,6 +250,11 @@ class Core:
         """Raise KafkaError INVALID_CONFIG for an unknown name or a value that is not valid."""
         for key, value in configs.items():
             self.config.lookup_topic(key, configs).spec.check(value)
+            if key in VALIDATIONS and value == "true" and not self.schemas.has_registry:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{key}=true needs confluent.schema.registry.url, a setting of the broker",
+                )
 
     def check_more_partitions(self, topic: Topic, total: int, *, others: int = 0) -> None:
         """Raise KafkaError if a topic cannot have so many, beside so many new ones of others."""
@@ -413,11 +422,11 @@ class Core:
 
     def take_in(self, topic: Topic, first: int, logs: Sequence[PartitionLog]) -> None:
         """Begin to serve logs of a topic's partitions from `first` on."""
-        compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
+        compression_type, demands = self._topic_text(topic, "compression.type"), self._demands(topic)
         for index, log in enumerate(logs, start=first):
             known = self.partitions.get((topic.name, index))
             if known is None:
-                self.partitions[topic.name, index] = Partition(log, compression_type)
+                self.partitions[topic.name, index] = Partition(log, compression_type, demands)
             else:
                 known.log = log
             self.troubles.forget((topic.name, index))
@@ -471,11 +480,19 @@ class Core:
 
     def _apply_configs(self, topic: Topic) -> None:
         config = self.config.log_config(topic.configs)
-        compression_type = self.config.lookup_topic("compression.type", topic.configs).value or "producer"
+        compression_type, demands = self._topic_text(topic, "compression.type"), self._demands(topic)
         for index in range(topic.partition_count):
             partition = self.partitions.get((topic.name, index))
             if partition is not None:
-                partition.log.config, partition.compression_type = config, compression_type
+                partition.log.config, partition.compression_type, partition.demands = config, compression_type, demands
+
+    def _topic_text(self, topic: Topic, name: str) -> str:
+        value = self.config.lookup_topic(name, topic.configs).value
+        assert value is not None, "it has a default"
+        return value
+
+    def _demands(self, topic: Topic) -> tuple[Demand, ...]:
+        return demands_of(topic.name, lambda name: self._topic_text(topic, name))
 
     def take_out(self, topic: Topic) -> list[Callable[[], None]]:
         """Serve the partitions of a deleted topic no more; return what deletes their logs, open or not, in any thread."""

@@ -7,7 +7,7 @@ A long poll waits on the partitions it asks for and is tried again when one of t
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 from logflume.log.errors import CorruptLog, LogflumeError
 from logflume.log.protocol import ErrorCode, messages
@@ -15,7 +15,7 @@ from logflume.log.storage import CheckBudget, OffsetOutOfRange, PartitionLog
 
 from .access import CLUSTER_NAME, UNRESTRICTED, Operation, Resource, Rights
 from .core import LEADER_EPOCH, Core, Partition
-from .fetch_sessions import INITIAL_EPOCH, FetchSession, FetchSessions, SessionError
+from .fetch_sessions import INITIAL_EPOCH, FetchSession, FetchSessions, SessionError, Wanted
 from .seams import CLOSE_CONNECTION, Reply, RequestContext, Timer
 from .slices import Steps
 
@@ -26,21 +26,10 @@ RESPONSE_BYTES = 40
 TOPIC_IDS_FROM_VERSION = 13
 
 _log = logging.getLogger("logflume.broker")
-_Response = messages.message_class("FetchResponse")
+_Response = messages.FetchResponse
 _TopicResponse = _Response.FetchableTopicResponse
 _PartitionData = _Response.PartitionData
 _Aborted = _Response.AbortedTransaction
-
-
-class Wanted(NamedTuple):
-    """One partition of a fetch. `topic` is "" when the topic id is not known."""
-
-    topic: str
-    topic_id: bytes
-    partition: int
-    offset: int
-    max_bytes: int
-    leader_epoch: int
 
 
 class FetchHandler:
@@ -51,7 +40,7 @@ class FetchHandler:
         self.sessions = FetchSessions(core.config, core.clock)
         self._waiting: dict[int, dict[_LongPoll, None]] = {}
 
-    def fetch(self, context: RequestContext, request: Any) -> Any:
+    def fetch(self, context: RequestContext, request: messages.FetchRequest) -> messages.FetchResponse | Reply:
         wanted = self._wanted(request, context.api_version)
         try:
             session = self.sessions.update(request, wanted)
@@ -85,7 +74,7 @@ class FetchHandler:
             if not polls:
                 del self._waiting[poll.connection_id]
 
-    def _wanted(self, request: Any, version: int) -> list[Wanted]:
+    def _wanted(self, request: messages.FetchRequest, version: int) -> list[Wanted]:
         wanted = []
         for topic in request.topics:
             name, topic_id = topic.topic, topic.topic_id
@@ -270,7 +259,7 @@ class _LongPoll:
         finally:
             self._is_looking = False
 
-    def try_answer(self, *, is_final: bool) -> Any:
+    def try_answer(self, *, is_final: bool) -> messages.FetchResponse | None:
         """Return the response, or None if it is worth waiting for more."""
         left, min_bytes = self._bounds()
         look = _Look(left)
@@ -306,7 +295,7 @@ class _LongPoll:
             found.append((each, data))
         look.left_bytes, look.size_bytes, look.has_error = left, size_bytes, has_error
 
-    def _judge(self, look: _Look, min_bytes: int, *, is_final: bool) -> Any:
+    def _judge(self, look: _Look, min_bytes: int, *, is_final: bool) -> messages.FetchResponse | None:
         """Return the response that a look at all partitions makes, or None if it is worth waiting for more."""
         found, size_bytes = look.found, look.size_bytes
         is_enough = size_bytes >= min_bytes or (look.budget.is_spent and size_bytes)
@@ -324,7 +313,7 @@ class _LongPoll:
             throttle_time_ms=quiet_ms, session_id=self._session.session_id if self._session else 0, responses=_by_topic(found)
         )
 
-    def _hold_back(self, quiet_ms: int) -> Any:
+    def _hold_back(self, quiet_ms: int) -> messages.FetchResponse:
         """Return an empty response for a client that is over its quota; what the session would have told stays to be told."""
         session = self._session
         if session is not None and self._request.session_epoch == INITIAL_EPOCH:

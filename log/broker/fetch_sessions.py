@@ -7,21 +7,29 @@ named one). A consumer that gets no session (all slots taken by active ones) goe
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from logflume.log.protocol import ErrorCode
+from logflume.log.protocol import ErrorCode, messages
 
 from .configs import BrokerConfig
 from .seams import Clock
-
-if TYPE_CHECKING:
-    from .fetch import Wanted
 
 FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH = -1, 0, 2**31 - 1
 EVICT_AFTER_MS = 120_000
 """A session that was not used for so long makes room for a new one (min.incremental.fetch.session.eviction.ms)."""
 
 _Key = tuple[str, bytes, int]
+
+
+class Wanted(NamedTuple):
+    """One partition of a fetch. `topic` is "" when the topic id is not known."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    max_bytes: int
+    leader_epoch: int
 
 
 class SessionError(Exception):
@@ -81,7 +89,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def update(self, request: Any, wanted: list[Wanted]) -> FetchSession | None:
+    def update(self, request: messages.FetchRequest, wanted: list[Wanted]) -> FetchSession | None:
         """Return the session after this request, None for a fetch without one. Raises SessionError."""
         if request.session_epoch == FINAL_EPOCH:
             self._sessions.pop(request.session_id, None)
@@ -117,6 +125,6 @@ class FetchSessions:
         return session
 
 
-def _forgotten(request: Any, session: FetchSession) -> list[_Key]:
+def _forgotten(request: messages.FetchRequest, session: FetchSession) -> list[_Key]:
     gone = {(topic.topic, topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions}
     return [key for key in session.partitions if ("", key[1], key[2]) in gone or (key[0], key[1], key[2]) in gone] if gone else []

@@ -197,12 +197,12 @@ class Handlers:
         for long_polls in self._long_polls:
             long_polls.answer_all()
 
-    def _api_versions(self, context: RequestContext, request: Any) -> Any:
+    def _api_versions(self, context: RequestContext, request: messages.ApiVersionsRequest) -> messages.ApiVersionsResponse:
         if not telemetry_api.note_software(self.core, context, request):
             return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return self.api_versions
 
-    def _update_features(self, core: Core, context: RequestContext, request: Any) -> Steps:
+    def _update_features(self, core: Core, context: RequestContext, request: messages.UpdateFeaturesRequest) -> Steps:
         response = yield from one_node_api.update_features(core, context, request)
         self._apply_features()
         return response
@@ -211,11 +211,11 @@ class Handlers:
         self.api_versions = cluster_api.api_versions(self._by_key, self.core.features)
         self._disabled = self.core.features.disabled_keys
 
-    def _init_producer_id(self, context: RequestContext, request: Any) -> Any:
+    def _init_producer_id(self, context: RequestContext, request: messages.InitProducerIdRequest) -> Any:
         handler = self._give_producer_id
         return handler(context, request) if self.core.cluster.has_producer_ids else self._after_producer_ids(context, request)
 
-    def _after_producer_ids(self, context: RequestContext, request: Any) -> Steps:
+    def _after_producer_ids(self, context: RequestContext, request: messages.InitProducerIdRequest) -> Steps:
         with contextlib.suppress(StorageError):  # told by who gives the id
             yield from self.core.cluster.reserve_producer_ids()
         answer = self._give_producer_id(context, request)
@@ -225,7 +225,7 @@ class Handlers:
             answer = answer.value
         return answer
 
-    def _give_producer_id(self, context: RequestContext, request: Any) -> Any:
+    def _give_producer_id(self, context: RequestContext, request: messages.InitProducerIdRequest) -> Any:
         if request.transactional_id is None:
             may_write = context.rights.allows(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME)
             if not may_write and not context.rights.allows_some(Operation.WRITE, Resource.TOPIC):

@@ -38,12 +38,12 @@ QUICK_RECORDS = 1_000
 """So many are checked at once where the check is not compiled: each takes some microseconds, however small it is."""
 
 
-class NullKeys(AppendRefused):
-    """Records without a key for a compacted topic, by their places in the batch (KIP-467)."""
+class RowsRefused(AppendRefused):
+    """Records that a topic does not take, by their places in the batch (KIP-467); `each`: what is said of each of them."""
 
-    def __init__(self, rows: list[int]) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, "One or more records have been rejected: a compacted topic needs keys")
-        self.rows = rows
+    def __init__(self, rows: list[int], why: str, each: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"One or more records have been rejected: {why}")
+        self.rows, self.each = rows, each
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,8 @@ def check_records(batch: Buffer, header: BatchHeader, rules: Rules, *, max_bytes
     if problem != SOUND:
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"record {row} of {header.record_count}: {PROBLEMS[problem]}")
     if null_key_count and rules.config.is_compacted:
-        raise NullKeys(null_keys(section, header))
+        rows = null_keys(section, header)
+        raise RowsRefused(rows, "a compacted topic needs keys", "a record of a compacted topic must have a key")
     has_create_time = rules.config.message_timestamp_type == "CreateTime"
     if has_create_time:
         check_timestamps(oldest_ms, newest_ms, rules.config, rules.now_ms)

@@ -24,7 +24,7 @@ PARTITIONS_AT_A_TIME = 500
 NULL_NAME_FROM_VERSION = 12
 
 
-def metadata(core: Core, context: RequestContext, request: Any) -> Steps:
+def metadata(core: Core, context: RequestContext, request: messages.MetadataRequest) -> Steps:
     """Describe topics, all of them for null; creates missing ones if the client and the broker allow it."""
     response = messages.MetadataResponse(cluster_id=core.cluster_id, controller_id=core.node_id)
     host, port = address(core, context)
@@ -152,7 +152,9 @@ def _replicas(core: Core, topic: str, index: int) -> dict[str, Any]:
     return {"leader_id": node, "leader_epoch": LEADER_EPOCH, "replica_nodes": [node], "isr_nodes": [node]}
 
 
-def describe_topic_partitions(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_topic_partitions(
+    core: Core, context: RequestContext, request: messages.DescribeTopicPartitionsRequest
+) -> messages.DescribeTopicPartitionsResponse | Reply:
     """Describe topics by name in pages of at most `response_partition_limit` partitions (KIP-966)."""
     response = messages.DescribeTopicPartitionsResponse()
     names = sorted(each.name for each in request.topics) or sorted(
@@ -195,7 +197,9 @@ def _describe_partition(core: Core, response: Any, topic: str, index: int) -> An
     )
 
 
-def describe_cluster(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_cluster(
+    core: Core, context: RequestContext, request: messages.DescribeClusterRequest
+) -> messages.DescribeClusterResponse | Reply:
     """Describe the cluster: this broker (KIP-700)."""
     response = messages.DescribeClusterResponse(
         cluster_id=core.cluster_id, controller_id=core.node_id, endpoint_type=request.endpoint_type

@@ -18,7 +18,7 @@ READ_COMMITTED = 1
 TO_THE_END = -1
 
 
-def list_offsets(core: Core, context: RequestContext, request: Any) -> Any:
+def list_offsets(core: Core, context: RequestContext, request: messages.ListOffsetsRequest) -> messages.ListOffsetsResponse:
     """Find offsets by time or by a special timestamp (KIP-79, KIP-734)."""
     response = messages.ListOffsetsResponse()
     for topic in request.topics:
@@ -73,7 +73,9 @@ def _refusal(core: Core, topic: str, index: int, leader_epoch: int) -> ErrorCode
     return ErrorCode.UNKNOWN_LEADER_EPOCH if leader_epoch > LEADER_EPOCH else ErrorCode.NONE
 
 
-def offset_for_leader_epoch(core: Core, context: RequestContext, request: Any) -> Any:
+def offset_for_leader_epoch(
+    core: Core, context: RequestContext, request: messages.OffsetForLeaderEpochRequest
+) -> messages.OffsetForLeaderEpochResponse:
     """Tell where an epoch ended, for truncation detection (KIP-320)."""
     response = messages.OffsetForLeaderEpochResponse()
     is_broker = context.rights.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
@@ -98,7 +100,7 @@ def offset_for_leader_epoch(core: Core, context: RequestContext, request: Any) -
     return response
 
 
-def delete_records(core: Core, context: RequestContext, request: Any) -> Any:
+def delete_records(core: Core, context: RequestContext, request: messages.DeleteRecordsRequest) -> messages.DeleteRecordsResponse:
     """Move log start offsets up (KIP-107). Offset -1 means the high watermark."""
     response = messages.DeleteRecordsResponse()
     for topic in request.topics:

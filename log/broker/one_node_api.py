@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
@@ -15,13 +15,15 @@ from .seams import RequestContext
 from .slices import Steps
 
 METADATA_TOPIC, METADATA_PARTITION = "__cluster_metadata", 0
+VoterRequest = messages.AddRaftVoterRequest | messages.RemoveRaftVoterRequest
+Voted = TypeVar("Voted", messages.AddRaftVoterResponse, messages.RemoveRaftVoterResponse)
 ANSWERS_AT_A_TIME = 1_000
 """In one slice of the loop's time."""
 METADATA_END = 0
 """The metadata is a file, not a log: there are no offsets, and nobody is behind."""
 
 
-def alter_replica_log_dirs(core: Core, context: RequestContext, request: Any) -> Steps:
+def alter_replica_log_dirs(core: Core, context: RequestContext, request: messages.AlterReplicaLogDirsRequest) -> Steps:
     """Move replicas to another directory: there is one, in which they are (KIP-113)."""
     response = messages.AlterReplicaLogDirsResponse()
     left = ANSWERS_AT_A_TIME
@@ -44,7 +46,9 @@ def alter_replica_log_dirs(core: Core, context: RequestContext, request: Any) ->
     return response
 
 
-def alter_partition_reassignments(core: Core, context: RequestContext, request: Any) -> Any:
+def alter_partition_reassignments(
+    core: Core, context: RequestContext, request: messages.AlterPartitionReassignmentsRequest
+) -> messages.AlterPartitionReassignmentsResponse:
     """Give partitions other replicas: this broker is the only one there is (KIP-455)."""
     response = messages.AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
@@ -65,7 +69,9 @@ def alter_partition_reassignments(core: Core, context: RequestContext, request: 
     return response
 
 
-def describe_quorum(core: Core, context: RequestContext, request: Any) -> Any:
+def describe_quorum(
+    core: Core, context: RequestContext, request: messages.DescribeQuorumRequest
+) -> messages.DescribeQuorumResponse:
     """Tell who leads and votes on the cluster's metadata: this node alone (KIP-595, KIP-836)."""
     response = messages.DescribeQuorumResponse(error_message=None)
     for topic in request.topics:
@@ -93,7 +99,9 @@ def describe_quorum(core: Core, context: RequestContext, request: Any) -> Any:
     return response
 
 
-def unregister_broker(core: Core, context: RequestContext, request: Any) -> Any:
+def unregister_broker(
+    core: Core, context: RequestContext, request: messages.UnregisterBrokerRequest
+) -> messages.UnregisterBrokerResponse:
     """Forget a broker (KIP-631): others are not known, and this one is at work."""
     response = messages.UnregisterBrokerResponse()
     if request.broker_id == core.node_id:
@@ -105,17 +113,19 @@ def unregister_broker(core: Core, context: RequestContext, request: Any) -> Any:
     return response
 
 
-def add_raft_voter(core: Core, context: RequestContext, request: Any) -> Any:
+def add_raft_voter(core: Core, context: RequestContext, request: messages.AddRaftVoterRequest) -> messages.AddRaftVoterResponse:
     """Let a node vote (KIP-853): the voters are fixed."""
     return _refuse_voter(core, request, messages.AddRaftVoterResponse())
 
 
-def remove_raft_voter(core: Core, context: RequestContext, request: Any) -> Any:
+def remove_raft_voter(
+    core: Core, context: RequestContext, request: messages.RemoveRaftVoterRequest
+) -> messages.RemoveRaftVoterResponse:
     """Take a node's vote (KIP-853): the voters are fixed."""
     return _refuse_voter(core, request, messages.RemoveRaftVoterResponse())
 
 
-def _refuse_voter(core: Core, request: Any, response: Any) -> Any:
+def _refuse_voter(core: Core, request: VoterRequest, response: Voted) -> Voted:
     if request.cluster_id is not None and request.cluster_id != core.cluster_id:
         response.error_code = ErrorCode.INCONSISTENT_CLUSTER_ID
     else:
@@ -124,12 +134,12 @@ def _refuse_voter(core: Core, request: Any, response: Any) -> Any:
     return response
 
 
-def update_features(core: Core, context: RequestContext, request: Any) -> Steps:
+def update_features(core: Core, context: RequestContext, request: messages.UpdateFeaturesRequest) -> Steps:
     """Raise or lower features: all of a request or none (KIP-584)."""
     return (yield from core.cluster.in_turn(FEATURES, _update_features(core, context, request)))
 
 
-def _update_features(core: Core, context: RequestContext, request: Any) -> Steps:
+def _update_features(core: Core, context: RequestContext, request: messages.UpdateFeaturesRequest) -> Steps:
     response = messages.UpdateFeaturesResponse(error_message=None)
     levels: dict[str, int] = {}
     try:

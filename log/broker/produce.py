@@ -19,9 +19,10 @@ from logflume.log.storage import AppendRefused
 from .access import UNRESTRICTED, Operation, Resource
 from .core import LEADER_EPOCH, Core, Partition
 from .groups import TxnAdmission
-from .incoming import QUICK_BYTES, NullKeys, Rules, check_header, check_records, is_quick, max_unpacked_bytes
+from .incoming import QUICK_BYTES, RowsRefused, Rules, check_header, check_records, is_quick, max_unpacked_bytes
 from .internal_topics import require_may_change
-from .seams import CLOSE_CONNECTION, NO_RESPONSE, Reply, RequestContext, as_reply
+from .schema_ids import Found, find_schemas
+from .seams import CLOSE_CONNECTION, NO_RESPONSE, CloseConnection, Reply, RequestContext, as_reply
 from .slices import Steps
 from .turns import Turns
 
@@ -36,10 +37,13 @@ QUICK_REQUEST_BYTES = 1024 * 1024
 _log = logging.getLogger("logflume.broker")
 _CODEC_OFFSET = 22
 _ZSTD = 4
-_Response = messages.message_class("ProduceResponse")
+_Response = messages.ProduceResponse
 _TopicResponse = _Response.TopicProduceResponse
 _PartitionResponse = _Response.PartitionProduceResponse
 _RecordError = _Response.BatchIndexAndErrorMessage
+
+Outcome = messages.ProduceResponse | Reply | CloseConnection | None
+"""What Produce answers; None with acks=0."""
 
 
 class ProduceHandler:
@@ -49,7 +53,7 @@ class ProduceHandler:
         self._core, self._admission = core, admission
         self._turns = Turns()
 
-    def produce(self, context: RequestContext, request: Any) -> Any:
+    def produce(self, context: RequestContext, request: messages.ProduceRequest) -> Outcome | Steps:
         if request.acks not in (-1, 0, 1):
             return self._all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS)
         if request.transactional_id is not None and not _may_use_transaction(context, request):
@@ -65,7 +69,7 @@ class ProduceHandler:
                 self._write_one(run, answers, topic, data, request, context)
         return run.outcome()
 
-    def _produce_in_slices(self, context: RequestContext, request: Any) -> Steps:
+    def _produce_in_slices(self, context: RequestContext, request: messages.ProduceRequest) -> Steps:
         """Handle a request of very many partitions. Its records are copied at once: they are views."""
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -73,9 +77,9 @@ class ProduceHandler:
         run, done = _Run(request.acks), 0
         for topic in request.topic_data:
             answers = run.answers_of(topic)
-            for data in (None, *topic.partition_data):
-                if data is not None:
-                    self._write_one(run, answers, topic, data, request, context)
+            for each in (None, *topic.partition_data):
+                if each is not None:
+                    self._write_one(run, answers, topic, each, request, context)
                 done += 1
                 if done % PARTITIONS_AT_A_TIME == 0:
                     yield None
@@ -134,6 +138,8 @@ class ProduceHandler:
     def _check(self, batch: _Batch) -> Any:
         """Check the records: at once if that is quick, and off this thread if it is not. Returns as `_prepare`."""
         rules = self._rules(batch.partition) if batch.is_kept else batch.rules
+        if batch.partition.demands:
+            return self._check_schemas(batch.kept(), rules)
         try:
             if batch.run.may_check(batch.header, rules):
                 return check_records(batch.records, batch.header, rules, max_bytes=QUICK_BYTES)
@@ -144,6 +150,24 @@ class ProduceHandler:
         kept = batch.kept()
         check = partial(check_records, kept.records, kept.header, rules, max_bytes=max_unpacked_bytes(rules))
         return self._core.offload(check)
+
+    def _check_schemas(self, batch: _Batch, rules: Rules) -> Reply:
+        """Check the records, and that their schemas are those of the topic. Returns as `_prepare`."""
+        checked, max_bytes = Reply(), max_unpacked_bytes(rules)
+
+        def check() -> tuple[Any, Found]:
+            prepared = check_records(batch.records, batch.header, rules, max_bytes=max_bytes)
+            return prepared, find_schemas(batch.records, batch.header, batch.partition.demands, max_bytes=max_bytes)
+
+        def judge(outcome: Any) -> None:
+            if isinstance(outcome, Exception):
+                checked.set(outcome)
+            else:
+                prepared, found = outcome
+                self._core.schemas.judge(found).then(lambda error: checked.set(error or prepared))
+
+        self._core.offload(check).then(judge)
+        return checked
 
     def _write_late(self, batch: _Batch, prepared: Any) -> None:
         try:
@@ -207,7 +231,7 @@ class ProduceHandler:
         require_may_change(context, name)
         return partition
 
-    def _all_failed(self, request: Any, error: int) -> Any:
+    def _all_failed(self, request: messages.ProduceRequest, error: int) -> Outcome:
         if request.acks == 0:
             return CLOSE_CONNECTION
         return _Response(
@@ -284,11 +308,8 @@ class _Run:
         self.has_failed = True
         answer.base_offset = -1
         answer.error_code, answer.error_message = _error_code(error), detail_of(error)
-        if isinstance(error, NullKeys):
-            answer.record_errors = [
-                _RecordError(batch_index=row, batch_index_error_message="a record of a compacted topic must have a key")
-                for row in error.rows
-            ]
+        if isinstance(error, RowsRefused):
+            answer.record_errors = [_RecordError(batch_index=row, batch_index_error_message=error.each) for row in error.rows]
 
     def flushed(self, answer: Any, error: Exception | None) -> None:
         if error is not None:
@@ -301,7 +322,7 @@ class _Run:
         if self.left == 0 and self.reply is not None:
             self.reply.set(self._result())
 
-    def outcome(self) -> Any:
+    def outcome(self) -> Outcome:
         """Return the answer, or a reply if something is still to happen."""
         self.left -= 1
         if self.left == 0:
@@ -310,7 +331,7 @@ class _Run:
         self.reply.held_bytes = self.held_bytes
         return self.reply
 
-    def _result(self) -> Any:
+    def _result(self) -> Outcome:
         if self.has_crashed:
             return CLOSE_CONNECTION
         if self.acks == ACKS_NONE:
@@ -318,9 +339,9 @@ class _Run:
         return self.response
 
 
-def _may_use_transaction(context: RequestContext, request: Any) -> bool:
+def _may_use_transaction(context: RequestContext, request: messages.ProduceRequest) -> bool:
     """Whether who asks may write with this transactional id; a request without transactional batches does not use it."""
-    if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
+    if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id or ""):
         return True
     batches = (data.records for topic in request.topic_data for data in topic.partition_data)
     return not any(b and len(b) > _CODEC_OFFSET and b[_CODEC_OFFSET] & TRANSACTIONAL_BIT for b in batches)

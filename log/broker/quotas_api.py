@@ -21,7 +21,7 @@ MAX_OPERATIONS = 100
 MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = 0, 1, 2
 
 
-def describe_client_quotas(core: Core, context: RequestContext, request: Any) -> Steps:
+def describe_client_quotas(core: Core, context: RequestContext, request: messages.DescribeClientQuotasRequest) -> Steps:
     """List the quotas of the entities that a filter selects; `strict` leaves out those with more parts than it names."""
     response = messages.DescribeClientQuotasResponse(error_message=None)
     try:
@@ -86,12 +86,12 @@ def _selects(wanted: dict[str, Callable[[str | None], bool]], entity: dict[str, 
     return all(kind in entity and is_wanted(entity[kind]) for kind, is_wanted in wanted.items())
 
 
-def alter_client_quotas(core: Core, context: RequestContext, request: Any) -> Steps:
+def alter_client_quotas(core: Core, context: RequestContext, request: messages.AlterClientQuotasRequest) -> Steps:
     """Set and remove quotas; each entity succeeds or fails alone."""
     return (yield from core.cluster.in_turn(DOCUMENT, _alter(core, request)))
 
 
-def _alter(core: Core, request: Any) -> Steps:
+def _alter(core: Core, request: messages.AlterClientQuotasRequest) -> Steps:
     response = messages.AlterClientQuotasResponse()
     old = core.quotas.table.entries
     table = dict(old)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from logflume.log.protocol import ErrorCode, messages
 
 from .core import Core
-from .seams import RequestContext
+from .seams import Reply, RequestContext
 
 
-def sasl_handshake(core: Core, context: RequestContext, request: Any) -> Any:
+def sasl_handshake(core: Core, context: RequestContext, request: messages.SaslHandshakeRequest) -> messages.SaslHandshakeResponse:
     """Choose a mechanism. On a listener without SASL this is ILLEGAL_SASL_STATE, as Apache Kafka has it."""
     if context.login is None:
         return messages.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
     return context.login.handshake(request.mechanism, version=context.api_version)
 
 
-def sasl_authenticate(core: Core, context: RequestContext, request: Any) -> Any:
+def sasl_authenticate(
+    core: Core, context: RequestContext, request: messages.SaslAuthenticateRequest
+) -> messages.SaslAuthenticateResponse | Reply:
     """Take a token of the mechanism."""
     if context.login is None:
         text = "SaslAuthenticate on a listener without SASL, or after the login"

@@ -23,7 +23,9 @@ from .seams import RequestContext
 from .slices import Steps
 
 
-def describe_user_scram_credentials(core: Core, context: RequestContext, request: Any) -> Steps:
+def describe_user_scram_credentials(
+    core: Core, context: RequestContext, request: messages.DescribeUserScramCredentialsRequest
+) -> Steps:
     """List mechanisms and iterations of users; of all without names."""
     response = messages.DescribeUserScramCredentialsResponse(error_message=None)
     credentials = core.users.credentials
@@ -47,17 +49,19 @@ def describe_user_scram_credentials(core: Core, context: RequestContext, request
     return response
 
 
-def alter_user_scram_credentials(core: Core, context: RequestContext, request: Any) -> Steps:
+def alter_user_scram_credentials(
+    core: Core, context: RequestContext, request: messages.AlterUserScramCredentialsRequest
+) -> Steps:
     """Delete, set and replace credentials; each user succeeds or fails alone, and may be named once."""
     return (yield from core.cluster.in_turn(DOCUMENT, _alter(core, request)))
 
 
-def _alter(core: Core, request: Any) -> Steps:
+def _alter(core: Core, request: messages.AlterUserScramCredentialsRequest) -> Steps:
     response = messages.AlterUserScramCredentialsResponse()
     old = core.users.credentials
     changed: dict[str, dict[Mechanism, ScramCredential]] = {}
     users = len(old)
-    times = Counter([change.name for change in (*request.deletions, *request.upsertions)])
+    times = Counter([*(change.name for change in request.deletions), *(change.name for change in request.upsertions)])
     deletions = {deletion.name: deletion for deletion in request.deletions}
     upsertions = {upsertion.name: upsertion for upsertion in request.upsertions}
     for number, (name, count) in enumerate(times.items(), start=1):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from logflume.log.protocol import KafkaError
+from logflume.log.protocol import KafkaError, messages
 
 from .access import UNRESTRICTED, Operation, Resource, Rights
 from .access.rights import allowed_operations
@@ -31,7 +31,7 @@ class Session(Protocol):
     @property
     def is_by_token(self) -> bool: ...
 
-    def handshake(self, mechanism: str, *, version: int) -> Any: ...
+    def handshake(self, mechanism: str, *, version: int) -> messages.SaslHandshakeResponse: ...
 
     def authenticate(self, token: bytes) -> Reply: ...
 
@@ -81,11 +81,11 @@ NO_RESPONSE = None
 """What a handler returns when nothing is to be sent (acks=0)."""
 
 
-class _CloseConnection:
+class CloseConnection:
     """What a handler returns when the only way to report an error is to close the connection (acks=0)."""
 
 
-CLOSE_CONNECTION = _CloseConnection()
+CLOSE_CONNECTION = CloseConnection()
 
 Handler = Callable[[RequestContext, Any], Any]
 """Handles one API: takes the decoded request; returns a response message, a `Reply`, NO_RESPONSE or CLOSE_CONNECTION.

@@ -27,7 +27,9 @@ def note_software(core: Core, context: RequestContext, request: Any) -> bool:
     return True
 
 
-def get_telemetry_subscriptions(core: Core, context: RequestContext, request: Any) -> Any:
+def get_telemetry_subscriptions(
+    core: Core, context: RequestContext, request: messages.GetTelemetrySubscriptionsRequest
+) -> messages.GetTelemetrySubscriptionsResponse:
     """Tell a client what metrics are wanted of it."""
     response = messages.GetTelemetrySubscriptionsResponse()
     try:
@@ -42,7 +44,7 @@ def get_telemetry_subscriptions(core: Core, context: RequestContext, request: An
     return response
 
 
-def push_telemetry(core: Core, context: RequestContext, request: Any) -> Any:
+def push_telemetry(core: Core, context: RequestContext, request: messages.PushTelemetryRequest) -> messages.PushTelemetryResponse:
     """Take the metrics that a client pushes."""
     response = messages.PushTelemetryResponse()
     try:

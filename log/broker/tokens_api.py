@@ -19,12 +19,12 @@ TOLD_AT_A_TIME = 200
 """Tokens in one slice of the loop's time."""
 
 
-def create_delegation_token(core: Core, context: RequestContext, request: Any) -> Steps:
+def create_delegation_token(core: Core, context: RequestContext, request: messages.CreateDelegationTokenRequest) -> Steps:
     """Make a token for who asks, or for somebody whose tokens he may make (CREATE_TOKENS)."""
     return _answer(core, messages.CreateDelegationTokenResponse(), lambda response: _create(core, context, request, response))
 
 
-def renew_delegation_token(core: Core, context: RequestContext, request: Any) -> Steps:
+def renew_delegation_token(core: Core, context: RequestContext, request: messages.RenewDelegationTokenRequest) -> Steps:
     """Let a token live on, for its owner and renewers."""
 
     def renew(response: Any) -> Steps:
@@ -38,7 +38,7 @@ def renew_delegation_token(core: Core, context: RequestContext, request: Any) ->
     return _answer(core, messages.RenewDelegationTokenResponse(), renew)
 
 
-def expire_delegation_token(core: Core, context: RequestContext, request: Any) -> Steps:
+def expire_delegation_token(core: Core, context: RequestContext, request: messages.ExpireDelegationTokenRequest) -> Steps:
     """End a token now (a negative period), or later, for its owner and renewers."""
 
     def expire(response: Any) -> Steps:
@@ -53,7 +53,7 @@ def expire_delegation_token(core: Core, context: RequestContext, request: Any) -
     return _answer(core, messages.ExpireDelegationTokenResponse(), expire)
 
 
-def describe_delegation_token(core: Core, context: RequestContext, request: Any) -> Steps:
+def describe_delegation_token(core: Core, context: RequestContext, request: messages.DescribeDelegationTokenRequest) -> Steps:
     """List the tokens that are one's own, and those that one may describe; of some owners, or all."""
 
     def describe(response: Any) -> Steps:
@@ -80,7 +80,7 @@ def _answer(core: Core, response: Any, fill: Callable[[Any], Steps]) -> Steps:
     return response
 
 
-def _create(core: Core, context: RequestContext, request: Any, response: Any) -> Steps:
+def _create(core: Core, context: RequestContext, request: messages.CreateDelegationTokenRequest, response: Any) -> Steps:
     _check_allowed(core, context)
     owner = context.principal
     if request.owner_principal_name:

@@ -27,7 +27,7 @@ STRICT_CREATE_VERSION, STRICT_DELETE_VERSION, STRICT_GROW_VERSION = 6, 5, 3
 """From these versions on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
-def create_topics(core: Core, context: RequestContext, request: Any) -> Steps:
+def create_topics(core: Core, context: RequestContext, request: messages.CreateTopicsRequest) -> Steps:
     """Create topics, or with `validate_only` say whether that would work."""
     response = messages.CreateTopicsResponse()
     quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_CREATE_VERSION)
@@ -141,7 +141,7 @@ def _check_brokers(core: Core, broker_ids: list[int]) -> None:
         )
 
 
-def delete_topics(core: Core, context: RequestContext, request: Any) -> Steps:
+def delete_topics(core: Core, context: RequestContext, request: messages.DeleteTopicsRequest) -> Steps:
     """Delete topics by name or (version 6) by id."""
     response = messages.DeleteTopicsResponse()
     quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_DELETE_VERSION)
@@ -216,7 +216,7 @@ def _existing(core: Core, name: str | None, topic_id: bytes) -> Topic:
     return topic
 
 
-def create_partitions(core: Core, context: RequestContext, request: Any) -> Steps:
+def create_partitions(core: Core, context: RequestContext, request: messages.CreatePartitionsRequest) -> Steps:
     """Give topics more partitions, or with `validate_only` say whether that would work (KIP-195)."""
     response = messages.CreatePartitionsResponse()
     quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_GROW_VERSION)

@@ -42,7 +42,7 @@ class TopicInfo:
 
 
 class Cluster:
-    """What is known of the cluster. On the I/O loop only, except `partition_count_now`."""
+    """What is known of the cluster. On the I/O loop only; other threads may look into `topics`, which is whole at any time."""
 
     def __init__(self, transport: Transport, client_id: str) -> None:
         self.transport = transport
@@ -171,14 +171,14 @@ class Cluster:
             raise TransportError("the metadata names no broker")
         self.transport.learn_nodes({broker.node_id: (broker.host, broker.port) for broker in response.brokers})
         self.controller, self.cluster_id = response.controller_id, response.cluster_id or ""
-        if wanted is None:
-            self.topics.clear()
+        known = {} if wanted is None else dict(self.topics)
         for topic in response.topics:
-            self._take(topic)
+            self._take(topic, known)
+        self.topics = known  # at once, for other threads look here too
 
-    def _take(self, topic: Any) -> None:
+    def _take(self, topic: Any, known: dict[str, TopicInfo]) -> None:
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            self.topics.pop(topic.name, None)
+            known.pop(topic.name, None)
             return
         if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
             raise KafkaError(topic.error_code, topic=topic.name)
@@ -186,4 +186,4 @@ class Cluster:
         partitions = [PartitionInfo(-1, -1)] * count
         for p in topic.partitions:
             partitions[p.partition_index] = PartitionInfo(p.leader_id, p.leader_epoch)
-        self.topics[topic.name] = TopicInfo(topic.name, topic.topic_id.hex(), tuple(partitions), topic.is_internal)
+        known[topic.name] = TopicInfo(topic.name, topic.topic_id.hex(), tuple(partitions), topic.is_internal)

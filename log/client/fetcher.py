@@ -354,7 +354,7 @@ class Fetcher:
         topic_class = messages.FetchRequest.FetchTopic
         partition_class = messages.FetchRequest.FetchPartition
         each = max(PARTITION_MIN_BYTES, self._max_bytes // max(1, len(states)))
-        positions = {state.partition: state.fetch_position for state in states}
+        positions = {state.partition: state.fetch_position or 0 for state in states}
         topics = [
             topic_class(
                 topic=topic,

@@ -119,7 +119,7 @@ class Identity:
         wanted = [tp for tp in partitions if tp not in self._partitions]
         topic_class = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = messages.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_transactional_id=self.transactional_id or "",
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.producer_epoch,
             v3_and_below_topics=[
@@ -184,7 +184,7 @@ class Identity:
     def _offset_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Any:
         request_class = messages.TxnOffsetCommitRequest
         return request_class(
-            transactional_id=self.transactional_id,
+            transactional_id=self.transactional_id or "",
             group_id=group.group_id,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,

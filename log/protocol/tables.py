@@ -132,6 +132,12 @@ def data_message(name: str) -> Message:
     return _parse_message(name, -1, lines[1][1], lines[2:])
 
 
+def data_message_names() -> list[str]:
+    """Return the names of all messages that travel inside other messages, in order."""
+    texts = [entry.read_text("utf-8") for entry in files(__package__).joinpath("tables").iterdir() if not entry.name[0].isdigit()]
+    return sorted(text.split("\n", 1)[0].split()[1] for text in texts)
+
+
 def parse_api(text: str) -> Api:
     """Parse one table."""
     lines = _lines(text)

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 from .errors import Fault, RegistryError
 
 if TYPE_CHECKING:
+    from .client import credentials_of
     from .schemas import Limits
     from .server import RegistryServer, Tls
-    from .users import Rights, UserFile, Users
+    from .users import EVERYTHING, Rights, UserFile, Users
 
 _LAZY = {
+    "EVERYTHING": ".users",
     "Limits": ".schemas",
     "RegistryServer": ".server",
     "Rights": ".users",
     "Tls": ".server",
     "UserFile": ".users",
+    "credentials_of": ".client",
     "Users": ".users",
 }
 
@@ -32,4 +35,15 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name], __name__), name)
 
 
-__all__ = ["Fault", "Limits", "RegistryError", "RegistryServer", "Rights", "Tls", "UserFile", "Users"]
+__all__ = [
+    "EVERYTHING",
+    "Fault",
+    "Limits",
+    "RegistryError",
+    "RegistryServer",
+    "Rights",
+    "Tls",
+    "UserFile",
+    "Users",
+    "credentials_of",
+]

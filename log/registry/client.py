@@ -36,8 +36,8 @@ class _Bearer(httpx.Auth):
         yield request
 
 
-def credentials_of(address: str) -> httpx.Auth | None:
-    """Return what a registry is told about us: what its address says (`user:password@`), else $LOGFLUME_REGISTRY_AUTH.
+def credentials_of(address: str, *, variable: str = AUTH_VARIABLE) -> httpx.Auth | None:
+    """Return what a server is told about us: what its address says (`user:password@`), else this variable of the environment.
 
     Raises:
         InvalidInput: the variable is neither `basic user:password` nor `bearer token`.
@@ -45,7 +45,7 @@ def credentials_of(address: str) -> httpx.Auth | None:
     parts = urlsplit(address)
     if parts.username is not None:
         return httpx.BasicAuth(unquote(parts.username), unquote(parts.password or ""))
-    given = os.environ.get(AUTH_VARIABLE, "")
+    given = os.environ.get(variable, "")
     scheme, _, rest = given.partition(" ")
     if scheme.lower() == "bearer" and rest:
         return _Bearer(rest)
@@ -53,7 +53,7 @@ def credentials_of(address: str) -> httpx.Auth | None:
     if scheme.lower() == "basic" and colon:
         return httpx.BasicAuth(user, password)
     if given:
-        raise InvalidInput(f"${AUTH_VARIABLE} is `basic USER:PASSWORD` or `bearer TOKEN`; it is something else")
+        raise InvalidInput(f"${variable} is `basic USER:PASSWORD` or `bearer TOKEN`; it is something else")
     return None
 
 

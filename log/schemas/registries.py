@@ -217,7 +217,7 @@ _MOCKS = _Mocks()
 class HttpRegistry:
     """A registry behind Confluent's REST interface."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         import httpx
 
         from logflume.log.registry.client import credentials_of
@@ -227,7 +227,7 @@ class HttpRegistry:
         netloc = parts.netloc.rpartition("@")[2]
         self._shown = f"{parts.scheme}://{netloc}"
         self._client = httpx.Client(
-            base_url=f"{self._shown}{parts.path}", auth=auth, timeout=_TIMEOUT_S, headers={"Accept": _MEDIA_TYPE}
+            base_url=f"{self._shown}{parts.path}", auth=auth, timeout=timeout_s, headers={"Accept": _MEDIA_TYPE}
         )
         self._flights = _SingleFlight()
 
@@ -243,6 +243,10 @@ class HttpRegistry:
         if not ids:
             raise SchemaNotFound(f"schema registry {self._shown}: no schema has the GUID {guid}")
         return self.by_id(ids.get(".") or next(iter(ids.values())))
+
+    def subjects_of(self, schema_id: int) -> frozenset[str]:
+        """Return the subjects that have a schema now. Raises SchemaNotFound, RegistryUnavailable."""
+        return frozenset(str(each) for each in self._get(f"/schemas/ids/{schema_id}/subjects"))
 
     def latest(self, subject: str) -> RegisteredSchema:
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")

@@ -9,13 +9,15 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.schema_ids import SchemaFinder
+from logflume.log.broker.seams import Reply
 from logflume.log.broker.security import LoginCounts
 from logflume.log.broker.security.audit import Audit
 from logflume.log.broker.security.listener_settings import PLAINTEXT, SASL_PLAINTEXT, ListenerSettings
@@ -55,6 +57,7 @@ class BrokerShell:
         offload: LoopOffload,
     ) -> None:
         self.data_dir, self.core = data_dir, core
+        core.schemas.offload = self._fetch
         self._loop, self._flusher, self._offload = loop, flusher, offload
         self.coordinators = Coordinators(core)
         self.handlers = Handlers(
@@ -120,6 +123,7 @@ class BrokerShell:
         addresses: dict[str, Address] = {}
         shell: BrokerShell | None = None
         try:
+            url = config.text("confluent.schema.registry.url")
             core = Core(
                 data_dir,
                 disk=disk,
@@ -130,6 +134,7 @@ class BrokerShell:
                 addresses=addresses,
                 offload=offload,
                 next_turn=loop.call_soon,
+                make_schema_finder=(lambda: _schema_finder(url)) if url else None,
             )
             shell = cls(loop, data_dir, core, flusher, offload)
             shell._listen(addresses, plans, tls, has_unix_socket=has_unix_socket)
@@ -230,18 +235,22 @@ class BrokerShell:
         """Return the keys of a listener's identity provider, None without. Raises InvalidInput."""
         if not settings.has_sasl or OAUTHBEARER not in settings.parts("sasl.enabled.mechanisms"):
             return None
-        if self._fetching is None:
-            self._fetching = LoopOffload(self._loop)
         keys = Jwks(
             settings.text("sasl.oauthbearer.jwks.endpoint.url", mechanism=OAUTHBEARER),
             allowed=settings.parts("logflume.sasl.oauthbearer.allowed.urls"),
             refresh_ms=settings.number("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
             retry_ms=settings.number("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
-            offload=self._fetching,
+            offload=self._fetch,
         )
         keys.refresh()
         self._jwks.append(keys)
         return keys
+
+    def _fetch(self, work: Callable[[], Any]) -> Reply:
+        """Do what waits for other servers, in a thread of its own."""
+        if self._fetching is None:
+            self._fetching = LoopOffload(self._loop)
+        return self._fetching(work)
 
     def _refresh_security(self) -> None:
         """Take over certificates that were renewed, and keys of identity providers."""
@@ -380,6 +389,13 @@ class BrokerShell:
             self._loop.call_later(CHECKPOINT_PAUSE_S, step)
 
         step()
+
+
+def _schema_finder(url: str) -> SchemaFinder:
+    """Return what asks the registry; its libraries are loaded with the first topic that demands schemas."""
+    from .schema_finder import RegistryFinder
+
+    return RegistryFinder(url)
 
 
 def _prepare(config: BrokerConfig, plan: ListenerPlan) -> ListenerTls | None:

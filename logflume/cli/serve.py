@@ -18,7 +18,7 @@ import typer
 
 from logflume.cli.common import make_app
 from logflume.cli.registry import DEFAULT_LISTEN as DEFAULT_REGISTRY
-from logflume.cli.registry import parse_listen
+from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.server import (
@@ -35,6 +35,7 @@ app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_SQL = "127.0.0.1:8088"
+REGISTRY_SETTING = "confluent.schema.registry.url"
 
 
 @app.command()
@@ -76,6 +77,14 @@ def serve(
             metavar="HOST:PORT", help=f"Where the SQL server listens, or off; default: {DEFAULT_SQL}, off where ACLs are checked."
         ),
     ] = None,
+    sql_users: Annotated[
+        Path | None,
+        typer.Option("--sql-users", metavar="FILE", dir_okay=False, help="Users of the SQL server and their rights (TOML)."),
+    ] = None,
+    sql_tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The SQL server speaks HTTPS with this certificate (PEM).")
+    ] = None,
+    sql_tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")
     ] = False,
@@ -97,8 +106,10 @@ def serve(
     own_way = f"unix:{unix_socket_path(str(data))}"  # our own processes come as the data's owner, whatever ACLs say
     check_free(host, port)
     registry_address = registry_listen(registry)
-    # it acts as the data's owner for whoever reaches it: where ACLs are checked, only if that was asked for
-    sql_address = sql_listen(sql or ("off" if configs.get("authorizer.class.name") else DEFAULT_SQL)) if workers else None
+    # it acts as the data's owner for whoever it takes: where ACLs are checked, only if it has users or was asked for
+    sql_options = sql_security(sql_users, sql_tls_certificate, sql_tls_key)
+    has_sql = sql or ("off" if configs.get("authorizer.class.name") and sql_users is None else DEFAULT_SQL)
+    sql_address = sql_listen(has_sql, has_users=sql_users is not None) if workers else None
     for path in connector or []:
         if not path.is_file():
             raise InvalidInput(f"--connector {path}: no such file")
@@ -115,6 +126,8 @@ def serve(
         *(["--insecure"] if insecure else []),
         *(part for pair in config or [] for part in ("--config", pair)),
     ]
+    if registry_address is not None and REGISTRY_SETTING not in configs:
+        options += ["--config", f"{REGISTRY_SETTING}=http://{registry_address}"]
     if config_file:
         options += ["--config-file", str(config_file)]
     broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])
@@ -137,7 +150,7 @@ def serve(
     if workers:
         print(f"sql       logflume sql --bootstrap {host}:{port}")
     if sql_address is not None and workers:
-        start_sql(supervisor, sql_address, own_way, data)
+        start_sql(supervisor, sql_address, own_way, data, sql_options)
     registry_child = None
     if registry_address is not None:
         registry_child = start_registry(supervisor, registry_address, own_way, log_format, registry_users)
@@ -155,23 +168,37 @@ def missing_modules() -> list[str]:
     return [name for name in ("lark", "rocksdict", "starlette", "uvicorn", "hypercorn") if find_spec(name) is None]
 
 
-def sql_listen(text: str) -> str | None:
+def sql_security(users: Path | None, certificate: Path | None, key: Path | None) -> list[str]:
+    """Return the options of the SQL server's process. Raises InvalidInput: a file cannot be used."""
+    from logflume.log.registry import UserFile
+
+    if users is not None:
+        UserFile(users)
+    tls = parse_tls(certificate, key, None)
+    if tls is not None:
+        tls.check()
+    given = {"--users": users, "--tls-certificate": certificate, "--tls-key": key}
+    return [part for name, path in given.items() if path is not None for part in (name, str(path))]
+
+
+def sql_listen(text: str, *, has_users: bool) -> str | None:
     """Return where the SQL server will listen, with its port; None when it is off. Refuses an address in use."""
     if text == "off":
         return None
     host, port = parse_listen(text, option="--sql")
-    if host not in ("localhost", "127.0.0.1", "::1"):
-        raise InvalidInput(f"--sql expects a loopback address, for the SQL server has no users yet; found {host}")
+    if not has_users and host not in ("localhost", "127.0.0.1", "::1"):
+        raise InvalidInput(f"--sql expects a loopback address, or users (--sql-users FILE); found {host}")
     check_free(host, port, option="--sql, or --sql off")
     return f"{host}:{port or free_port()}"
 
 
-def start_sql(supervisor: Supervisor, address: str, own_way: str, data: Path) -> None:
+def start_sql(supervisor: Supervisor, address: str, own_way: str, data: Path, options: list[str]) -> None:
     """Start the SQL server in a process of its own, beside the workers, which it asks; it takes requests soon after."""
     state = data.resolve() / "engine" / "sql-server"
     argv = [sys.executable, "-m", "logflume", "sql", "serve", "--bootstrap", own_way, "--listen", address, "--no-queries"]
-    supervisor.add(Child("sql", [*argv, "--state-dir", str(state)], stdout=subprocess.DEVNULL))
-    print(f"          http://{address}   (ksqlDB's REST interface)")
+    supervisor.add(Child("sql", [*argv, "--state-dir", str(state), *options], stdout=subprocess.DEVNULL))
+    scheme = "https" if "--tls-certificate" in options else "http"
+    print(f"          {scheme}://{address}   (ksqlDB's REST interface)")
 
 
 def registry_listen(text: str) -> str | None:

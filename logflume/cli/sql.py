@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, where
-from logflume.cli.registry import parse_listen
+from logflume.cli.registry import parse_listen, parse_tls
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
 
@@ -28,6 +28,17 @@ def sql(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", dir_okay=False, help="Run the statements of a file and end.")
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="LOGFLUME_SQL_SERVER",
+            help="A SQL server, http(s)://[USER:PASSWORD@]HOST:PORT; users also by $LOGFLUME_SQL_AUTH.",
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Who signed the server's certificate (PEM).")
+    ] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -37,14 +48,18 @@ def sql(
         return
     if execute is not None and file is not None:
         raise InvalidInput("give either -e SQL or -f FILE, not both")
-    address = where(data, bootstrap, may_create=True)
+    if server is not None and (data is not None or bootstrap is not None):
+        raise InvalidInput("give either --server, or --data or --bootstrap: statements go to a server or to a log")
+    if server is not None and not server.startswith(("http://", "https://")):
+        raise InvalidInput(f"--server is a URL such as http://127.0.0.1:8088, found {server!r}")
+    address = server or where(data, bootstrap, may_create=True)
     if execute is None and file is None:
         from logflume.sql.shell import run_shell
 
-        raise typer.Exit(run_shell(address, is_json=as_json))
+        raise typer.Exit(run_shell(address, ca=ca, is_json=as_json))
     from logflume.sql.batch import run_batch
 
-    raise typer.Exit(run_batch(address, text=execute, path=file, is_json=as_json))
+    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json))
 
 
 @app.command()
@@ -59,6 +74,12 @@ def serve(
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the state of queries is kept.")
     ] = None,
     service: Annotated[str, typer.Option(help="Servers of one service share streams, tables and queries.")] = "logflume-sql",
+    users: Annotated[
+        Path | None,
+        typer.Option("--users", metavar="FILE", dir_okay=False, help="Users and their rights by topic (TOML)."),
+    ] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -66,15 +87,40 @@ def serve(
 
     Example: logflume sql serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8088
     """
+    from logflume.log.registry import UserFile
     from logflume.sql.rest import run_server
 
+    known = None if users is None else UserFile(users)
+    tls = parse_tls(tls_certificate, tls_key, None)
     end_with_parent(signal.SIGTERM)
     host, port = parse_listen(listen, option="--listen")
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stop.set())
     address = where(data, bootstrap, may_create=True)
-    run_server(address, stop, host=host, port=port, state_dir=state_dir, runs_queries=queries, service=service)
+    run_server(
+        address,
+        stop,
+        host=host,
+        port=port,
+        state_dir=state_dir,
+        runs_queries=queries,
+        service=service,
+        users=known,
+        tls=tls,
+    )
+
+
+@app.command()
+def functions() -> None:
+    """Print the reference of all functions as Markdown.
+
+    Example: logflume sql functions > functions.md
+    """
+    from logflume.sql.reference import functions_page
+    from logflume.streams.functions import builtin_library
+
+    typer.echo(functions_page(builtin_library()), nl=False)
 
 
 @app.command("test")

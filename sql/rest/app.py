@@ -17,26 +17,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from logflume.log import LogflumeError
+from logflume.log.registry import EVERYTHING, RegistryError, Rights, Users
 from logflume.sql.engine import SqlEngine
 from logflume.sql.properties import PROPERTIES
 
 from .errors import BAD_REQUEST, FORBIDDEN, NOT_ACCEPTABLE, NOT_AUTHENTICATED, NOT_FOUND, RestError, as_rest_error
 from .inserts import acknowledged
 from .queries import FORMS, Chunked, Delimited, Queries, written
-from .requests import CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
+from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
 from .statements import Statements
 from .values import to_json
 
 JSON = "application/vnd.ksql.v1+json"
-Authenticator = Callable[[str | None], str | None]
-"""Takes the Authorization header; returns who it is, None for a stranger."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class SqlApp:
     """The endpoints over one engine."""
 
-    def __init__(self, engine: SqlEngine, *, version: str, authenticate: Authenticator | None = None) -> None:
+    def __init__(self, engine: SqlEngine, *, version: str, users: Users | None = None) -> None:
         self._engine, self._version = engine, version
         self._statements, self._queries = Statements(engine), Queries(engine)
         self._cluster_id = str(engine.log.admin().request("Metadata", topics=[]).cluster_id)
@@ -66,7 +65,7 @@ class SqlApp:
         routes: list[Any] = [Route(path, _answering(handler), methods=["POST"]) for path, handler in posts.items()]
         routes += [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
         routes.append(WebSocketRoute("/ws/query", self._socket))
-        self.asgi: ASGIApp = _Guard(Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found}), authenticate)
+        self.asgi: ASGIApp = _Guard(Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found}), users)
 
     def close(self) -> None:
         """End the queries that are still followed."""
@@ -74,12 +73,12 @@ class SqlApp:
 
     async def _ksql(self, request: Request) -> Response:
         asked = decoded(await body_of(request), KsqlRequest)
-        session = session_of(asked.streamsProperties, asked.sessionVariables)
+        session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
         return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))
 
     async def _query(self, request: Request) -> Response:
         asked = decoded(await body_of(request), KsqlRequest)
-        session = session_of(asked.streamsProperties, asked.sessionVariables)
+        session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
         started = await run_in_threadpool(self._queries.start, asked.ksql, session)
         return StreamingResponse(written(started, Chunked(), self._queries), media_type=JSON)
 
@@ -91,13 +90,13 @@ class SqlApp:
         if form is None:
             raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(FORMS)} in Accept, found {', '.join(accepted)}")
         asked = decoded(await body_of(request), StreamRequest)
-        session = session_of(asked.properties, asked.sessionVariables)
+        session = session_of(asked.properties, asked.sessionVariables, request.scope)
         started = await run_in_threadpool(self._queries.start, asked.sql, session)
         made = form()
         return StreamingResponse(written(started, made, self._queries), media_type=made.media_type)
 
     async def _inserts(self, request: Request) -> Response:
-        lines = acknowledged(request.stream(), self._engine)
+        lines = acknowledged(request.stream(), self._engine, request.scope[RIGHTS])
         first = await anext(lines)  # the target is refused with a status of its own
 
         async def all_lines() -> AsyncIterator[bytes]:
@@ -122,7 +121,7 @@ class SqlApp:
         form, code = _SocketForm(), 1000
         try:
             asked = decoded(socket.query_params.get("request", ""), KsqlRequest)
-            session = session_of(asked.streamsProperties, asked.sessionVariables)
+            session = session_of(asked.streamsProperties, asked.sessionVariables, socket.scope)
             started = await run_in_threadpool(self._queries.start, asked.ksql, session)
             async for part in written(started, form, self._queries):
                 for line in part.splitlines():
@@ -255,30 +254,34 @@ async def _not_found(request: Request, error: Exception) -> Response:
 class _Guard:
     """Refuses strangers, and pages of other sites in a browser, before anything is read of a request."""
 
-    def __init__(self, app: ASGIApp, authenticate: Authenticator | None) -> None:
-        self._app, self._authenticate = app, authenticate
+    def __init__(self, app: ASGIApp, users: Users | None) -> None:
+        self._app, self._users = app, users
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        refused = self._refusal(headers)
-        if refused is None:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
+        try:
+            scope[RIGHTS] = await self._rights(Headers(scope=scope))
+        except RestError as refused:
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+                return
             more = {"WWW-Authenticate": 'Basic realm="logflume", Bearer'} if refused.status == 401 else None
             await Response(to_json(refused.body()), refused.status, more, JSON)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> RestError | None:
+    async def _rights(self, headers: Headers) -> Rights:
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
-            return RestError(FORBIDDEN, f"requests of pages of {origin} are not taken")
-        if self._authenticate is not None:
-            if self._authenticate(headers.get("authorization")) is None:
-                return RestError(NOT_AUTHENTICATED, "expected a known user: Basic or Bearer in Authorization")
-        elif urlsplit(f"//{host}").hostname not in (None, "localhost", "127.0.0.1", "::1"):
-            return RestError(FORBIDDEN, f"without authentication only this machine is served, found Host: {host}")
-        return None
+            raise RestError(FORBIDDEN, f"requests of pages of {origin} are not taken")
+        if self._users is not None:
+            given = headers.get("authorization")
+            try:
+                return await self._users.rights(None if given is None else given.encode("latin-1"))
+            except RegistryError:
+                raise RestError(NOT_AUTHENTICATED, "expected a known user: Basic or Bearer in Authorization") from None
+        if urlsplit(f"//{host}").hostname not in (None, "localhost", "127.0.0.1", "::1"):
+            raise RestError(FORBIDDEN, f"without users only this machine is served, found Host: {host}")
+        return EVERYTHING

@@ -8,8 +8,9 @@ from typing import Any
 from logflume.log.interfaces import Admin
 from logflume.sql import ast
 from logflume.sql.catalog import Catalog, QueryInfo, SourceInfo
-from logflume.sql.engine import Session, SqlEngine
+from logflume.sql.engine import SqlEngine
 from logflume.sql.results import Message, Result, Rows
+from logflume.sql.session import Session
 from logflume.streams.runtime import EngineState, EngineStatus
 
 from .values import type_entity

@@ -9,10 +9,12 @@ from logflume.log import LogflumeError, TransportError
 from logflume.sql.assertions import AssertionRefused
 from logflume.sql.errors import SqlError, StatementError
 from logflume.sql.pull_reads import StateUnavailable
+from logflume.sql.rights import RightsRefused
 
 BAD_REQUEST, BAD_STATEMENT, QUERY_ENDPOINT, TOO_MANY_QUERIES = 40000, 40001, 40002, 40003
 NOT_AUTHENTICATED, FORBIDDEN, NOT_FOUND, NOT_ACCEPTABLE, TOO_LARGE = 40100, 40300, 40400, 40600, 41300
 ASSERTION_FAILED, SERVER_ERROR, NOT_READY = 41700, 50000, 50302
+RIGHTS_REFUSED = 40301
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ def as_rest_error(error: BaseException, statement: str | None = None, entities: 
             return RestError(NOT_READY, str(error), statement, entities)
         case AssertionRefused():
             return RestError(ASSERTION_FAILED, str(error), statement, entities)
+        case RightsRefused():
+            return RestError(RIGHTS_REFUSED, str(error), statement, entities)
         case StatementError() | SqlError():
             return RestError(BAD_STATEMENT, str(error), statement, entities)
         case LogflumeError():

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 
+from logflume.log.registry import Rights
 from logflume.sql.engine import SqlEngine
 
 from .errors import BAD_REQUEST, RestError, as_rest_error
@@ -40,13 +42,13 @@ class _Sent:
         return b"".join(lines)
 
 
-async def acknowledged(parts: AsyncIterator[bytes], engine: SqlEngine) -> AsyncIterator[bytes]:
+async def acknowledged(parts: AsyncIterator[bytes], engine: SqlEngine, rights: Rights) -> AsyncIterator[bytes]:
     """Yield a line for each row: {status: ok, seq}, or {status: error, seq, error_code, message}.
 
     First comes an empty part, when the target is known. Lines of one part go together, and the next are read meanwhile.
 
     Raises:
-        RestError: the first line names no stream or table, and nothing was written; or a line is too long.
+        RestError: the first line names nothing that this user may fill, and nothing was written; or a line is too long.
     """
     sent: asyncio.Queue[_Sent | Exception | None] = asyncio.Queue(PARTS_AHEAD_MAX)
     lines = _lines(parts)
@@ -54,7 +56,7 @@ async def acknowledged(parts: AsyncIterator[bytes], engine: SqlEngine) -> AsyncI
     if not first:
         raise RestError(BAD_REQUEST, 'expected {"target": STREAM} in the first line')
     target = decoded(first.pop(0), InsertsTarget).target
-    await run_in_threadpool(engine.insert_target, target)
+    await run_in_threadpool(partial(engine.insert_target, target, rights=rights))
 
     async def send() -> None:
         seq, rows = 0, first

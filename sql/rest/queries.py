@@ -16,11 +16,12 @@ from starlette.concurrency import run_in_threadpool
 from logflume.log import LogflumeError
 from logflume.log.schemas import Column
 from logflume.sql import ast
-from logflume.sql.engine import Session, SqlEngine
+from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import QueryFailed, StatementError
 from logflume.sql.parser import parse_statement
 from logflume.sql.results import PushQuery, PushRow, Rows
 from logflume.sql.scripts import split_script
+from logflume.sql.session import Session
 from logflume.sql.types import show_type
 
 from .errors import BAD_STATEMENT, TOO_MANY_QUERIES, RestError, as_rest_error
@@ -190,7 +191,7 @@ async def written(query: StartedQuery, form: Form, queries: Queries) -> AsyncIte
             try:
                 rows = await run_in_threadpool(_next_rows, push, BATCH_ROWS if left is None else min(left, BATCH_ROWS))
             except QueryFailed as failed:
-                error = str(failed)
+                error = None if push.is_cancelled else str(failed)  # who closes it ends it, which is no fault
                 break
             if rows:
                 left = None if left is None else left - len(rows)

@@ -7,14 +7,17 @@ from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Scope
 
-from logflume.sql.engine import Session
+from logflume.sql.session import Session
 
 from .errors import BAD_REQUEST, TOO_LARGE, RestError
 
 BODY_BYTES_MAX = 4 << 20
 DRAINED_BYTES_MAX = 64 << 20
 """How much of a body that is too large is read all the same: who is still sending when the connection closes sees no answer."""
+RIGHTS = "logflume.rights"
+"""Where the scope of a request has its sender's rights."""
 T = TypeVar("T")
 
 
@@ -83,7 +86,7 @@ def as_text(properties: Mapping[str, Any] | None) -> dict[str, str]:
     return found
 
 
-def session_of(properties: Mapping[str, Any] | None, variables: Mapping[str, Any] | None) -> Session:
-    """Return the session of one request."""
+def session_of(properties: Mapping[str, Any] | None, variables: Mapping[str, Any] | None, scope: Scope) -> Session:
+    """Return the session of one request, with the rights that the guard found."""
     named = {name.upper(): value for name, value in as_text(variables).items()}
-    return Session(as_text(properties), named)
+    return Session(as_text(properties), named, scope[RIGHTS])

@@ -11,12 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from logflume.log import InvalidInput, LogflumeError, connect_as_owner
+from logflume.log.registry import Tls, Users
 from logflume.sql.engine import DEFAULT_SERVICE, SqlEngine
 from logflume.sql.places import default_state_dir
 from logflume.sql.pull_service import PullService
 from logflume.sql.reach import is_loopback
 
-from .app import Authenticator, SqlApp
+from .app import SqlApp
 
 DEFAULT_LISTEN = "127.0.0.1:8088"
 FOLLOW_EVERY_S = 0.1
@@ -28,19 +29,29 @@ _log = logging.getLogger("logflume.sql")
 class SqlServer:
     """Serves an engine until closed. Context manager; it serves once entered.
 
-    `authenticate` None: no users, so that only loopback addresses may be listened on.
+    `users` None: everybody may do everything, so that only loopback addresses may be listened on. `tls`: HTTPS alone is spoken.
     """
 
     def __init__(
-        self, engine: SqlEngine, *, host: str = "127.0.0.1", port: int = 0, authenticate: Authenticator | None = None
+        self,
+        engine: SqlEngine,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        users: Users | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        if authenticate is None and not is_loopback(host):
+        """Raises InvalidInput: the address cannot be listened on, or the certificate not be used; says why."""
+        if users is None and not is_loopback(host):
             raise InvalidInput(
-                f"the SQL server has no users yet, so it listens on loopback addresses only, found {host}; leave it at 127.0.0.1 "
-                "and reach it through a tunnel or a proxy that authenticates"
+                f"a SQL server without users listens on loopback addresses only, found {host}; give it users (--users FILE), or "
+                "leave it at 127.0.0.1"
             )
+        if tls is not None:
+            tls.check()
+        self._tls = tls
         self._engine = engine
-        self._app = SqlApp(engine, version=version("logflume"), authenticate=authenticate)
+        self._app = SqlApp(engine, version=version("logflume"), users=users)
         self._socket = _listen(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._stopping = threading.Event()
@@ -52,7 +63,7 @@ class SqlServer:
     @property
     def address(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
 
     def __enter__(self) -> SqlServer:
         self._thread.start()
@@ -82,6 +93,8 @@ class SqlServer:
             return
         config = Config()
         config.bind = [f"fd://{self._socket.detach()}"]
+        if self._tls is not None:
+            config.certfile, config.keyfile = self._tls.certificate, self._tls.key
         config.errorlog = _log
         config.loglevel = "WARNING"
         config.graceful_timeout = 1.0
@@ -108,8 +121,12 @@ def run_server(
     state_dir: Path | None = None,
     runs_queries: bool = True,
     service: str = DEFAULT_SERVICE,
+    users: Users | None = None,
+    tls: Tls | None = None,
 ) -> None:
     """Serve a log until `stop` is set; print where. `runs_queries` False: workers run the queries, and are asked.
+
+    `users` and `tls` as `SqlServer` takes them.
 
     Raises:
         LogflumeError: the log cannot be opened, or the address not listened on.
@@ -120,7 +137,7 @@ def run_server(
         engine = stack.enter_context(made)
         if runs_queries:
             stack.enter_context(PullService(engine, log))
-        server = stack.enter_context(SqlServer(engine, host=host, port=port))
+        server = stack.enter_context(SqlServer(engine, host=host, port=port, users=users, tls=tls))
         print(f"sql       {server.address}", flush=True)
         stop.wait()
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from logflume.log import LogflumeError
 from logflume.sql import ast
-from logflume.sql.engine import Session, SqlEngine
+from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import StatementError
 from logflume.sql.parser import parse_statement
 from logflume.sql.scripts import split_script
+from logflume.sql.session import Session
 
 from .entities import command_of, entity_of
 from .errors import QUERY_ENDPOINT, RestError, as_rest_error

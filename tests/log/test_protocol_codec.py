@@ -2,6 +2,7 @@
 
 import struct
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,16 @@ from hypothesis import strategies as st
 from logflume.log import InvalidInput, KafkaError, UnknownName
 from logflume.log.errors import DecodeError
 from logflume.log.protocol import ErrorCode, codec, error_of, frames, messages, tables
+from logflume.log.protocol.stubs import stub_source
 
 from ._protocol_strategies import message
 
 APIS = [pytest.param(key, id=name) for name, key in tables.api_names().items()]
+
+
+def test_the_types_of_messages_are_those_of_the_tables() -> None:
+    """When it fails: python -m logflume.log.protocol.stubs"""
+    assert (Path(messages.__file__).with_suffix(".pyi")).read_text("utf-8") == stub_source()
 
 
 def encoded(value: Any, version: int) -> bytes:

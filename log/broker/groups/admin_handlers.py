@@ -35,7 +35,9 @@ class GroupAdminHandlers:
     def __init__(self, coordinator: GroupCoordinator, node_of: NodeOf) -> None:
         self._coordinator, self._node_of = coordinator, node_of
 
-    def describe_groups(self, context: RequestContext, request: Any) -> Any:
+    def describe_groups(
+        self, context: RequestContext, request: messages.DescribeGroupsRequest
+    ) -> messages.DescribeGroupsResponse | Reply:
         described = messages.DescribeGroupsResponse.DescribedGroup
         groups = []
         for group_id in request.groups:
@@ -59,7 +61,7 @@ class GroupAdminHandlers:
             )
         return messages.DescribeGroupsResponse(groups=groups)
 
-    def list_groups(self, context: RequestContext, request: Any) -> Steps:
+    def list_groups(self, context: RequestContext, request: messages.ListGroupsRequest) -> Steps:
         """Tell the groups that there are when it begins."""
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
@@ -79,7 +81,7 @@ class GroupAdminHandlers:
                 yield None
         return response
 
-    def delete_groups(self, context: RequestContext, request: Any) -> Reply:
+    def delete_groups(self, context: RequestContext, request: messages.DeleteGroupsRequest) -> Reply:
         reply = Reply()
         names = list(request.groups_names)
         errors: dict[int, ErrorCode] = {}
@@ -100,7 +102,9 @@ class GroupAdminHandlers:
             self._coordinator.delete_group(name).then(lambda error, index=index: on_deleted(index, error))  # type: ignore[misc]
         return reply
 
-    def find_coordinator(self, context: RequestContext, request: Any) -> Any:
+    def find_coordinator(
+        self, context: RequestContext, request: messages.FindCoordinatorRequest
+    ) -> messages.FindCoordinatorResponse | Reply:
         """This broker coordinates every group and transaction."""
         response = messages.FindCoordinatorResponse
         if context.api_version < FIRST_BATCHED_FIND_VERSION:

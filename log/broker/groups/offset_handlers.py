@@ -38,7 +38,9 @@ class OffsetHandlers:
 
     # -- commit
 
-    def offset_commit(self, context: RequestContext, request: Any) -> Any:
+    def offset_commit(
+        self, context: RequestContext, request: messages.OffsetCommitRequest
+    ) -> messages.OffsetCommitResponse | Reply:
         by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
         named = [(self._topics.name_of(bytes(t.topic_id)) if by_id else t.name, t) for t in request.topics]
         committer = Committer(
@@ -52,7 +54,7 @@ class OffsetHandlers:
 
         offsets, refused = _refuse_offsets(context, request.group_id, _new_offsets(named))
 
-        def respond(errors: Errors) -> Any:
+        def respond(errors: Errors) -> messages.OffsetCommitResponse:
             return response(
                 topics=[
                     topic(
@@ -68,7 +70,7 @@ class OffsetHandlers:
             return respond({})
         return _mapped(self._coordinator.commit_offsets(request.group_id, committer, offsets), respond)
 
-    def txn_offset_commit(self, context: RequestContext, request: Any) -> Reply:
+    def txn_offset_commit(self, context: RequestContext, request: messages.TxnOffsetCommitRequest) -> Reply:
         offsets = _new_offsets((t.name, t) for t in request.topics)
         if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
             offsets, refused = _refuse_offsets(context, request.group_id, offsets)
@@ -112,7 +114,7 @@ class OffsetHandlers:
 
     # -- fetch
 
-    def offset_fetch(self, context: RequestContext, request: Any) -> Any:
+    def offset_fetch(self, context: RequestContext, request: messages.OffsetFetchRequest) -> Any:
         if context.api_version >= FIRST_BATCHED_FETCH_VERSION:
             steps = self._fetch_groups(context, request)
             is_long = any(self._is_long(group.group_id, group.topics) for group in request.groups)
@@ -213,7 +215,9 @@ class OffsetHandlers:
 
     # -- delete
 
-    def offset_delete(self, context: RequestContext, request: Any) -> Any:
+    def offset_delete(
+        self, context: RequestContext, request: messages.OffsetDeleteRequest
+    ) -> messages.OffsetDeleteResponse | Reply:
         response = messages.OffsetDeleteResponse
         if not context.may(Operation.DELETE, Resource.GROUP, request.group_id):
             return response(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -226,7 +230,7 @@ class OffsetHandlers:
         partitions = [each for each in partitions if each not in refused]
         topic, partition = response.OffsetDeleteResponseTopic, response.OffsetDeleteResponsePartition
 
-        def respond(errors: ErrorCode | Errors) -> Any:
+        def respond(errors: ErrorCode | Errors) -> messages.OffsetDeleteResponse:
             if isinstance(errors, ErrorCode):
                 return response(error_code=errors)
             return response(

@@ -148,7 +148,7 @@ class Login:
             return f"the session of {self.principal} has ended; log in again (connections.max.reauth.ms)"
         return None
 
-    def handshake(self, mechanism: str, *, version: int) -> Any:
+    def handshake(self, mechanism: str, *, version: int) -> messages.SaslHandshakeResponse:
         """Answer SaslHandshake: which mechanism follows."""
         known = sorted(self._policy.mechanisms)
         if not self._may_begin():

@@ -34,8 +34,8 @@ MAX_ROUNDS = 16
 STRICT_MODE = 1
 
 _log = logging.getLogger("logflume.broker")
-_Response = messages.message_class("ShareFetchResponse")
-_AckResponse = messages.message_class("ShareAcknowledgeResponse")
+_Response = messages.ShareFetchResponse
+_AckResponse = messages.ShareAcknowledgeResponse
 
 
 class Candidate(NamedTuple):
@@ -68,7 +68,7 @@ class ShareFetchHandler:
 
     # -- the two APIs
 
-    def share_fetch(self, context: RequestContext, request: Any) -> Any:
+    def share_fetch(self, context: RequestContext, request: messages.ShareFetchRequest) -> messages.ShareFetchResponse | Reply:
         try:
             _check_request(context, request)
             _check_renewal(request, context.api_version)
@@ -79,7 +79,7 @@ class ShareFetchHandler:
             return self._session_refusal(request, refused)
         acked = self._acknowledge(context, request)
         if request.share_session_epoch == FINAL_EPOCH:
-            self.close_session((request.group_id, request.member_id))
+            self.close_session(_session_key(request))
         fetch = _ShareFetch(self, context, request, wanted)
         if fetch.wanted and not fetch.try_answer(is_final=request.max_wait_ms <= 0 or request.min_bytes <= 0):
             self._waiting.setdefault(context.connection_id, {})[fetch] = None
@@ -90,10 +90,12 @@ class ShareFetchHandler:
         )
         return reply
 
-    def share_acknowledge(self, context: RequestContext, request: Any) -> Any:
+    def share_acknowledge(
+        self, context: RequestContext, request: messages.ShareAcknowledgeRequest
+    ) -> messages.ShareAcknowledgeResponse | Reply:
         try:
             _check_request(context, request)
-            key, epoch = (request.group_id, request.member_id), request.share_session_epoch
+            key, epoch = _session_key(request), request.share_session_epoch
             if epoch == INITIAL_EPOCH:
                 raise Refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session is opened by ShareFetch.")
             if epoch == FINAL_EPOCH:
@@ -106,7 +108,7 @@ class ShareFetchHandler:
         if epoch == FINAL_EPOCH:
             self.close_session(key)
         reply = Reply()
-        _gathered(acked).then(lambda results: reply.set(self._ack_response(request.group_id, results)))
+        _gathered(acked).then(lambda results: reply.set(self._ack_response(key[0], results)))
         return reply
 
     # -- sessions
@@ -140,7 +142,7 @@ class ShareFetchHandler:
 
     def _update_session(self, context: RequestContext, request: Any) -> list[TopicPartitionId]:
         """Return what is to be fetched. Raises SessionRefused, Refusal."""
-        key, epoch = (request.group_id, request.member_id), request.share_session_epoch
+        key, epoch = _session_key(request), request.share_session_epoch
         added = [(bytes(topic.topic_id), each.partition_index) for topic in request.topics for each in topic.partitions]
         if epoch == FINAL_EPOCH:
             self.sessions.get(key)
@@ -155,7 +157,9 @@ class ShareFetchHandler:
         is_fetching = request.max_records > 0 and request.max_bytes > 0 and not getattr(request, "is_renew_ack", False)
         return list(session.partitions) if is_fetching else []
 
-    def _session_refusal(self, request: Any, refused: SessionRefused) -> Any:
+    def _session_refusal(
+        self, request: messages.ShareFetchRequest, refused: SessionRefused
+    ) -> messages.ShareFetchResponse | Reply:
         response = _Response(error_code=refused.error, error_message=str(refused))
         if refused.error is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return response
@@ -223,7 +227,7 @@ class ShareFetchHandler:
             _log.error("share group %s cannot begin in %s-%d: %s", group_id, topic.name, index, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
 
-    def max_bytes(self, context: RequestContext, request: Any) -> int:
+    def max_bytes(self, context: RequestContext, request: messages.ShareFetchRequest) -> int:
         """Return the most that a fetch may give: what it asks for, within the broker's limit and the client's quota."""
         asked: int = min(request.max_bytes, self.config.fetch_max_bytes)
         of_quota = self.core.quotas.max_fetch_bytes(context) if self.core.quotas.is_active else None
@@ -421,6 +425,11 @@ class _ShareFetch:
                 found[key] = (batches, acquired)
                 left -= sum(each.size for each in acquired)
         return found
+
+
+def _session_key(request: messages.ShareFetchRequest | messages.ShareAcknowledgeRequest) -> tuple[str, str]:
+    """Return group and member, which the request has: see `_check_request`."""
+    return request.group_id or "", request.member_id or ""
 
 
 def _check_request(context: RequestContext, request: Any) -> None:

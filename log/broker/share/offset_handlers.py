@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from ...protocol import messages
 from ...protocol.classes import ZERO_UUID
@@ -17,6 +17,8 @@ from .state_records import ShareKey
 
 NOT_BEGUN = -1
 
+Response = TypeVar("Response", messages.AlterShareGroupOffsetsResponse, messages.DeleteShareGroupOffsetsResponse)
+
 
 class ShareOffsetHandlers:
     """The APIs about start offsets. They are changed only while a group has no members."""
@@ -24,7 +26,9 @@ class ShareOffsetHandlers:
     def __init__(self, core: Core, groups: ShareGroups, partitions: SharePartitions) -> None:
         self._core, self._groups, self._partitions = core, groups, partitions
 
-    def describe(self, context: RequestContext, request: Any) -> Any:
+    def describe(
+        self, context: RequestContext, request: messages.DescribeShareGroupOffsetsRequest
+    ) -> messages.DescribeShareGroupOffsetsResponse | Reply:
         response = messages.DescribeShareGroupOffsetsResponse
         return response(groups=[self._describe_group(context, asked) for asked in request.groups])
 
@@ -73,7 +77,9 @@ class ShareOffsetHandlers:
             answer.lag = max(partition.log.durable_offset - share.state.start_offset - share.state.complete_count, 0)
         return answer
 
-    def alter(self, context: RequestContext, request: Any) -> Any:
+    def alter(
+        self, context: RequestContext, request: messages.AlterShareGroupOffsetsRequest
+    ) -> messages.AlterShareGroupOffsetsResponse | Reply:
         response = messages.AlterShareGroupOffsetsResponse
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
             return _refused(response, ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -131,7 +137,9 @@ class ShareOffsetHandlers:
         for key, written in self._partitions.set_start(starts).items():
             written.then(lambda error, key=key: on_done(key, error))  # type: ignore[misc]
 
-    def delete(self, context: RequestContext, request: Any) -> Any:
+    def delete(
+        self, context: RequestContext, request: messages.DeleteShareGroupOffsetsRequest
+    ) -> messages.DeleteShareGroupOffsetsResponse | Reply:
         response = messages.DeleteShareGroupOffsetsResponse
         if not context.may(Operation.DELETE, Resource.GROUP, request.group_id):
             return _refused(response, ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -178,7 +186,7 @@ class ShareOffsetHandlers:
         return reply
 
 
-def _refused(response: Any, error: ErrorCode) -> Any:
+def _refused(response: type[Response], error: ErrorCode) -> Response:
     return response(error_code=error, error_message=error.text)
 
 

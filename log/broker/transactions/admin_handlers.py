@@ -24,7 +24,7 @@ class TransactionAdminHandlers:
     def __init__(self, coordinator: TransactionCoordinator, partitions: TxnPartitions, clock: Clock) -> None:
         self._coordinator, self._partitions, self._clock = coordinator, partitions, clock
 
-    def list_transactions(self, context: RequestContext, request: Any) -> Steps:
+    def list_transactions(self, context: RequestContext, request: messages.ListTransactionsRequest) -> Steps:
         response = messages.ListTransactionsResponse
         labels = {state.label for state in TxnState}
         unknown = [state for state in request.state_filters if state not in labels]
@@ -63,7 +63,9 @@ class TransactionAdminHandlers:
         is_open = txn.state is TxnState.ONGOING or txn.state.is_preparing
         return is_open and self._clock.wall_ms() - txn.start_ms > duration_ms
 
-    def describe_transactions(self, context: RequestContext, request: Any) -> Any:
+    def describe_transactions(
+        self, context: RequestContext, request: messages.DescribeTransactionsRequest
+    ) -> messages.DescribeTransactionsResponse | Reply:
         return messages.DescribeTransactionsResponse(
             transaction_states=[self._describe(context, transactional_id) for transactional_id in request.transactional_ids]
         )
@@ -93,7 +95,7 @@ class TransactionAdminHandlers:
             topics=[response.TopicData(topic=topic, partitions=indexes) for topic, indexes in by_topic.items()],
         )
 
-    def write_txn_markers(self, context: RequestContext, request: Any) -> Steps:
+    def write_txn_markers(self, context: RequestContext, request: messages.WriteTxnMarkersRequest) -> Steps:
         """Write markers as asked: how an administrator aborts a transaction that its coordinator no longer knows."""
         response = messages.WriteTxnMarkersResponse()
         written: dict[tuple[int, str, int], Reply] = {}

@@ -45,7 +45,9 @@ class ProducerHandlers:
         self._coordinator, self._partitions = coordinator, partitions
         self._offsets_partition_count = offsets_partition_count
 
-    def init_producer_id(self, context: RequestContext, request: Any) -> Any:
+    def init_producer_id(
+        self, context: RequestContext, request: messages.InitProducerIdRequest
+    ) -> messages.InitProducerIdResponse | Reply:
         if not _may_write(context, request.transactional_id):
             return messages.InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         reply = Reply()
@@ -59,14 +61,14 @@ class ProducerHandlers:
             )
 
         self._coordinator.init_producer(
-            request.transactional_id,
+            request.transactional_id or "",
             request.transaction_timeout_ms,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
         ).then(on_granted)
         return reply
 
-    def add_partitions_to_txn(self, context: RequestContext, request: Any) -> Steps:
+    def add_partitions_to_txn(self, context: RequestContext, request: messages.AddPartitionsToTxnRequest) -> Steps:
         """Add all partitions of a transaction or none; a request of a broker is about several transactions."""
         response = messages.AddPartitionsToTxnResponse
         if context.api_version < FIRST_BATCHED_ADD_VERSION:
@@ -117,7 +119,9 @@ class ProducerHandlers:
             yield added
         return lambda topic, index: added.value
 
-    def add_offsets_to_txn(self, context: RequestContext, request: Any) -> Any:
+    def add_offsets_to_txn(
+        self, context: RequestContext, request: messages.AddOffsetsToTxnRequest
+    ) -> messages.AddOffsetsToTxnResponse | Reply:
         if not _may_write(context, request.transactional_id):
             return messages.AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
@@ -134,7 +138,7 @@ class ProducerHandlers:
         ).then(on_added)
         return reply
 
-    def end_txn(self, context: RequestContext, request: Any) -> Any:
+    def end_txn(self, context: RequestContext, request: messages.EndTxnRequest) -> messages.EndTxnResponse | Reply:
         if not _may_write(context, request.transactional_id):
             return messages.EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         reply = Reply()
@@ -157,8 +161,8 @@ class ProducerHandlers:
         return reply
 
 
-def _may_write(context: RequestContext, transactional_id: str) -> bool:
-    return context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+def _may_write(context: RequestContext, transactional_id: str | None) -> bool:
+    return context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
 
 
 def _topic_results(topics: Any, error: ErrorOf, version: int) -> Generator[None, None, list[Any]]:

@@ -24,7 +24,7 @@ class MembershipHandlers:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def join_group(self, context: RequestContext, request: Any) -> Any:
+    def join_group(self, context: RequestContext, request: messages.JoinGroupRequest) -> messages.JoinGroupResponse | Reply:
         if _is_refused(context, request):
             refused = JoinResult(ErrorCode.GROUP_AUTHORIZATION_FAILED, member_id=request.member_id)
             return _join_response(refused, context.api_version)
@@ -46,7 +46,7 @@ class MembershipHandlers:
         joined.then(lambda result: reply.set(_join_response(result, context.api_version)))
         return reply
 
-    def sync_group(self, context: RequestContext, request: Any) -> Any:
+    def sync_group(self, context: RequestContext, request: messages.SyncGroupRequest) -> messages.SyncGroupResponse | Reply:
         if _is_refused(context, request):
             return _sync_response(SyncResult(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         sync = SyncRequest(
@@ -61,13 +61,13 @@ class MembershipHandlers:
         self._coordinator.sync(request.group_id, sync).then(lambda result: reply.set(_sync_response(result)))
         return reply
 
-    def heartbeat(self, context: RequestContext, request: Any) -> Any:
+    def heartbeat(self, context: RequestContext, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse | Reply:
         if _is_refused(context, request):
             return messages.HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         error = self._coordinator.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
         return messages.HeartbeatResponse(error_code=error)
 
-    def leave_group(self, context: RequestContext, request: Any) -> Any:
+    def leave_group(self, context: RequestContext, request: messages.LeaveGroupRequest) -> messages.LeaveGroupResponse | Reply:
         if _is_refused(context, request):
             return messages.LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         is_batched = context.api_version >= FIRST_BATCHED_LEAVE_VERSION
@@ -85,7 +85,7 @@ def _is_refused(context: RequestContext, request: Any) -> bool:
     return not context.may(Operation.READ, Resource.GROUP, request.group_id)
 
 
-def _join_response(result: JoinResult, version: int) -> Any:
+def _join_response(result: JoinResult, version: int) -> messages.JoinGroupResponse:
     no_protocol = None if version >= FIRST_NULLABLE_PROTOCOL_VERSION else ""
     member = messages.JoinGroupResponse.JoinGroupResponseMember
     return messages.JoinGroupResponse(
@@ -100,7 +100,7 @@ def _join_response(result: JoinResult, version: int) -> Any:
     )
 
 
-def _sync_response(result: SyncResult) -> Any:
+def _sync_response(result: SyncResult) -> messages.SyncGroupResponse:
     return messages.SyncGroupResponse(
         error_code=result.error,
         protocol_type=result.protocol_type,

@@ -22,7 +22,9 @@ class ShareGroupHandlers:
     def __init__(self, groups: ShareGroups, topics: Topics) -> None:
         self._groups, self._topics = groups, topics
 
-    def heartbeat(self, context: RequestContext, request: Any) -> Any:
+    def heartbeat(
+        self, context: RequestContext, request: messages.ShareGroupHeartbeatRequest
+    ) -> messages.ShareGroupHeartbeatResponse | Reply:
         names = request.subscribed_topic_names
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
             return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -41,7 +43,9 @@ class ShareGroupHandlers:
         self._groups.heartbeat(beat).then(lambda result: reply.set(_heartbeat_response(result)))
         return reply
 
-    def describe(self, context: RequestContext, request: Any) -> Any:
+    def describe(
+        self, context: RequestContext, request: messages.ShareGroupDescribeRequest
+    ) -> messages.ShareGroupDescribeResponse | Reply:
         response = messages.ShareGroupDescribeResponse
         groups = []
         for group_id in request.group_ids:
@@ -96,7 +100,7 @@ class ShareGroupHandlers:
         )
 
 
-def _refusal(error: ErrorCode) -> Any:
+def _refusal(error: ErrorCode) -> messages.ShareGroupHeartbeatResponse:
     return messages.ShareGroupHeartbeatResponse(error_code=error, error_message=error.text)
 
 

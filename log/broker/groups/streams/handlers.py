@@ -45,7 +45,9 @@ class StreamsHandlers:
 
     # -- heartbeat
 
-    def heartbeat(self, context: RequestContext, request: Any) -> Any:
+    def heartbeat(
+        self, context: RequestContext, request: messages.StreamsGroupHeartbeatRequest
+    ) -> messages.StreamsGroupHeartbeatResponse | Reply:
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
             return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
         problem = _unsupported(request)
@@ -112,7 +114,9 @@ class StreamsHandlers:
 
     # -- describe
 
-    def describe(self, context: RequestContext, request: Any) -> Any:
+    def describe(
+        self, context: RequestContext, request: messages.StreamsGroupDescribeRequest
+    ) -> messages.StreamsGroupDescribeResponse | Reply:
         response = messages.StreamsGroupDescribeResponse
         described = response.DescribedGroup
         groups = []
@@ -139,7 +143,7 @@ class StreamsHandlers:
 NOT_ASKED = -(1 << 31)
 
 
-def _unsupported(request: Any) -> str | None:
+def _unsupported(request: messages.StreamsGroupHeartbeatRequest) -> str | None:
     problem = next((text for name, text in NOT_SUPPORTED.items() if getattr(request, name) is not None), None)
     if problem:
         return problem
@@ -153,10 +157,12 @@ def _unsupported(request: Any) -> str | None:
     return None
 
 
-def _heartbeat(context: RequestContext, request: Any, topology: Topology | None) -> StreamsHeartbeat:
+def _heartbeat(
+    context: RequestContext, request: messages.StreamsGroupHeartbeatRequest, topology: Topology | None
+) -> StreamsHeartbeat:
     owned = None
     if request.active_tasks is not None:
-        owned = Tasks(tasks_of(request.active_tasks), tasks_of(request.standby_tasks))
+        owned = Tasks(tasks_of(request.active_tasks), tasks_of(request.standby_tasks or ()))
     endpoint = request.user_endpoint
     return StreamsHeartbeat(
         group_id=request.group_id,
@@ -176,7 +182,7 @@ def _heartbeat(context: RequestContext, request: Any, topology: Topology | None)
     )
 
 
-def _refusal(error: ErrorCode, text: str | None) -> Any:
+def _refusal(error: ErrorCode, text: str | None) -> messages.StreamsGroupHeartbeatResponse:
     return messages.StreamsGroupHeartbeatResponse(error_code=error, error_message=text, status=[])
 
 

@@ -1,0 +1,256 @@
+"""A client of the SQL server: statements and queries over HTTP, with the results that the engine itself gives.
+
+It speaks ksqlDB's REST interface, so that it may be another server of that interface. What SET and DEFINE change stays here and
+goes along with each request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import queue
+import ssl
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from logflume.log import LogflumeError, TransportError
+from logflume.log.registry import credentials_of
+from logflume.log.schemas import Column, DataType
+from logflume.log.schemas.coerce import from_json
+
+from . import ast
+from .entity_results import results_of
+from .errors import QueryFailed, SqlError
+from .executor import KnownSource
+from .parser import parse_statement
+from .push import BUFFERED_ROWS_MAX, watch_function
+from .results import PushQuery, PushRow, Result, Rows, inserted
+from .scripts import StatementText, split_script
+from .session import Session, session_statement
+from .types import resolve_type
+
+AUTH_VARIABLE = "LOGFLUME_SQL_AUTH"
+CONNECT_TIMEOUT_S, TIMEOUT_S = 5.0, 120.0
+INSERT_ROWS_MAX = 5_000
+"""Of one request; more go as several."""
+_STOP_TIMEOUT_S = 10.0
+_MEDIA_TYPE = "application/vnd.ksqlapi.delimited.v1"
+
+
+class ServerRefused(SqlError):
+    """The server refuses a request. `error_code`: its own, which begins with the HTTP status."""
+
+    code = "SQL_SERVER_REFUSED"
+
+    def __init__(self, error_code: int, message: str) -> None:
+        super().__init__(message)
+        self.error_code = error_code
+
+
+class SqlClient:
+    """One session with a SQL server. Context manager. Push queries that it started are to be closed by who takes them.
+
+    Args:
+        address: `http://HOST:PORT`, or https; with `user:password@` where the server asks for that, else $LOGFLUME_SQL_AUTH
+            (`basic USER:PASSWORD` or `bearer TOKEN`).
+        ca: who signed the server's certificate (PEM), where the system does not know that.
+
+    >>> import pathlib, tempfile
+    >>> from logflume.log import connect
+    >>> from logflume.sql import SqlEngine
+    >>> from logflume.sql.rest import SqlServer
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> with connect(folder / "log") as log, SqlEngine(log, folder / "sql") as engine, SqlServer(engine) as server:
+    ...     with SqlClient(server.address) as client:
+    ...         (made,) = client.execute(
+    ...             "CREATE STREAM s (id INT KEY, v STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
+    ...         )
+    ...         client.insert("s", [{"id": 1, "v": "one"}])
+    ...         (found,) = client.execute("SELECT * FROM s;")
+    >>> made.text, found.rows
+    ('Stream S created', ((1, 'one'),))
+    """
+
+    def __init__(self, address: str, *, ca: Path | None = None) -> None:
+        self.address = (address if "://" in address else f"http://{address}").rstrip("/")
+        auth = credentials_of(self.address, variable=AUTH_VARIABLE)
+        verify = ssl.create_default_context(cafile=ca)
+        timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        self._http = httpx.Client(base_url=self.address, auth=auth, verify=verify, timeout=timeout)
+        self._session = Session()
+
+    def __enter__(self) -> SqlClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def execute(
+        self, text: str, properties: Mapping[str, str] | None = None, *, session: Session | None = None
+    ) -> Iterator[Result]:
+        """Execute a script statement by statement; yield each result before the next statement is sent.
+
+        Raises:
+            ServerRefused: a statement is refused; those before it stay done. StatementError: its text is of no statement.
+            TransportError: the server does not answer.
+        """
+        for source in split_script(text):
+            yield from self.execute_one(source, properties, session=session)
+
+    def execute_one(
+        self, source: StatementText | str, properties: Mapping[str, str] | None = None, *, session: Session | None = None
+    ) -> list[Result]:
+        """Execute one statement; most give one result."""
+        user = session or self._session
+        text = source if isinstance(source, str) else f"{source.text};"
+        statement = parse_statement(source, variables=user.variables)
+        settings = {**user.properties, **(properties or {})}
+        if isinstance(statement, ast.SetProperty | ast.UnsetProperty | ast.Define | ast.Undefine | ast.RunScript):
+            return [session_statement(statement, user)]
+        if isinstance(statement, ast.QueryStatement | ast.Print):
+            return [self._query(statement, text, settings, user)]
+        asked = {"ksql": text, "streamsProperties": settings, "sessionVariables": user.variables}
+        found: list[Result] = [result for entity in self.request("POST", "/ksql", asked) for result in results_of(entity)]
+        if isinstance(statement, ast.InsertValues):  # of which a server says nothing
+            found.append(inserted(len(statement.rows)))
+        return found
+
+    def insert(self, target: str, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Write rows to a stream or table; return how many, once they are on disk.
+
+        Raises:
+            ServerRefused: no such target, or rows were refused, with their numbers from 0 and causes; the others are written.
+        """
+        count, refused = 0, list[str]()
+        each = iter(rows)
+        while part := list(itertools.islice(each, INSERT_ROWS_MAX)):
+            lines = [json.dumps({"target": target}), *(json.dumps(dict(row), default=str) for row in part)]
+            for told in self._lines("/inserts-stream", "\n".join(lines) + "\n"):
+                if told.get("status") != "ok":
+                    refused.append(f"row {count + int(told.get('seq', 0))}: {told.get('message')}")
+            count += len(part)
+        if refused:
+            more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
+            raise ServerRefused(40000, f"{len(refused)} of {count} rows are refused: {'; '.join(refused[:3])}{more}")
+        return count
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the answer of an endpoint as data. Raises ServerRefused, TransportError."""
+        answer = self._sent(self._http.build_request(method, path, json=body))
+        return answer.json() if answer.content else None
+
+    def check_reachable(self) -> None:
+        """Return if the server answers. Raises ServerRefused, TransportError."""
+        self.request("GET", "/info")
+
+    def known_sources(self) -> list[KnownSource]:
+        """Return the streams and tables that the server has, with their columns."""
+        found = self.request("POST", "/ksql", {"ksql": "DESCRIBE STREAMS; DESCRIBE TABLES;"})
+        described = [each for entity in found for each in entity["sourceDescriptions"]]
+        return [KnownSource(each["name"], each["type"], tuple(f["name"] for f in each["fields"])) for each in described]
+
+    def known_functions(self) -> list[str]:
+        (found,) = self.request("POST", "/ksql", {"ksql": "SHOW FUNCTIONS;"})
+        return [each["name"] for each in found["functions"]]
+
+    def about(self) -> list[str]:
+        """Return what the server says of itself."""
+        info = self.request("GET", "/info")["KsqlServerInfo"]
+        return [f"Server {info['version']}, service {info['ksqlServiceId']}."]
+
+    def _query(self, statement: ast.QueryStatement | ast.Print, text: str, settings: dict[str, str], user: Session) -> Result:
+        asked = {"sql": text, "properties": settings, "sessionVariables": user.variables}
+        is_push = isinstance(statement, ast.Print) or statement.query.emit is not None
+        timeout = httpx.Timeout(None if is_push else TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        request = self._http.build_request("POST", "/query-stream", json=asked, headers={"Accept": _MEDIA_TYPE}, timeout=timeout)
+        answer = self._sent(request, stream=True)
+        lines = answer.iter_lines()
+        try:
+            head = json.loads(next(lines))
+            columns = tuple(Column(n, _type(t)) for n, t in zip(head["columnNames"], head["columnTypes"], strict=True))
+            if is_push:
+                limit = statement.limit if isinstance(statement, ast.Print) else statement.query.limit
+                return self._followed(head["queryId"], columns, answer, lines, limit)
+            rows = tuple(_row(json.loads(line, parse_float=Decimal), columns) for line in lines)
+            answer.close()
+            return Rows("SELECT", columns, rows)
+        except httpx.HTTPError as error:
+            answer.close()
+            raise self._unreachable(error) from error
+        except BaseException:
+            answer.close()
+            raise
+
+    def _followed(
+        self, query_id: str, columns: tuple[Column, ...], answer: httpx.Response, lines: Iterator[str], limit: int | None
+    ) -> PushQuery:
+        """Return a push query whose rows a thread takes from an answer."""
+        rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
+        over, failed = threading.Event(), list[BaseException]()
+        put = watch_function(rows, over.is_set)
+
+        def read() -> None:
+            try:
+                for line in lines:
+                    put(None, _row(json.loads(line, parse_float=Decimal), columns), 0)
+                failed.append(QueryFailed("the server ended it"))
+            except (httpx.HTTPError, LogflumeError, ValueError) as error:
+                failed.append(error)
+            finally:
+                answer.close()
+
+        thread = threading.Thread(target=read, name="sql-client", daemon=True)
+
+        def stop() -> None:
+            over.set()
+            with contextlib.suppress(LogflumeError):
+                self.request("POST", "/close-query", {"queryId": query_id})
+            thread.join(_STOP_TIMEOUT_S)
+
+        thread.start()
+        return PushQuery(query_id, columns, rows, limit=limit, check=lambda: failed[0] if failed else None, stop=stop)
+
+    def _lines(self, path: str, content: str) -> Iterator[dict[str, Any]]:
+        answer = self._sent(self._http.build_request("POST", path, content=content.encode()))
+        for line in answer.text.splitlines():
+            yield json.loads(line)
+
+    def _sent(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
+        try:
+            answer = self._http.send(request, stream=stream)
+            if not answer.is_success:
+                answer.read()
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if answer.is_success:
+            return answer
+        try:
+            told = answer.json()
+            raise ServerRefused(int(told["error_code"]), str(told["message"]))
+        except (ValueError, KeyError, TypeError):
+            raise ServerRefused(answer.status_code * 100, answer.text[:500] or answer.reason_phrase) from None
+
+    def _unreachable(self, error: httpx.HTTPError) -> TransportError:
+        return TransportError(f"no SQL server answers at {self.address}: {error or type(error).__name__}; is it running?")
+
+
+def _type(text: str) -> DataType:
+    statement = parse_statement(f"CREATE TYPE T AS {text}")
+    assert isinstance(statement, ast.CreateType)
+    return resolve_type(statement.type, {})
+
+
+def _row(found: Any, columns: tuple[Column, ...]) -> tuple[Any, ...]:
+    """Return a line as a row. Raises QueryFailed: it tells of an error."""
+    if isinstance(found, dict):
+        raise QueryFailed(str(found.get("message", found)))
+    return tuple(from_json(value, column.type, column.name) for value, column in zip(found, columns, strict=True))
