@@ -12,6 +12,7 @@ import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, where
 from logflume.cli.registry import parse_listen, parse_tls
+from logflume.cli.sql_migrate import app as migrate
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
 
@@ -20,6 +21,7 @@ app = make_app(
     'Example: logflume sql -e "SELECT * FROM flights EMIT CHANGES LIMIT 3;" --bootstrap 127.0.0.1:9092',
     has_default=True,
 )
+app.add_typer(migrate, name="migrate")
 
 
 @app.callback(invoke_without_command=True)
