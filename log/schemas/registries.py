@@ -108,11 +108,13 @@ class SchemaRegistry(Protocol):
 
 
 def registry_at(location: str) -> SchemaRegistry:
-    """Return the registry at a location; the same object for the same location.
+    """Return the registry at a location (`host:port` is `http://host:port`); the same object for the same location.
 
     Raises:
         InvalidInput: no location, or none that this understands.
     """
+    if location and "://" not in location:
+        location = f"http://{location}"
     scheme = urlsplit(location).scheme
     if scheme == "mock":
         return _MOCKS.open(location)

@@ -10,6 +10,11 @@ Options (all text):
     max.records.per.partition  Spark partitions per topic partition are cut so that none has more offsets (default 1,000,000)
     starting.offsets           streaming: earliest (default), latest, or JSON {topic: {partition: offset}}
     max.records.per.trigger    streaming: at most so many offsets a micro-batch (default: no bound)
+    value.format               AVRO, PROTOBUF or JSON_SR: `value` is what their registered schema says (`values.py`), not bytes
+    value.registry             the schema registry (default: $LOGFLUME_REGISTRY, else that of `logflume serve` on this machine)
+    value.subject              the subject whose newest schema gives the type (default: <topic>-value)
+    value.full.name            the message of a Protobuf schema with several
+    value.errors               fail (default), or column: what cannot be read is told in `value_error`, its bytes in `value_bytes`
     compression                writing: none (default), gzip, snappy, lz4, zstd
 
 Columns read: topic, partition, offset, timestamp_ms, key, value, headers. Columns written: key, value, and if present
@@ -39,9 +44,10 @@ from pyspark.sql.types import StructType
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, UnknownName, connect
 
 from .ranges import OffsetRange, check_available, read_range, split
+from .values import VALUE_OPTIONS, ValueForm, ValueReader, value_form
 
 SCHEMA = (
-    "topic STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, key BINARY, value BINARY, "
+    "topic STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, key BINARY, {value}, "
     "headers ARRAY<STRUCT<name: STRING, value: BINARY>>"
 )
 OPTIONS = (
@@ -52,6 +58,7 @@ OPTIONS = (
     "starting.offsets",
     "max.records.per.trigger",
     "compression",
+    *VALUE_OPTIONS,
 )
 DEFAULT_RECORDS_PER_PARTITION = 1_000_000
 
@@ -67,6 +74,11 @@ class SourceOptions:
     starting_offsets: str
     records_per_trigger: int | None
     compression: str
+    given: Mapping[str, str]
+
+    def value_form(self) -> ValueForm | None:
+        """Return how values are read, None as bytes. Asks the registry; raises as `values.value_form`."""
+        return value_form(self.given, self.topics)
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -86,6 +98,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         starting_offsets=lower.get("starting.offsets", "earliest"),
         records_per_trigger=_count(lower, "max.records.per.trigger"),
         compression=lower.get("compression", "none"),
+        given=lower,
     )
 
 
@@ -119,7 +132,8 @@ class LogflumeDataSource(DataSource):
         return "logflume"
 
     def schema(self) -> str:
-        return SCHEMA
+        form = parse_options(self.options).value_form()
+        return SCHEMA.format(value="value BINARY" if form is None else form.ddl())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return RangeReader(parse_options(self.options))
@@ -157,7 +171,7 @@ class RangeReader(DataSourceReader):
     """Batch reading: ranges given, or all that is committed when the job is planned."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self._options, self._form = options, options.value_form()
 
     def partitions(self) -> Sequence[InputPartition]:
         with connect(self._options.where) as log:
@@ -176,16 +190,23 @@ class RangeReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        with connect(self._options.where) as log:
-            for chunk in read_range(log, partition.offsets):
-                yield arrow_batch(chunk)
+        yield from arrow_batches(self._options.where, partition.offsets, self._form)
 
 
-def arrow_batch(chunk: Chunk) -> Any:
+def arrow_batches(where: str, offsets: OffsetRange, form: ValueForm | None) -> Iterator[Any]:
+    """Read a range as Arrow batches."""
+    reader = None if form is None else ValueReader(form)
+    with connect(where) as log:
+        for chunk in read_range(log, offsets):
+            yield arrow_batch(chunk, reader)
+
+
+def arrow_batch(chunk: Chunk, reader: ValueReader | None) -> Any:
     """Return a chunk as a pyarrow.RecordBatch with the columns of SCHEMA."""
     import pyarrow as pa
 
     narrow = chunk.to_arrow()
+    values, names = ([narrow.column("value").cast(pa.binary())], ["value"]) if reader is None else reader.arrays(chunk)
     count = len(chunk)
     header_type = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
     if chunk.header_counts.any():
@@ -201,10 +222,10 @@ def arrow_batch(chunk: Chunk) -> Any:
             narrow.column("offset"),
             narrow.column("timestamp_ms"),
             narrow.column("key").cast(pa.binary()),
-            narrow.column("value").cast(pa.binary()),
+            *values,
             headers,
         ],
-        names=["topic", "partition", "offset", "timestamp_ms", "key", "value", "headers"],
+        names=["topic", "partition", "offset", "timestamp_ms", "key", *names, "headers"],
     )
 
 
@@ -212,7 +233,7 @@ class StreamReader(DataSourceStreamReader):
     """Streaming. Spark's offsets are {"topic-partition": offset}; a micro-batch ends at the last stable offsets, or earlier."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self._options, self._form = options, options.value_form()
 
     def initialOffset(self) -> dict[str, int]:
         with connect(self._options.where) as log:
@@ -241,9 +262,7 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        with connect(self._options.where) as log:
-            for chunk in read_range(log, partition.offsets):
-                yield arrow_batch(chunk)
+        yield from arrow_batches(self._options.where, partition.offsets, self._form)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to do: Spark's checkpoint holds the offsets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from logflume.connect import ConfigErrors, State, Worker, load_connector
+from logflume.connect.config import read_config_file
 from logflume.log import Log, connect
 from logflume.log.registry import RegistryServer
 from logflume.log.schemas import MemoryRegistry, SchemaNotFound, frame_schema_id
@@ -123,3 +125,20 @@ def test_settings_that_cannot_be_are_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(ConfigErrors, match=said):
         load_connector(source(tmp_path, MemoryRegistry().location, **converter))
+
+
+def test_the_connector_of_the_readme_runs_with_the_registry_of_the_environment(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = MemoryRegistry()
+    monkeypatch.setenv("LOGFLUME_REGISTRY", registry.location)
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"```toml\n(# logflume connect run customers\.toml.*?)```", text, re.DOTALL)
+    assert found is not None
+    (tmp_path / "customers.toml").write_text(found.group(1))
+    (tmp_path / "customers.csv").write_text("id,name\n1,ann\n2,bob\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(log, read_config_file("customers.toml")).state is State.COMPLETED
+    assert [frame_schema_id(record.value or b"") for record in read(log, "customers")] == [
+        registry.latest("customers-value").id
+    ] * 2

@@ -17,10 +17,16 @@ WRONG = '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Give the addresses of a broker and of its registry."""
     address = f"127.0.0.1:{free_port()}"
-    with serving(tmp_path_factory.mktemp("serve") / "data", "--workers", "0", "--registry", address):
-        yield address
+    with serving(tmp_path_factory.mktemp("serve") / "data", "--workers", "0", "--registry", address) as (broker, _):
+        yield broker, address
+
+
+@pytest.fixture
+def registry(served: tuple[str, str]) -> str:
+    return served[1]
 
 
 def files(folder: Path) -> tuple[str, str, str]:
@@ -55,6 +61,20 @@ def test_a_subject_is_registered_checked_compared_and_deleted(registry: str, tmp
     assert json.loads(json.loads(run("schema", "show", "1", "--id", *at, "--json").stdout)["schema"]) == json.loads(FIRST)
     assert "deleted: orders-value version 1" in run("schema", "delete", "orders-value", "--version", "1", *at).stdout
     assert "40407" in run("schema", "delete", "orders-value", "--version", "2", "--permanent", *at, code=1).stderr
+
+
+def test_a_topic_can_demand_the_schemas_of_the_registry_beside_its_broker(served: tuple[str, str], tmp_path: Path) -> None:
+    (broker, registry), (first, _, _) = served, files(tmp_path)
+    demand = ("--config", "confluent.value.schema.validation=true")
+    run("topic", "create", "strict", *demand, "--bootstrap", broker)
+    lines = tmp_path / "lines"
+    lines.write_text('{"id": 7}\n')
+    refused = run("produce", "strict", "-f", str(lines), "--bootstrap", broker, code=1)
+    assert "registered schema alone" in refused.stderr
+    as_avro = ("--format", "avro", "--schema", first, "--registry", registry)
+    run("produce", "strict", "-f", str(lines), *as_avro, "--bootstrap", broker)
+    shown = run("consume", "strict", "--json", "--registry", registry, "--bootstrap", broker).stdout.splitlines()
+    assert [json.loads(line)["value"] for line in shown] == [{"id": 7}]
 
 
 def test_classes_are_written_of_each_language(registry: str, tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ from logflume.log.schemas import (
     SchemaNotFound,
     array,
     check_readable,
+    default_registry,
     frame_schema_id,
     framed_by_headers,
     of_topic,
     register_schema,
+    registry_at,
     schema_type,
     serde,
 )
@@ -152,3 +154,11 @@ def test_a_real_registry_names_by_record_too(tmp_path: object) -> None:
             payload, (header, guid) = FrameSplitter("value", server.address).split(made.encode((7, "ann")) or b"")
             assert header == "__value_schema_id"
             assert framed_by_headers(payload, [(header, guid)], "value", server.address) == made.encode((7, "ann"))
+
+
+def test_every_part_has_the_registry_of_the_environment_with_or_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGFLUME_REGISTRY", "127.0.0.1:9")
+    assert default_registry() == "127.0.0.1:9"
+    assert registry_at(default_registry()) is registry_at("http://127.0.0.1:9")
+    monkeypatch.setenv("LOGFLUME_REGISTRY", "")
+    assert default_registry() == "http://127.0.0.1:8081"

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from logflume.log import InvalidInput, Log, TopicPartition, connect
+from logflume.log.registry import RegistryServer
+from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec, array, of_topic, serde
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.spark import (
     LocalRunner,
@@ -281,6 +283,31 @@ def test_the_data_source_reads_ranges_writes_and_streams(log: Log, spark: Any, t
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     assert query.awaitTermination(SPARK_WAIT_S)
     assert spark.sql("SELECT count(*) FROM seen").collect()[0][0] == 400
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_the_data_source_decodes_registered_values(log: Log, spark: Any, tmp_path: Path) -> None:
+    from logflume.streams.spark import LogflumeDataSource
+
+    columns = (Column("user", STRING), Column("cents", BIGINT), Column("at", TIMESTAMP), Column("tags", array(STRING)))
+    log.admin().create_topic("sold", partitions=2)
+    spark.dataSource.register(LogflumeDataSource)
+    with RegistryServer(str(tmp_path / "registry"), port=0) as registry:
+        encode = serde(of_topic(FormatSpec("AVRO"), "sold", "value", registry.address), columns).encode
+        producer = log.producer()
+        for i in range(300):
+            value = encode((f"u{i % 3}", i, 1_700_000_000_000 + i, [str(i)] * (i % 2))) if i % 10 else None
+            producer.send("sold", value, key=str(i).encode())
+        producer.close()
+        options = {"log": log.where, "topic": "sold", "value.format": "AVRO", "value.registry": registry.address}
+        frame = spark.read.format("logflume").options(**options).load()
+        sums = frame.groupBy("value.user").sum("value.cents").collect()
+        rows = frame.select("value.*").where("value IS NOT NULL").orderBy("cents").limit(2).collect()
+    expected = {f"u{n}": sum(i for i in range(n, 300, 3) if i % 10) for n in range(3)}
+    assert {row[0]: row[1] for row in sums if row[0] is not None} == expected
+    assert [(row.user, row.cents, row.at.microsecond, row.tags) for row in rows] == [("u1", 1, 1000, ["1"]), ("u2", 2, 2000, [])]
 
 
 @pytest.mark.spark
