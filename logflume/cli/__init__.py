@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command] = {
     "run": Command("run", "Run a Python file that defines a topology"),
     "streams": Command("streams", "Watch applications, compare topologies, put dead letters back"),
     "backfill": Command("backfill", "Compute a query's history on Spark and hand it to the live query"),
+    "archive": Command("archive", "Copy topics into Parquet files with their offsets, for backfills after retention"),
     "doctor": Command("doctor", "Check this machine and a data directory or server"),
 }
 

@@ -43,6 +43,10 @@ def backfill(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="DIR", help="With --follow: where Spark keeps its place and the state.")
     ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="An archive (logflume archive) for what the log does not have any more; s3://... too."),
+    ] = None,
     master: Annotated[
         str | None,
         typer.Option(help="Spark's master URL; without it what spark-submit or the configuration says, else local[*]."),
@@ -71,7 +75,7 @@ def backfill(
             return
         from logflume.streams.spark import plan_backfill
 
-        planned = plan_backfill(load_plan, address)
+        planned = plan_backfill(load_plan, address, history=history)
         show_plan(planned, as_json)
         if dry_run:
             return
@@ -152,13 +156,17 @@ def run_on_spark(
 
 def show_plan(planned: BackfillPlan, as_json: bool) -> None:
     """Print what will be read and written."""
-    rows = [(tp.topic, tp.partition, each.start, each.end, len(each)) for tp, each in sorted(planned.ranges.items())]
+    held = {tp: files[-1].held.end for tp, files in planned.archive.items()}
+    rows = [
+        (tp.topic, tp.partition, each.start, max(held.get(tp, each.start), each.start), each.end, len(each))
+        for tp, each in sorted(planned.ranges.items())
+    ]
     if as_json:
         fields = {
             "application": planned.application,
             "stores": planned.stores,
             "results": planned.result_topics,
-            "cut": [{"topic": t, "partition": p, "start": a, "cut": b} for t, p, a, b, _ in rows],
+            "cut": [{"topic": t, "partition": p, "start": a, "archived": x, "cut": b} for t, p, a, x, b, _ in rows],
         }
         print(json.dumps(fields))
         return
@@ -166,7 +174,7 @@ def show_plan(planned: BackfillPlan, as_json: bool) -> None:
     print(f"stores       {', '.join(planned.stores) or 'none'}")
     print(f"results      {', '.join(planned.result_topics) or 'none'}")
     print(f"history      {planned.records:,} offsets")
-    print_rows(("topic", "partition", "start", "cut", "offsets"), rows, as_json=False)
+    print_rows(("topic", "partition", "start", "archived to", "cut", "offsets"), rows, as_json=False)
 
 
 def show_report(report: BackfillReport, message: str, as_json: bool) -> None:

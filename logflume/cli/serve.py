@@ -174,7 +174,7 @@ def sql_security(users: Path | None, certificate: Path | None, key: Path | None)
     from logflume.log.registry import UserFile
 
     if users is not None:
-        UserFile(users)
+        UserFile(users, login=lambda user, password: False)  # reads it; who logs in is the process's own business
     tls = parse_tls(certificate, key, None)
     if tls is not None:
         tls.check()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .applications import AppFile, app_of
+    from .archives import ArchiveUnreadable, archive_topic
     from .backfill import BackfillPlan, plan_backfill, run_backfill
     from .continuous import run_continuously
     from .handover import BackfillReport
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AppFile": "applications",
+    "ArchiveUnreadable": "archives",
     "BackfillPlan": "backfill",
     "BackfillReport": "handover",
     "LocalRunner": "local",
@@ -28,6 +30,7 @@ _HOME = {
     "SparkSettings": "session",
     "SparkUnavailable": "session",
     "app_of": "applications",
+    "archive_topic": "archives",
     "check_spark": "session",
     "open_session": "session",
     "parse_conf": "session",
@@ -38,6 +41,7 @@ _HOME = {
 
 __all__ = [
     "AppFile",
+    "ArchiveUnreadable",
     "BackfillPlan",
     "BackfillReport",
     "LocalRunner",
@@ -49,6 +53,7 @@ __all__ = [
     "SparkSettings",
     "SparkUnavailable",
     "app_of",
+    "archive_topic",
     "check_spark",
     "open_session",
     "parse_conf",

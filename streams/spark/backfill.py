@@ -15,12 +15,13 @@ is the value at the cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logflume.log import InvalidInput, Log, TopicPartition, connect
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan, changelog_topic
 
+from .archives import Archive, find_archive, join_history, left_to_the_log
 from .handover import BackfillReport, hand_over_producer, install
 from .ranges import OffsetRange, check_available
 from .steps import Progress, StepPlan, StepRunner
@@ -35,6 +36,7 @@ class BackfillPlan:
         ranges: source partition -> [start, cut).
         stores: names of the stores that are installed through their changelogs.
         result_topics: where results go.
+        archive: what of the ranges is read from files: offsets up to the last one's end.
     """
 
     application: str
@@ -43,6 +45,7 @@ class BackfillPlan:
     ranges: Mapping[TopicPartition, OffsetRange]
     stores: tuple[str, ...]
     result_topics: tuple[str, ...]
+    archive: Archive = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -50,12 +53,17 @@ class BackfillPlan:
         return sum(len(each) for each in self.ranges.values())
 
 
-def plan_backfill(load_plan: Callable[[], Plan], where: str) -> BackfillPlan:
+def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | None = None) -> BackfillPlan:
     """Freeze the cut: the last stable offset of each source partition as of now. Changes nothing.
+
+    Args:
+        history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
+            read from the log alone: a live application fills its stores from there.
 
     Raises:
         UnknownName: a source topic does not exist.
         InvalidInput: the application runs already or has committed offsets.
+        RangeLost: there are records between the archive and the log that neither has.
     """
     plan = load_plan()
     with connect(where) as log:
@@ -66,15 +74,19 @@ def plan_backfill(load_plan: Callable[[], Plan], where: str) -> BackfillPlan:
         described = admin.describe_topics(topics)
         every = [TopicPartition(topic, p) for topic in topics for p in range(described[topic].partitions)]
         starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
+    tables = {sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values()}
+    archive = find_archive(history, [topic for topic in topics if topic not in tables]) if history else {}
+    logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
     stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores if spec.name not in sub.table_sources]
     results = [out.topic for sub in plan.subtopologies for out in sub.outputs.values() if not out.is_repartition]
     return BackfillPlan(
         plan.application,
         where,
         load_plan,
-        {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every},
+        {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()},
         tuple(sorted(stores)),
         tuple(sorted(set(results))),
+        archive,
     )
 
 
@@ -111,12 +123,13 @@ def run_backfill(
     plan = backfill.load_plan()
     with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
         check_unused(log, backfill.application, is_stable=True)
-        check_available(log, backfill.ranges)
+        left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
+        check_available(log, left)
         before = set(log.admin().list_topics(include_internal=True))
         try:
             topics = prepare_topics(plan, log.admin())
             failpoint("after-topics")
-            step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {})
+            step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive)
             result = runner.run(step, plan, on_progress)
             failpoint("after-job")
             report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)

@@ -78,12 +78,18 @@ def _problems(spark: SparkSession, work: bytes, step: StepPlan) -> list[str]:
     cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
     try:
         with _marked(step.state_root) as marker:
-            asked = probe.Probe(work, step.where, marker)
+            asked = probe.Probe(work, step.where, marker, _archived(step))
             return sorted(context.parallelize(range(count), count).flatMap(asked).distinct().collect())
     except Exception as error:
         raise SparkUnavailable(f"executors cannot run the tasks of this Python: {_cause(error)}") from error
     finally:
         cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+
+
+def _archived(step: StepPlan) -> str | None:
+    """Return a file of the archive that executors have to see by its path."""
+    files = (file for each in step.archive.values() for file in each if "://" not in file.root)
+    return next((file.path for file in files), None)
 
 
 @contextmanager

@@ -18,11 +18,13 @@ class Probe:
         work: a pickled `load_plan`.
         where: the log.
         marker: a file in the directory that all executors share; None: there need not be one.
+        archived: a file of the archive, where that is a directory; None: it is not.
     """
 
     work: bytes
     where: str
     marker: str | None
+    archived: str | None
 
     def __call__(self, number: int) -> Iterator[str]:
         for problem in self._problems():
@@ -32,6 +34,8 @@ class Probe:
         if self.marker is not None and not os.path.exists(self.marker):
             folder = os.path.dirname(self.marker)
             yield f"does not see {folder}: state between batches needs a directory that all executors share"
+        if self.archived is not None and not os.path.exists(self.archived):
+            yield f"does not see {self.archived}: an archive has to be in a directory that all executors share, or at s3://..."
         try:
             pickle.loads(self.work)()
             import logflume.streams.spark.steps

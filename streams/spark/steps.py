@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +26,7 @@ from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
 
+from .archives import Archive, read_history
 from .forms import RangeForm, forms_of
 from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
@@ -47,6 +48,7 @@ class StepPlan:
         starts: task name -> checkpoint that it goes on from; absent: the beginning.
         state_root: directory that holds the stores between steps, one folder a task, on a file system that all executors share;
             None: each task keeps its stores in a scratch directory of its executor, and removes it.
+        archive: what of the ranges is read from files instead of the log.
     """
 
     load_plan: Callable[[], Plan]
@@ -56,6 +58,11 @@ class StepPlan:
     starts: Mapping[str, Checkpoint]
     state_root: str | None = None
     memory_bytes: int = 512 << 20
+    archive: Archive = field(default_factory=dict)
+
+    def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
+        """Yield the records of a range, from wherever they are."""
+        return read_history(log, wanted, self.archive.get(wanted.topic_partition, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,7 @@ class RangeRunner:
                 for at in batch.column("partition").to_pylist():
                     number, wanted = self.ranges[at]
                     writer = RowWriter(form.outputs, self.step.partitions, wanted.partition, number=number)
-                    chunks = read_range(log, wanted)
+                    chunks = self.step.read(log, wanted)
                     for part in run_range(form, wanted.topic_partition, chunks, readers, self.step.partitions):
                         yield from writer.rows(part)
 
@@ -213,7 +220,7 @@ class TaskRunner:
         wanted = self.step.ranges.get(tp)
         if wanted is None:
             return ReplayInput(tp, iter(()), start.inputs.get(tp, 0))
-        return ReplayInput(tp, iter(()) if self.is_merging else read_range(log, wanted), wanted.end)
+        return ReplayInput(tp, iter(()) if self.is_merging else self.step.read(log, wanted), wanted.end)
 
 
 @contextmanager

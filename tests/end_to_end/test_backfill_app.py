@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from logflume.log import TopicPartition, connect
+
 from ._command import LOGFLUME, run, serving
 from ._delays import DELAYS, flight, flights_counted, load, send, wait_for
 
@@ -41,3 +43,20 @@ def test_a_file_that_runs_no_application_is_refused(tmp_path: Path) -> None:
     run("topic", "create", "t", "--data", str(tmp_path / "data"))
     done = run("backfill", str(tmp_path / "empty.py"), "--data", str(tmp_path / "data"), code=1)
     assert "runs 0 applications; expected one app.run()" in done.stderr
+
+
+def test_a_history_that_the_log_has_lost_is_computed_from_its_archive(tmp_path: Path) -> None:
+    archive = str(tmp_path / "archive")
+    with serving(tmp_path / "data", "--workers", "0") as (address, _):
+        load(address)
+        lines = run("archive", "flights", "--to", archive, "--json", "--bootstrap", address).stdout.splitlines()
+        files = [json.loads(line) for line in lines]
+        assert sum(file["records"] for file in files) == 60
+        assert run("archive", "flights", "--to", archive, "--bootstrap", address).stdout == "", "all of it is there"
+        with connect(address) as log:
+            log.admin().delete_records({TopicPartition("flights", file["partition"]): file["end"] // 2 for file in files})
+        dry = run("backfill", str(DELAYS), "--history", archive, "--dry-run", "--json", "--bootstrap", address)
+        cut = [each for each in json.loads(dry.stdout)["cut"] if each["topic"] == "flights"]
+        assert [(each["start"], each["archived"]) for each in cut] == [(0, file["end"]) for file in files]
+        run("backfill", str(DELAYS), "--history", archive, "--engine", "local", "--bootstrap", address)
+        assert flights_counted(address) == {"United": 15, "Delta": 15}

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, TopicPartition, connect
 from logflume.streams.spark import SparkSettings, SparkUnavailable, parse_conf
 from logflume.streams.spark.executors import files_of, pack, zipped
+from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.session import check_master, java_version
 
 from ..end_to_end._command import free_port, run
@@ -49,12 +50,12 @@ def application(tmp_path: Path) -> Path:
     return file
 
 
-def backfilled(cluster: Cluster, application: Path, address: str, *, python: str, code: int = 0) -> tuple[str, str]:
+def backfilled(cluster: Cluster, application: Path, address: str, *more: str, python: str, code: int = 0) -> tuple[str, str]:
     settings = application.with_name("spark.properties")
     lines = [f"spark.pyspark.python {python}", "spark.driver.host 127.0.0.1", "spark.executor.memory 512m"]
     lines += [f"spark.{where}.extraJavaOptions {QUICK_JAVA}" for where in ("driver", "executor")]
     settings.write_text("\n".join(lines))
-    options = ("--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2")
+    options = ("--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2", *more)
     done = run("backfill", str(application), *options, "--json", "--bootstrap", address, code=code, timeout_s=WAIT_S)
     return done.stdout, done.stderr
 
@@ -62,9 +63,16 @@ def backfilled(cluster: Cluster, application: Path, address: str, *, python: str
 @pytest.mark.spark
 @pytest.mark.slow
 @NEEDS_JAVA
-def test_package_and_application_travel_to_a_cluster(cluster: Cluster, server: ServerProcess, application: Path) -> None:
+def test_package_and_application_travel_to_a_cluster_that_reads_an_archive(
+    cluster: Cluster, server: ServerProcess, application: Path, tmp_path: Path
+) -> None:
     load(server.address)
-    out, _ = backfilled(cluster, application, server.address, python=cluster.python)
+    archive = str(tmp_path / "archive")
+    lines = run("archive", "flights", "--to", archive, "--json", "--bootstrap", server.address).stdout.splitlines()
+    with connect(server.address) as log:
+        files = [json.loads(line) for line in lines]
+        log.admin().delete_records({TopicPartition("flights", file["partition"]): file["end"] // 2 for file in files})
+    out, _ = backfilled(cluster, application, server.address, "--history", archive, python=cluster.python)
     report = json.loads(out.splitlines()[-1])
     assert report["message"].endswith("goes on at the cut")
     assert flights_counted(server.address) == {"United": 15, "Delta": 15}
@@ -91,6 +99,11 @@ def test_a_master_that_is_not_there_is_said_at_once() -> None:
         check_master(f"spark://127.0.0.1:{free_port()}")
     with pytest.raises(InvalidInput, match="a master is spark://HOST:PORT"):
         check_master("spark://nowhere")
+
+
+def test_an_executor_without_the_archive_says_so(tmp_path: Path) -> None:
+    said = list(Probe(b"", "", None, str(tmp_path / "orders-0.parquet"))(0))
+    assert f"does not see {tmp_path}/orders-0.parquet: an archive has to be in a directory that all executors share" in said[0]
 
 
 def test_settings_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
