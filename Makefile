@@ -58,7 +58,7 @@ bench: bytecode java ## every benchmark, each figure beside its budget
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(READY) ## the guide as a site in build/site; links are checked
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 sbom: $(READY) ## what logflume[all] brings, with licences, as build/sbom.json (CycloneDX)
 	@mkdir -p build && $(BIN)/python scripts/sbom.py > build/sbom.json

@@ -16,8 +16,6 @@ from mkdocs.structure.files import File, Files
 from sbom import packages
 
 from logflume.connect import connector_names, connector_spec, find_connector
-from logflume.sql.functions import example_text
-from logflume.streams.functions import Scalar, builtin_library
 
 EXAMPLES = ("sessions", "fraud", "sensors", "search_table", "features")
 PROMISES = ("What you can rely on", "Honest limits")
@@ -38,7 +36,6 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages and pictures that are made here."""
     root = Path(config.config_file_path).parent
     made = {
-        "sql-functions.md": "\n".join(function_lines()),
         "connector-options.md": "\n".join(connector_lines()),
         "licences.md": "\n".join(licence_lines()),
         "limits.md": promises((root / "README.md").read_text()),
@@ -48,23 +45,6 @@ def on_files(files: Files, config: Any) -> Files:
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files
-
-
-def function_lines() -> Iterator[str]:
-    """Yield the page of all functions, by kind, each with its variations and an example."""
-    found = builtin_library()
-    yield "# SQL functions\n"
-    yield "Made from the functions themselves; `SHOW FUNCTIONS` and `DESCRIBE FUNCTION name` say the same in the shell.\n"
-    for title, members in (("Scalar", found.scalars), ("Table", found.tables), ("Aggregate", found.aggregates)):
-        yield f"## {title} functions\n"
-        for name in sorted(members):
-            yield f"### {name}\n"
-            yield f"{plain(members[name].doc)}\n"
-            yield from (f"- `{name}{overload.signature}`" for overload in members[name].overloads)
-            function = members[name]
-            if isinstance(function, Scalar) and (example := example_text(function)):
-                yield f"\nExample: `{example}`"
-            yield ""
 
 
 def connector_lines() -> Iterator[str]:
