@@ -30,6 +30,7 @@ from benchmarks._report import Figure, main
 from benchmarks.broker import running_broker
 from logflume.log import connect
 from logflume.log.batch.columns import load_kernels
+from logflume.log.collector import ShortCollections
 from logflume.log.interfaces import Log
 from logflume.log.records import Chunk
 from logflume.streams import App, col, count, seconds, sum, tumbling
@@ -200,7 +201,7 @@ def child(name: str, way: str, address: str, state_dir: str) -> None:
     else:
         kernel_loader().stay_out()
     app = APPS[name](f"{name}-{way}", address)
-    with connect(address) as log:
+    with connect(address) as log, ShortCollections().over_batches():  # as `App.run` does
         engine = Engine(app.plan(), log, EngineOptions(state_dir=Path(state_dir)))
         engine.start()
         while engine.status().state is not EngineState.RUNNING:

@@ -292,6 +292,16 @@ class Window(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class CalendarWindow(Node):
+    """The days, weeks, months, quarters or years of a time zone."""
+
+    unit: str
+    zone: str
+    retention: Duration | None = None
+    grace: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OrderItem(Node):
     """One item of ORDER BY; nulls stand last unless `has_nulls_first`."""
 
@@ -307,7 +317,7 @@ class Query(Node):
     select: tuple[SelectItem, ...]
     source: SourceRef
     joins: tuple[Join, ...] = ()
-    window: Window | None = None
+    window: Window | CalendarWindow | None = None
     where: Expression | None = None
     group_by: tuple[Expression, ...] | None = None
     partition_by: tuple[Expression, ...] | None = None

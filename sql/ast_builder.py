@@ -27,6 +27,8 @@ SOURCES_MAX = 100
 WHENS_MAX = 500
 """Branches of a CASE: each is code within that of the one before."""
 
+_CALENDAR = ("WEEK", "MONTH", "QUARTER", "YEAR")
+
 
 def _span(meta: Any) -> Span:
     return ast.NOWHERE if meta.empty else Span(meta.start_pos, meta.end_pos)
@@ -428,7 +430,8 @@ class AstBuilder(Transformer[Token, Any]):
         amount, unit = int(children[0]), children[1]
         if unit not in UNITS_MS:
             known = ", ".join(sorted({u for u in UNITS_MS if u.endswith("S")}))
-            raise SyntaxFault(f"unknown time unit {unit}; expected one of {known}", _span(meta))
+            calendar = f"; WINDOW CALENDAR ({unit}) has those of the calendar" if unit in _CALENDAR else ""
+            raise SyntaxFault(f"unknown time unit {unit}; expected one of {known}{calendar}", _span(meta))
         return ast.Duration(amount, str(unit), amount * UNITS_MS[unit], span=_span(meta))
 
     def unit(self, meta: Any, children: list[Any]) -> str:
@@ -458,7 +461,12 @@ class AstBuilder(Transformer[Token, Any]):
         _, gap, retention, grace = children
         return self._window(meta, ast.Window("SESSION", gap, None, retention, grace, span=_span(meta)))
 
-    def _window(self, meta: Any, window: ast.Window) -> _Clause:
+    def calendar(self, meta: Any, children: list[Any]) -> _Clause:
+        _, unit, zone, retention, grace = children
+        zone = "UTC" if zone is None else zone[1:-1].replace("''", "'")
+        return self._window(meta, ast.CalendarWindow(unit, zone, retention, grace, span=_span(meta)))
+
+    def _window(self, meta: Any, window: ast.Window | ast.CalendarWindow) -> _Clause:
         return _Clause(("WINDOW", (window, _span(meta))))
 
     def where(self, meta: Any, children: list[Any]) -> _Clause:

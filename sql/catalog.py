@@ -10,7 +10,8 @@ from typing import Any
 
 from logflume.log import near_matches
 from logflume.log.schemas import Column, DataType, FormatSpec
-from logflume.streams.graph import SessionWindow, TimeWindow
+from logflume.streams.calendars import CalendarUnit
+from logflume.streams.graph import CalendarWindow, SessionWindow, TimeWindow
 
 from .ast import NOWHERE, Span
 from .errors import StatementError
@@ -19,14 +20,18 @@ from .format import name_text
 
 @dataclass(frozen=True, slots=True)
 class WindowInfo:
-    """How a windowed key is to be read: TUMBLING or HOPPING with a size (ms), or SESSION."""
+    """How a windowed key is to be read: TUMBLING or HOPPING with a size (ms), CALENDAR with a unit and a zone, or SESSION."""
 
     kind: str
     size_ms: int | None = None
     advance_ms: int | None = None
+    unit: str = ""
+    zone: str = ""
 
-    def of_key(self) -> TimeWindow | SessionWindow:
+    def of_key(self) -> TimeWindow | SessionWindow | CalendarWindow:
         """Return the windows that keys of such a source are of; how long a session stays open is not written in its key."""
+        if self.unit:
+            return CalendarWindow(CalendarUnit(self.unit), self.zone)
         if self.size_ms is None:
             return SessionWindow(0)
         return TimeWindow(self.size_ms, self.advance_ms or self.size_ms)

@@ -173,15 +173,20 @@ def _within(within: ast.Within) -> str:
     return f"WITHIN ({_duration(within.before)}, {_duration(within.after)}){grace}"
 
 
-def _window(window: ast.Window) -> str:
-    parts = [_duration(window.size) if window.kind == "SESSION" else f"SIZE {_duration(window.size)}"]
-    if window.advance:
-        parts.append(f"ADVANCE BY {_duration(window.advance)}")
+def _window(window: ast.Window | ast.CalendarWindow) -> str:
+    if isinstance(window, ast.CalendarWindow):
+        kind, parts = "CALENDAR", [window.unit, f"ZONE {string_text(window.zone)}"]
+        advance = None
+    else:
+        kind, advance = window.kind, window.advance
+        parts = [_duration(window.size) if window.kind == "SESSION" else f"SIZE {_duration(window.size)}"]
+    if advance:
+        parts.append(f"ADVANCE BY {_duration(advance)}")
     if window.retention:
         parts.append(f"RETENTION {_duration(window.retention)}")
     if window.grace:
         parts.append(f"GRACE PERIOD {_duration(window.grace)}")
-    return f"{window.kind} ({', '.join(parts)})"
+    return f"{kind} ({', '.join(parts)})"
 
 
 def _properties(properties: Iterable[ast.Property]) -> str:

@@ -150,7 +150,9 @@ def writable_source(name: str, catalog: Catalog, span: ast.Span = ast.NOWHERE) -
     """
     source = catalog.sources.get(name)
     if source is None:
-        raise StatementError(f"Cannot insert values into an unknown stream/table: `{name}`{catalog.hint(name)}", span)
+        hint = catalog.hint(name)
+        stop = "" if hint.startswith("\n") else "."
+        raise StatementError(f"Cannot insert values into an unknown stream/table: `{name}`{stop}{hint}", span)
     if source.is_read_only:
         raise StatementError(f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", span)
     if source.headers:

@@ -12,7 +12,10 @@ from typing import Any
 
 from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import FORMATS, Column, FormatSpec, check_columns, format_of, of_topic
+from logflume.streams import calendar
+from logflume.streams.calendars import CalendarUnit
 from logflume.streams.functions.dates import UNITS_MS
+from logflume.streams.graph import CalendarWindow
 
 from . import ast
 from .ast import NOWHERE, Span
@@ -113,9 +116,20 @@ def _column_name(value: Any) -> str:
 
 def _window_type(value: Any) -> str:
     kind = _upper(value)
-    if kind not in ("TUMBLING", "HOPPING", "SESSION"):
-        raise ValueError("expected TUMBLING, HOPPING or SESSION")
+    if kind not in ("TUMBLING", "HOPPING", "SESSION", "CALENDAR"):
+        raise ValueError("expected TUMBLING, HOPPING, SESSION or CALENDAR")
     return kind
+
+
+def calendar_of(unit: str, zone: str, span: Span) -> CalendarWindow:
+    """Return the windows of a calendar. Raises StatementError: there is no such unit or time zone."""
+    units = [str(known).upper() for known in CalendarUnit]
+    if unit not in units:
+        raise StatementError(f"unknown unit of a calendar {unit}; expected one of {', '.join(units)}", span)
+    try:
+        return calendar(unit.lower(), zone=zone)
+    except InvalidInput as e:
+        raise StatementError(str(e), span) from None
 
 
 def _window_size(value: Any) -> int:
@@ -142,6 +156,8 @@ PROPERTIES: tuple[PropertySpec, ...] = (
     PropertySpec("VALUE_DELIMITER", "CA", _delimiter, "DELIMITED values: one character, SPACE or TAB"),
     PropertySpec("WINDOW_TYPE", "C", _window_type, "how a windowed key is read"),
     PropertySpec("WINDOW_SIZE", "C", _window_size, "the size of its windows, e.g. '30 SECONDS'"),
+    PropertySpec("WINDOW_UNIT", "C", _upper, "of CALENDAR windows: DAY, WEEK, MONTH, QUARTER or YEAR"),
+    PropertySpec("WINDOW_ZONE", "C", _text, "of CALENDAR windows: on which clocks, UTC by default"),
     PropertySpec("SOURCE_CONNECTOR", "C", _text, "informational"),
     PropertySpec("SOURCED_BY_CONNECTOR", "C", _text, "informational"),
     PropertySpec("KEY_SCHEMA_ID", "CA", _number, "key schema by id, from a registry"),
@@ -246,8 +262,16 @@ def _check_exclusions(options: Options) -> None:
     if "TIMESTAMP_FORMAT" in options and "TIMESTAMP" not in options:
         raise StatementError("TIMESTAMP_FORMAT needs TIMESTAMP, the column it is for", options.span("TIMESTAMP_FORMAT"))
     kind = options.get("WINDOW_TYPE")
-    if kind == "SESSION" and "WINDOW_SIZE" in options:
-        raise StatementError("'WINDOW_SIZE' should not be set for SESSION windows.", options.span("WINDOW_SIZE"))
+    if kind in ("SESSION", "CALENDAR") and "WINDOW_SIZE" in options:
+        raise StatementError(f"'WINDOW_SIZE' should not be set for {kind} windows.", options.span("WINDOW_SIZE"))
+    for name in ("WINDOW_UNIT", "WINDOW_ZONE"):
+        if name in options and kind != "CALENDAR":
+            raise StatementError(f"'{name}' is for CALENDAR windows: WINDOW_TYPE='CALENDAR'", options.span(name))
+    if kind == "CALENDAR" and "WINDOW_UNIT" not in options:
+        raise StatementError(
+            "CALENDAR windows require 'WINDOW_UNIT' to be provided in the WITH clause. For example: 'WINDOW_UNIT'='MONTH'",
+            options.span("WINDOW_TYPE"),
+        )
     if kind in ("TUMBLING", "HOPPING") and "WINDOW_SIZE" not in options:
         raise StatementError(
             f"{kind} windows require 'WINDOW_SIZE' to be provided in the WITH clause. For example: 'WINDOW_SIZE'='10 SECONDS'",

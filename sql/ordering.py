@@ -27,6 +27,7 @@ def run_ordered(query: ast.Query, run: Callable[[ast.Query], Rows]) -> Rows:
     Raises:
         StatementError: an item that is none of these, or that has no order.
     """
+    query = replace(query, order_by=tuple(replace(i, expression=_meant(i.expression, query)) for i in query.order_by))
     hidden = [i.expression for i in query.order_by if not _is_shown(i.expression, query)]
     extra = tuple(ast.SelectItem("expr", e, f"{_HIDDEN}{n}", span=e.span) for n, e in enumerate(hidden))
     if hidden and (query.is_distinct or query.unions):
@@ -43,6 +44,16 @@ def run_ordered(query: ast.Query, run: Callable[[ast.Query], Rows]) -> Rows:
     end = len(rows) if query.limit is None else query.offset + query.limit
     cut = tuple(row[:shown] for row in rows[query.offset : end])
     return replace(found, columns=found.columns[:shown], rows=cut, is_limited=len(rows) > end)
+
+
+def _meant(e: ast.Expression, query: ast.Query) -> ast.Expression:
+    """Return `O.ID` for a bare ID that the SELECT takes from one source alone."""
+    if isinstance(e, ast.Name) and e.source is None:
+        selected = [i.expression for i in query.select if isinstance(i.expression, ast.Name) and i.alias is None]
+        same = list(dict.fromkeys(s for s in selected if s.name == e.name))
+        if len(same) == 1:
+            return replace(same[0], span=e.span)
+    return e
 
 
 def _is_shown(e: ast.Expression, query: ast.Query) -> bool:

@@ -12,11 +12,11 @@ from enum import StrEnum
 
 from logflume.log.schemas import Column, FormatSpec
 from logflume.streams.expr import Expr
-from logflume.streams.graph import Aggregation, Emit, JoinKind, SessionWindow, TimeWindow
+from logflume.streams.graph import Aggregation, CalendarWindow, Emit, JoinKind, SessionWindow, TimeWindow
 
 from .catalog import SourceInfo
 
-Windows = TimeWindow | SessionWindow
+Windows = TimeWindow | SessionWindow | CalendarWindow
 NamedExpr = tuple[str, Expr]
 
 

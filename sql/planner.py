@@ -42,7 +42,18 @@ from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
 from .errors import StatementError, SyntaxFault
 from .format import name_text, statement_text
-from .options import KEY_SIDE, VALUE_SIDE, Options, check_schema, format_name, key_format, read_options, registered, value_format
+from .options import (
+    KEY_SIDE,
+    VALUE_SIDE,
+    Options,
+    calendar_of,
+    check_schema,
+    format_name,
+    key_format,
+    read_options,
+    registered,
+    value_format,
+)
 from .parser import parse_statement
 from .rules import optimize
 from .topology import build_topology
@@ -84,7 +95,9 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
         raise StatementError("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", s.span)
     topic = options.get("KAFKA_TOPIC")
     if topic is None:
-        raise StatementError('Missing required property "KAFKA_TOPIC" which has no default value.', s.span)
+        raise StatementError(
+            "Missing required property \"KAFKA_TOPIC\" which has no default value; e.g. WITH (KAFKA_TOPIC='x')", s.span
+        )
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
     at = s.span
     key_name, value_name = format_names(options, context)
@@ -102,7 +115,7 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     if "WINDOW_TYPE" in options:
         if not key:
             raise StatementError("Windowed sources require a key column.", options.span("WINDOW_TYPE"))
-        window = WindowInfo(options.get("WINDOW_TYPE"), options.get("WINDOW_SIZE"))
+        window = _window(options)
     timestamp = _timestamp(options, key + value)
     return SourceInfo(
         name=s.name,
@@ -119,6 +132,14 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
         partitions=options.get("PARTITIONS"),
         statement=statement_text(s),
     )
+
+
+def _window(options: Options) -> WindowInfo:
+    kind = options.get("WINDOW_TYPE")
+    if kind != "CALENDAR":
+        return WindowInfo(kind, options.get("WINDOW_SIZE"))
+    found = calendar_of(options.get("WINDOW_UNIT"), options.get("WINDOW_ZONE") or "UTC", options.span("WINDOW_UNIT"))
+    return WindowInfo(kind, unit=str(found.unit), zone=found.zone)
 
 
 def _replace_refused(s: ast.CreateSource) -> str:

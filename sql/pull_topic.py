@@ -10,6 +10,7 @@ from logflume.log.interfaces import Log
 from logflume.log.records import Record
 from logflume.log.schemas import FormatSpec, framed_by_headers, serde
 from logflume.streams import expr as x
+from logflume.streams.windows import bounds_of_key, key_suffix_bytes
 
 from .binding.sources import timestamp_expression
 from .catalog import SourceInfo, WindowInfo
@@ -44,8 +45,8 @@ def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[Value
     window = source.window
     latest: dict[bytes, ValueRow | None] = {}
     for record in topic_records(source.topic, log):
-        data, start, end = _key_and_window(record.key, window)
         try:
+            data, start, end = _key_and_window(record.key, window)
             key, value = decode_key(data), decode_value(_framed(record, source.value_format))
         except DecodeError as e:
             skipped.add(record.topic, record.partition, record.offset, e)
@@ -78,13 +79,14 @@ def _framed(record: Record, format: FormatSpec) -> bytes | None:
 
 
 def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[bytes | None, int | None, int | None]:
-    """Return the record key and its window's start and end. The key of a session ends in end and start."""
+    """Return the record key and its window's start and end. Raises DecodeError: the key has no place for them."""
     if window is None or data is None:
         return data, None, None
-    start = int.from_bytes(data[-8:], "big")
-    if window.size_ms is None:
-        return data[:-16], start, int.from_bytes(data[-16:-8], "big")
-    return data[:-8], start, start + window.size_ms
+    kind = window.of_key()
+    suffix = key_suffix_bytes(kind)
+    if len(data) < suffix:
+        raise DecodeError(f"expected a key with {suffix} bytes for its window at its end, found {len(data)} bytes")
+    return data[:-suffix], *bounds_of_key(kind, data)
 
 
 def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS) -> Iterator[Any]:

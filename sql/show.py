@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logflume.streams import expr as x
-from logflume.streams.graph import SessionWindow, TimeWindow
+from logflume.streams.graph import CalendarWindow, SessionWindow, TimeWindow
 
 from . import plan as p
 from .format import string_text
@@ -95,6 +95,8 @@ def window_text(window: p.Windows) -> str:
             return f"window {size_ms} ms by {advance_ms} ms, grace {grace_ms} ms"
         case SessionWindow(gap_ms, grace_ms):
             return f"session of gap {gap_ms} ms, grace {grace_ms} ms"
+        case CalendarWindow(unit, zone, grace_ms):
+            return f"each {unit} of {zone}, grace {grace_ms} ms"
 
 
 def plan_text(operator: p.Operator, depth: int = 0) -> str:

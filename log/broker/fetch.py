@@ -7,7 +7,7 @@ A long poll waits on the partitions it asks for and is tried again when one of t
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 from logflume.log.errors import CorruptLog, LogflumeError
 from logflume.log.protocol import ErrorCode, messages
@@ -15,7 +15,7 @@ from logflume.log.storage import CheckBudget, OffsetOutOfRange, PartitionLog
 
 from .access import CLUSTER_NAME, UNRESTRICTED, Operation, Resource, Rights
 from .core import LEADER_EPOCH, Core, Partition
-from .fetch_sessions import INITIAL_EPOCH, FetchSession, FetchSessions, SessionError
+from .fetch_sessions import INITIAL_EPOCH, FetchSession, FetchSessions, SessionError, Wanted
 from .seams import CLOSE_CONNECTION, Reply, RequestContext, Timer
 from .slices import Steps
 
@@ -30,17 +30,6 @@ _Response = messages.FetchResponse
 _TopicResponse = _Response.FetchableTopicResponse
 _PartitionData = _Response.PartitionData
 _Aborted = _Response.AbortedTransaction
-
-
-class Wanted(NamedTuple):
-    """One partition of a fetch. `topic` is "" when the topic id is not known."""
-
-    topic: str
-    topic_id: bytes
-    partition: int
-    offset: int
-    max_bytes: int
-    leader_epoch: int
 
 
 class FetchHandler:

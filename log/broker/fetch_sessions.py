@@ -7,21 +7,29 @@ named one). A consumer that gets no session (all slots taken by active ones) goe
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from logflume.log.protocol import ErrorCode, messages
 
 from .configs import BrokerConfig
 from .seams import Clock
 
-if TYPE_CHECKING:
-    from .fetch import Wanted
-
 FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH = -1, 0, 2**31 - 1
 EVICT_AFTER_MS = 120_000
 """A session that was not used for so long makes room for a new one (min.incremental.fetch.session.eviction.ms)."""
 
 _Key = tuple[str, bytes, int]
+
+
+class Wanted(NamedTuple):
+    """One partition of a fetch. `topic` is "" when the topic id is not known."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    max_bytes: int
+    leader_epoch: int
 
 
 class SessionError(Exception):

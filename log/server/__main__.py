@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from logflume.log.broker.configs import BrokerConfig
 from logflume.log.children import end_with_parent
+from logflume.log.collector import ShortCollections
 from logflume.log.errors import LogflumeError
 from logflume.log.logs import configure_logs
 
 from .addresses import Address, parse_address
-from .collector import ShortCollections
 from .config_files import configured_data_dir, gather_configs, refuse_contradictions
 from .listeners import named_addresses, plan_listeners, refuse_exposed
 from .shell import BrokerShell

@@ -8,6 +8,7 @@ from .datadir import DataDir, Holder
 from .disk import Disk, OsDisk
 from .errors import AppendRefused, DiskFull, OffsetOutOfRange, PartitionFailed
 from .flush import FlushScheduler
+from .opening import open_log
 from .partition import PartitionLog
 from .scrub import Scrubber
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
@@ -34,6 +35,7 @@ __all__ = [
     "OsDisk",
     "PartitionFailed",
     "PartitionLog",
+    "open_log",
     "RecoveryReport",
     "Scrubber",
     "run_compaction",

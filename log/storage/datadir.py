@@ -28,7 +28,7 @@ from .checkpoint import FILE_NAME as CHECKPOINT_FILE
 from .checkpoint import unpack_checkpoint
 from .config import LogConfig
 from .disk import Disk, OsDisk, storage_error, write_atomically
-from .opening import METADATA_FILE, topic_id_of
+from .opening import METADATA_FILE, open_log, topic_id_of
 from .partition import PartitionLog
 from .statefiles import EPOCHS_FILE
 
@@ -136,15 +136,15 @@ class DataDir:
         """Open the log of a partition; a new one is made durably (directory fsync).
 
         Raises:
-            CorruptLog: not new, and there is no log; or as `PartitionLog.open`.
-            StorageError: new, and there is a log with records; or as `PartitionLog.open`.
+            CorruptLog: not new, and there is no log; or as `open_log`.
+            StorageError: new, and there is a log with records; or as `open_log`.
         """
         directory = self._directory(topic, partition)
         if is_new:
             self._make_way(directory)
         else:
             self._require_log(directory)
-        return PartitionLog.open(directory, disk=self._disk, config=config, now_ms=now_ms, topic_id=topic_id)
+        return open_log(directory, disk=self._disk, config=config, now_ms=now_ms, topic_id=topic_id)
 
     def _make_way(self, directory: str) -> None:
         """Remove what an unfinished creation left where a new log is to be."""

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from logflume.log.batch.control import parse_marker
-from logflume.log.batch.header import BatchHeader, Buffer
+from logflume.log.batch.header import BatchHeader
 from logflume.log.errors import CorruptLog, StorageError
 
-from .checkpoint import FILE_NAME, Checkpoint, SegmentInfo, unpack_checkpoint
+from .checkpoint import FILE_NAME, Checkpoint, unpack_checkpoint
 from .config import LogConfig
 from .disk import Disk, write_atomically
 from .epochs import LeaderEpochs
 from .partition import PartitionLog
-from .producers import ProducerStates
 from .recovery import TakeBatch, keep_aside, scan_batches
+from .replaying import known_producers, replay_batch, replayed_epochs
 from .segment import INDEX_SUFFIXES, SEGMENT_SUFFIXES, Segment, file_name
-from .slices import AbortedTransaction, RecoveryReport
-from .snapshots import unpack_snapshot
+from .slices import RecoveryReport
 from .statefiles import EPOCHS_FILE
+from .swaps import finish_swaps
 
 METADATA_FILE = "partition.metadata"
 _MUCH_SCANNED_BYTES = 64 * 1024 * 1024
 """Less is scanned again after another crash, which is quicker than checkpointing every log of a broker at its start."""
 
 
-def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topic_id: str | None) -> PartitionLog:
-    """Open or create a log; see `PartitionLog.open`."""
+def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topic_id: str | None = None) -> PartitionLog:
+    """Open, or create, the log in `<data dir>/<topic>-<partition>`, and recover it from its recovery point on.
+
+    Args:
+        topic_id: 32 hex digits; written to `partition.metadata` when created, compared when opened, None = whatever is there.
+
+    Raises:
+        CorruptLog: bytes that were durable are damaged or missing; names file and position. Nothing was changed.
+        StorageError: the disk refused, or the directory belongs to another topic id.
+    """
     if not disk.is_dir(directory):
         disk.make_dir(directory)
         disk.fsync_dir(directory.rpartition("/")[0] or ".")
@@ -100,28 +106,6 @@ def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
     if topic_id is not None and found != topic_id:
         raise StorageError(f"{directory}: expected a log of topic id {topic_id}, found one of {found}; move it out of the way")
     return found
-
-
-def finish_swaps(disk: Disk, directory: str, infos: Sequence[SegmentInfo], suffix: str) -> None:
-    """Give the files of compacted segments, which a checkpoint names, their final names; those that have them already stay.
-
-    Raises:
-        CorruptLog: a file has another size than the checkpoint says; nothing was changed.
-    """
-    for info in infos:
-        path = f"{directory}/{file_name(info.base_offset, '.log')}{suffix}"
-        size_bytes = disk.size(path)
-        if size_bytes not in (-1, info.size_bytes):
-            raise CorruptLog(
-                f"{path}: expected a compacted segment of {info.size_bytes} bytes, found {size_bytes}; restore this file from a "
-                "copy, the log is left as it is"
-            )
-    for info in infos:
-        for kind in SEGMENT_SUFFIXES:
-            target = f"{directory}/{file_name(info.base_offset, kind)}"
-            if disk.size(target + suffix) >= 0:
-                disk.rename(target + suffix, target)
-    disk.fsync_dir(directory)
 
 
 def _remove_leftovers(disk: Disk, directory: str) -> None:
@@ -252,44 +236,3 @@ class _Recovery:
                 segment.aborted.append(aborted)
 
         return take
-
-
-def replayed_epochs(segments: list[Segment]) -> LeaderEpochs:
-    """Return the leader epochs as the batches of the segments say."""
-    epochs = LeaderEpochs()
-    for segment in segments:
-        for _, header in segment.scan(0):
-            epochs.add(header.partition_leader_epoch, header.base_offset)
-    return epochs
-
-
-def replay_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> AbortedTransaction | None:
-    """Bring producer state up to a batch of the log; return the transaction it aborts, if it is such a marker."""
-    if header.is_control:
-        marker = parse_marker(batch)
-        if marker is None:
-            return None
-        return producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=header.max_timestamp)
-    producers.apply(header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=header.max_timestamp)
-    return None
-
-
-def known_producers(disk: Disk, directory: str, segments: list[Segment], checkpoint: Checkpoint | None) -> ProducerStates:
-    """Return the producer state at the recovery point: the snapshot that the checkpoint knows, else from all batches before."""
-    if checkpoint is not None:
-        content = disk.read_file(f"{directory}/{file_name(checkpoint.recovery_point, '.snapshot')}")
-        if content is not None and crc32c(content) == checkpoint.snapshot_crc:
-            producers = unpack_snapshot(content)
-            if producers is not None:
-                return producers
-    return replayed_producers(segments)
-
-
-def replayed_producers(segments: list[Segment]) -> ProducerStates:
-    """Return the producer state as the batches of the segments say."""
-    producers = ProducerStates()
-    for segment in segments:
-        for position, header in segment.scan(0):
-            batch = segment.file.read(position, header.size_bytes) if header.is_control else b""
-            replay_batch(producers, header, batch)
-    return producers

@@ -34,10 +34,12 @@ from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
 from .producers import ProducerState, ProducerStates
 from .reading import read_headers, read_slice
+from .replaying import replayed_producers
 from .rules import check_client_batch, check_size, check_timestamps
 from .segment import MAX_RELATIVE_OFFSET, Segment
 from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
 from .statefiles import StateFiles
+from .swaps import finish_swaps
 from .timesearch import find_time
 
 _HEADER_COPY_BYTES = 61
@@ -59,7 +61,7 @@ class FlushTicket:
 
 
 class PartitionLog:
-    """The log of one partition. Made by `PartitionLog.open`.
+    """The log of one partition. Made by `open_log`.
 
     Attributes:
         config: may be replaced at any time (a frozen value); takes effect from the next call.
@@ -110,21 +112,6 @@ class PartitionLog:
         self._flushes_under_way = 0
         self._is_closed = False
         self.damages: dict[str, None] = {}
-
-    @classmethod
-    def open(cls, directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topic_id: str | None = None) -> PartitionLog:
-        """Open, or create, the log in `<data dir>/<topic>-<partition>`, and recover it from its recovery point on.
-
-        Args:
-            topic_id: 32 hex digits; written to `partition.metadata` when created, compared when opened, None = whatever is there.
-
-        Raises:
-            CorruptLog: bytes that were durable are damaged or missing; names file and position. Nothing was changed.
-            StorageError: the disk refused, or the directory belongs to another topic id.
-        """
-        from .opening import open_log
-
-        return open_log(directory, disk=disk, config=config, now_ms=now_ms, topic_id=topic_id)
 
     @property
     def log_start_offset(self) -> int:
@@ -551,8 +538,6 @@ class PartitionLog:
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch with a record at or beyond `offset` (a follower that diverged). Durable on return."""
-        from .opening import replayed_producers
-
         self._check_usable()
         if offset >= self.log_end_offset:
             return
@@ -693,8 +678,6 @@ class PartitionLog:
             CorruptLog: the files are not what the result says; they are removed, the log stays as it is.
             StorageError: the disk refused.
         """
-        from .opening import finish_swaps
-
         count = len(result.replaced)
         compacted = [
             Segment(

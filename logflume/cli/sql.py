@@ -111,6 +111,18 @@ def serve(
     )
 
 
+@app.command()
+def functions() -> None:
+    """Print the reference of all functions as Markdown.
+
+    Example: logflume sql functions > functions.md
+    """
+    from logflume.sql.reference import functions_page
+    from logflume.streams.functions import builtin_library
+
+    typer.echo(functions_page(builtin_library()), nl=False)
+
+
 @app.command("test")
 def run_case_files(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Case files in ksqlDB's JSON form, or folders of them.")],

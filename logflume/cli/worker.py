@@ -14,6 +14,7 @@ from pathlib import Path
 
 from logflume.log import LogflumeError
 from logflume.log.children import end_with_parent
+from logflume.log.collector import ShortCollections
 from logflume.sql.worker import run_worker
 
 
@@ -29,7 +30,8 @@ def main() -> int:
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: stopping.set())
     try:
-        run_worker(args.bootstrap, stopping, state_dir=args.state_dir)
+        with ShortCollections().over_batches():
+            run_worker(args.bootstrap, stopping, state_dir=args.state_dir)
     except LogflumeError as error:
         print(error, file=sys.stderr)
         return 1

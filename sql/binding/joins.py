@@ -104,7 +104,8 @@ def _join(left: Relation, right: Relation, join: ast.Join, context: Context, use
     right_expr = _binder(right, context).bind(right_on)
     if left_expr.type != right_expr.type:
         raise StatementError(
-            f"Invalid join condition: types don't match. Got {_typed(left_on, left_expr)} = {_typed(right_on, right_expr)}.",
+            f"Invalid join condition: types don't match. Got {_typed(left_on, left_expr)} = {_typed(right_on, right_expr)}. "
+            "CAST one side to the type of the other.",
             join.on.span,
         )
     check_key_type(Column(_join_key_name(left_on), left_expr.type), join.on.span)
@@ -354,7 +355,7 @@ def _check_kinds(left: Relation, right: Relation, join: ast.Join, got: str) -> N
         shown = "[INNER] JOIN" if join.kind == "INNER" else f"{join.kind} [OUTER] JOIN"
         raise StatementError(
             "Invalid join order: table-stream joins are not supported; only stream-table joins. "
-            f"Got {name_text(left.first.name)} {shown} {name_text(right.first.name)}.",
+            f"Got {name_text(left.first.name)} {shown} {name_text(right.first.name)}. Name the stream first.",
             join.span,
         )
     if not right.is_table:

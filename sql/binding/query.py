@@ -12,12 +12,14 @@ from logflume.sql.catalog import WindowInfo
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.functions import unknown_function
+from logflume.sql.options import calendar_of
 from logflume.sql.rules import column_refs
 from logflume.sql.tree import children, rewrite, walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
+from logflume.streams.calendars import LONGEST_MS
 from logflume.streams.functions import Library
-from logflume.streams.graph import Emit, SessionWindow, TimeWindow
+from logflume.streams.graph import CalendarWindow, Emit, SessionWindow, TimeWindow
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
 from .context import Context
@@ -81,6 +83,15 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
     Raises:
         StatementError: with the position of what is to blame.
     """
+    try:
+        return _bound_query(query, context, target)
+    except StatementError as e:
+        if e.span == ast.NOWHERE:
+            e.span = query.span
+        raise
+
+
+def _bound_query(query: ast.Query, context: Context, target: Target) -> BoundQuery:
     _check_once_only(query)
     if query.unions:
         return _united(query, context, target)
@@ -159,6 +170,8 @@ def window_info(bound: BoundQuery) -> WindowInfo | None:
     if isinstance(bound.window, TimeWindow):
         kind = "TUMBLING" if bound.window.advance_ms == bound.window.size_ms else "HOPPING"
         return WindowInfo(kind, bound.window.size_ms, bound.window.advance_ms)
+    if isinstance(bound.window, CalendarWindow):
+        return WindowInfo("CALENDAR", unit=str(bound.window.unit), zone=bound.window.zone)
     return WindowInfo("SESSION")
 
 
@@ -328,7 +341,9 @@ class _Shape:
                 )
             columns.append((item.name, e))
         if not columns and self.target.is_persistent:
-            raise StatementError("The projection contains no value columns.", self.query.span)
+            raise StatementError(
+                "The projection contains no value columns. Select something beside the key; AS_VALUE copies it.", self.query.span
+            )
         return columns
 
     def _exploded(self, relation: Relation, items: Sequence[Item], kind: p.ResultKind) -> tuple[Relation, Binder]:
@@ -627,8 +642,24 @@ def _group_names(groups: Sequence[ast.Expression], key_items: Sequence[Item], it
     return names
 
 
-def _window(window: ast.Window, *, is_final: bool) -> p.Windows:
+def _calendar(window: ast.CalendarWindow) -> CalendarWindow:
+    """Return a window of the calendar; without a grace of its own it closes with its last instant."""
+    found = calendar_of(window.unit, window.zone, window.span)
+    grace_ms = 0 if window.grace is None else window.grace.ms
+    retention_ms = 0 if window.retention is None else window.retention.ms
+    if window.retention is not None and retention_ms < LONGEST_MS[found.unit] + grace_ms:
+        raise StatementError(
+            f"The window retention period ({retention_ms} ms) is smaller than the longest {found.unit} plus grace period; make "
+            "it longer",
+            window.retention.span,
+        )
+    return replace(found, grace_ms=grace_ms, retention_ms=retention_ms)
+
+
+def _window(window: ast.Window | ast.CalendarWindow, *, is_final: bool) -> p.Windows:
     """Return a window with its grace: as given, else so long that a record counts for a day, or none where one waits for it."""
+    if isinstance(window, ast.CalendarWindow):
+        return _calendar(window)
     size = window.size.ms
     advance = size if window.advance is None else window.advance.ms
     if size < 1 or advance < 1:

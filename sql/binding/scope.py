@@ -84,6 +84,8 @@ class Scope:
         if near:
             return f"{reason} Did you mean {' or '.join(map(name_text, near))}?"
         known = ", ".join(name_text(c.name) for c in self.columns if not c.is_pseudo)
+        if not known:
+            return f"{reason} There are no columns here: write a literal, or a function of literals."
         return f"{reason} The columns are {known}."
 
     def of_source(self, alias: str, span: ast.Span) -> list[Visible]:

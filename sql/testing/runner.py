@@ -28,6 +28,7 @@ from logflume.sql.row_records import RecordMakers
 from logflume.sql.scripts import split_script
 from logflume.sql.upgrades import check_query_replacement
 from logflume.streams.functions import Library
+from logflume.streams.windows import bounds_of_key
 
 from .cases import Case, CaseFault, CaseRecord
 from .compare import difference
@@ -302,7 +303,7 @@ def _window_difference(key: bytes, source: SourceInfo, window: Mapping[str, Any]
     if str(window.get("type", "")).upper() != kind:
         return f"window: expected type {window.get('type')}, found {kind}"
     start = int.from_bytes(key[-8:], "big")
-    end = int.from_bytes(key[-16:-8], "big") if kind == "SESSION" else start + (source.window.size_ms or 0)
+    _, end = bounds_of_key(source.window.of_key(), key)
     if (start, end) != (int(window["start"]), int(window["end"])):
         return f"window: expected {window['start']}..{window['end']}, found {start}..{end}"
     return None

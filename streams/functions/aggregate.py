@@ -94,4 +94,6 @@ def results_of(aggregations: tuple[Aggregation, ...]) -> Callable[[State], State
         stop = start + len(aggregation.aggregator.state_columns)
         parts.append((aggregation.aggregator.result, start, stop))
         start = stop
+    if all(aggregation.aggregator.result is first for aggregation in aggregations) and len(parts) == start:
+        return tuple  # each state is the result
     return lambda state: tuple([result(state[i:j]) for result, i, j in parts])

@@ -20,7 +20,6 @@ from logflume.log.schemas import Column as Field
 from .. import graph as g
 from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
-from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Meta, Side, columns_used
 from ..functions.aggregate import first
@@ -29,10 +28,11 @@ from ..kernels import loaded_kernels
 from ..seams import Entry, State, StoreSpec
 from ..state.store import Store
 from ..vectors.expressions import Vector
-from ..windows import WINDOW_START, key_suffix_bytes, store_window
+from ..windows import WINDOW_START, store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
 from .cogroup import CogroupWork
+from .emission import key_decoder
 from .entries import Change, Entries, States, Updated
 from .expiring import ExpiringWork
 from .folding import state_fields
@@ -128,7 +128,7 @@ class AggregateWork(Work):
         self._is_followed = bool(wiring.children[node.name])
         self._wants_old = node.name in wiring.wants_old
         self._needs = wiring.needs[node.name]
-        self._key_decoder = _key_decoder(node, wiring)
+        self._key_decoder = key_decoder(node, wiring)
         self._columns_form = columns_form(node, self._spec)
         self._entries: Entries = ObjectEntries(node, self._store, wants_old=self._wants_old)
 
@@ -285,15 +285,6 @@ def _places(rows: Any) -> Any:
 
 def _never(row: int, error: Exception) -> None:
     raise AssertionError(f"the key of an entry was decoded before: {error}")
-
-
-def _key_decoder(node: g.Aggregate, wiring: Wiring) -> KeyDecoder:
-    """Return what decodes the keys of entries, as far as a consumer reads them."""
-    raw, needs = wiring.raw_keys[node.name], wiring.needs[node.name]
-    assert raw is not None, "a change of key is followed by a repartition"
-    is_whole = (Side.KEY, WHOLE) in needs
-    names = frozenset(column.name for column in raw[1] if is_whole or (Side.KEY, column.name) in needs)
-    return KeyDecoder(*raw, names, suffix_bytes=key_suffix_bytes(node.schema.window))
 
 
 def _result(aggregation: g.Aggregation, states: list[Column], gone: Any, report: Any) -> Column:

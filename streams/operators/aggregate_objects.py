@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from logflume.log.schemas import Kind
-
 from .. import graph as g
 from ..columns import Bytes, Column
 from ..functions.arithmetic import wrap64
@@ -16,6 +14,7 @@ from ..functions.folds import Fold, Reduce
 from ..seams import Entry, StateStore
 from .closing import OpenWindows
 from .entries import Change, States, Updated
+from .folding import step
 from .operator import Reporter
 
 
@@ -127,7 +126,7 @@ def _fold_function(node: g.Aggregate) -> Any:
         initial += aggregator.initial
         arg += len(args)
         scope[f"add{i}"] = aggregator.add
-        lines += _step(aggregator, i, own, args)
+        lines += step(aggregator, f"add{i}", own, args, on_error="continue" if is_fold(aggregator) else "")
     for at, value in enumerate(initial):
         scope[f"initial{at}"] = value
     states = f"{', '.join(names)},"
@@ -165,25 +164,3 @@ def run(resident, dirty, rows, keys, times, args, report, trace):
 def is_fold(aggregator: g.Aggregator) -> bool:
     """Return whether a plain callable changes the state: what that raises ends the row's way."""
     return isinstance(aggregator.add, Fold | Reduce)
-
-
-def _step(aggregator: g.Aggregator, i: int, own: list[str], args: list[str]) -> list[str]:
-    """Return the lines that change the state of one aggregation."""
-    guards = [f"{name} is not None" for name in args] if aggregator.skips_null else []
-    indent = "    " if guards else ""
-    head = [f"if {' and '.join(guards)}:"] if guards else []
-    state = aggregator.state_columns[0].type.kind
-    if aggregator.kernel == "count":
-        return [*head, f"{indent}{own[0]} += 1"]
-    if aggregator.kernel == "sum" and state is Kind.BIGINT and aggregator.initial[0] is not None:
-        wrap = f"{indent}if not {-(2**63)} <= {own[0]} < {2**63}:"
-        return [*head, f"{indent}{own[0]} += {args[0]}", wrap, f"{indent}    {own[0]} = wrap64({own[0]})"]
-    states = f"{', '.join(own)},"
-    return [
-        *head,
-        f"{indent}try:",
-        f"{indent}    {states} = add{i}(({states}){''.join(', ' + name for name in args)})",
-        f"{indent}except Exception as error:",
-        f"{indent}    report(row, error)",
-        *([f"{indent}    continue"] if is_fold(aggregator) else []),
-    ]

@@ -16,7 +16,7 @@ from ..columns import Batch, Bytes, Column, Old
 from ..columns.batch import ColumnId, row_maker
 from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
-from ..expr import TABLE_PREFIX, WHOLE, Meta, Side
+from ..expr import TABLE_PREFIX, WHOLE, Expr, Meta, Side, columns_used
 from ..seams import State
 from ..windows import key_suffix_bytes
 from .operator import Errors, Task, Wiring
@@ -58,14 +58,16 @@ class Emitted:
 
 
 class Emission:
-    """Makes batches of a node's results, and forwards them. `keeps_keys`: a result has the key of the row that caused it."""
+    """Makes batches of a node's results, and forwards them.
 
-    def __init__(self, node: g.Node, wiring: Wiring, *, keeps_keys: bool) -> None:
+    `keeps_keys`: a result has the key of the row that caused it; `computes`: what the node computes of a shell's columns.
+    """
+
+    def __init__(
+        self, node: g.Node, wiring: Wiring, *, keeps_keys: bool, computes: Sequence[tuple[str, Expr]] = ()
+    ) -> None:  # fmt: skip
         self.node, self.wants_old, self._keeps_keys = node, node.name in wiring.wants_old, keeps_keys
-        raw = wiring.raw_keys[node.name]
-        assert raw is not None, "a change of key is followed by a repartition"
-        names = frozenset(column.name for column in raw[1])
-        self._decoder = KeyDecoder(*raw, names, suffix_bytes=key_suffix_bytes(node.schema.window))
+        self._decoder = key_decoder(node, wiring, set[ColumnId]().union(*(columns_used(x) for _, x in computes)))
         self.has_consumers = bool(wiring.children[node.name])
         self._columns = [(column.name, column.type.kind) for column in node.schema.value]
 
@@ -104,6 +106,15 @@ class Emission:
             gone = nulls_of(emitted.olds)
             batch.old = Old(state_columns(emitted.olds, self._columns), np.zeros(len(batch), np.bool_) if gone is None else gone)
         return batch.take(np.array([row for row in range(len(batch)) if row not in failed], np.int64)) if failed else batch
+
+
+def key_decoder(node: g.Node, wiring: Wiring, more: Set[ColumnId] = frozenset()) -> KeyDecoder:
+    """Return what decodes the keys of a node's results, as far as a consumer reads them, and what of `more` is in them."""
+    raw, needs = wiring.raw_keys[node.name], wiring.needs[node.name] | more
+    assert raw is not None, "a change of key is followed by a repartition"
+    is_whole = (Side.KEY, WHOLE) in needs
+    names = frozenset(column.name for column in raw[1] if is_whole or (Side.KEY, column.name) in needs)
+    return KeyDecoder(*raw, names, suffix_bytes=key_suffix_bytes(node.schema.window))
 
 
 def _named_keys(batch: Batch, names: Sequence[Field]) -> Batch:

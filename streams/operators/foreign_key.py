@@ -6,8 +6,8 @@ the way: an answer carries a hash of the row that asked, and one to another row 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Sequence, Set
+from bisect import bisect_left
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -37,12 +37,27 @@ FORGET, DROP, ANSWER, ANSWER_IF_THERE = 1, 2, 3, 4
 _LENGTH_BYTES = 4
 
 
-def row_hash(row: State | None, columns: Sequence[Field]) -> bytes | None:
-    """Return what stands for a row, None for none: equal for rows of equal values."""
-    if row is None:
-        return None
-    values = [float(v) if c.type.kind is Kind.DOUBLE and v is not None else v for v, c in zip(row, columns, strict=True)]
-    return blake2b(msgspec.msgpack.encode([to_wire(value) for value in values]), digest_size=16).digest()
+_PLAIN_KINDS = frozenset((Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BYTES))
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def hasher(columns: Sequence[Field]) -> Callable[[State | None], bytes | None]:
+    """Return the function from a row to what stands for it, None for none: equal for rows of equal values."""
+    kinds = [column.type.kind for column in columns]
+    is_plain = _PLAIN_KINDS.issuperset(kinds)
+
+    def row_hash(row: State | None) -> bytes | None:
+        if row is None:
+            return None
+        if is_plain:
+            try:
+                return blake2b(_encode(row), digest_size=16).digest()
+            except OverflowError:  # a callable's number of more than 64 bits
+                pass
+        values = [float(v) if kind is Kind.DOUBLE and v is not None else v for v, kind in zip(row, kinds, strict=True)]
+        return blake2b(_encode([to_wire(value) for value in values]), digest_size=16).digest()
+
+    return row_hash
 
 
 class SubscribeOperator(Operator[g.Subscribe]):
@@ -70,6 +85,7 @@ class SubscribeWork(Work):
     def __init__(self, node: g.Subscribe, left: g.Schema, task: Task) -> None:
         self._node, self._left, self._task = node, left, task
         self._key = evaluations(node.key, is_on_table=True)
+        self._hash = hasher(left.value)
 
     def process(self, batch: Batch, source: str) -> None:
         batch = without_earlier(keyed_rows(self._task, self._node.name, batch))
@@ -85,7 +101,7 @@ class SubscribeWork(Work):
         lefts = rows_of(batch, self._left.value)
         was_there = (~batch.old.nulls).tolist()
         for row, (key, left, new, old, was) in enumerate(zip(batch.keys.objects(), lefts, news, olds, was_there, strict=True)):
-            mark = row_hash(left, self._left.value)
+            mark = self._hash(left)
             for what, to in self._questions(new, old, is_any=left is not None or was):
                 rows.append(row)
                 foreign.append(to)
@@ -225,8 +241,9 @@ class Subscribers:
         if state is None:
             del keys[at]
         elif not is_there:
-            insort(keys, left)
-        self._store.load([place])
+            keys.insert(at, left)
+        if not self._store.is_resident:
+            self._store.load([place])
         put_entry(self._store, place, state, time)
 
     def of(self, foreign: bytes) -> list[tuple[bytes, State]]:
@@ -297,9 +314,10 @@ class ResolveWork(Work):
         self._left, self._answers = wiring.schema(left), wiring.schema(answers)
         self._lookup = lookup_of(wiring, left)
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), self._left, right_schema(node, self._answers))
-        self._emission = Emission(node, wiring, keeps_keys=True)
+        self._emission = Emission(node, wiring, keeps_keys=True, computes=node.columns)
         self._store = None if node.store is None else task.store(node.store)
         self._columns = tuple(Field(c.name, c.type) for c in self._answers.value)
+        self._hash = hasher(self._left.value)
 
     def process(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
@@ -313,7 +331,7 @@ class ResolveWork(Work):
         ):
             assert answer is not None
             mark, is_found, *right = answer
-            if row_hash(left, self._left.value) != mark:
+            if self._hash(left) != mark:
                 continue
             emitted.add(row, key, time, None)
             kept.append(left)

@@ -40,7 +40,9 @@ class LookupJoinWork(Work):
         self._lookup = lookup_of(wiring, table.name)
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), stream.schema, table.schema)
         self._is_global = isinstance(table, g.Source) and table.is_global
-        self._emission = Emission(node, wiring, keeps_keys=node.grace_ms is None) if wiring.raw_keys[node.name] else None
+        self._emission = None
+        if wiring.raw_keys[node.name]:
+            self._emission = Emission(node, wiring, keeps_keys=node.grace_ms is None, computes=node.columns)
         self._key = evaluations(node.key, is_on_table=False)
         self._encoder = None
         if isinstance(table, g.Source) and node.key:

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from logflume.log.records import I64
+
 from .. import graph as g
 from ..columns import Batch
 from ..seams import State, StateStore
@@ -59,17 +63,29 @@ class SessionWork(Work):
         times = batch.times.tolist()
         first = min(times)
         self._sessions.load((key, first - gap, FAR) for key in dict.fromkeys(keys))
-        emitted = Emitted()
-        for row, (key, time) in enumerate(zip(keys, times, strict=True)):
-            clock = self._clocks.observe(source, time)
-            self._add(emitted, row, key, time, clock, arguments[row], folding, batch, report)
+        clocks = self._clocks.observe_all(source, batch.times)
+        emitted, find, oldest_ms = Emitted(), self._sessions.times, self._wait_ms
+        for row, (key, time, clock, given) in enumerate(zip(keys, times, clocks, arguments, strict=True)):
+            if find(key, time - gap, FAR):
+                self._join(emitted, row, key, time, clock, given, folding, batch, report)
+            elif time < clock - oldest_ms:
+                self._task.late(self._node.name, batch, row, (time, clock))
+            else:
+                self._begin(emitted, row, key, time, folding.add(None, given, row, report))
         if self._is_update:
             self._emission.forward(self._task, emitted, batch, errors=errors)
 
-    def _add(
-        self, emitted: Emitted, row: int, key: bytes, time: int, clock: int, arguments: Sequence[tuple[Any, ...]],
+    def _begin(self, emitted: Emitted, row: int, key: bytes, time: int, state: State | None) -> None:
+        """A record that no session is near begins one."""
+        self._put(key, time, time, state)
+        if self._is_update:
+            emitted.add(row, self._edge_key(key, time, time), time, self._folding.result(state))
+
+    def _join(
+        self, emitted: Emitted, row: int, key: bytes, time: int, clock: int, arguments: Sequence[Any],
         folding: Folding, batch: Batch, report: Reporter,
     ) -> None:  # fmt: skip
+        """A record that may be in sessions there are: those become one."""
         met = self._met(key, time)
         start = min([time, *(began for began, _, _ in met)])
         end = max([time, *(ended for _, ended, _ in met)])
@@ -166,6 +182,12 @@ class Clocks:
         if now > self._store.stream_time_ms:
             self._store.stream_time_ms = now
         return int(now)
+
+    def observe_all(self, source: str, times: I64) -> list[int]:
+        """Note the times of records; return the input's stream time at each of them."""
+        clocks = np.maximum.accumulate(np.maximum(times, self._times[source]))
+        self.observe(source, int(clocks[-1]))
+        return clocks.tolist()  # type: ignore[no-any-return]
 
     def of(self, source: str) -> int:
         """Return the stream time of an input."""

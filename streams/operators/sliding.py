@@ -73,11 +73,15 @@ class SlidingWork(Work):
         times = batch.times.tolist()
         first, last = min(times), max(times)
         self._windows.load((key, first - 2 * size, last + 1) for key in dict.fromkeys(keys))
-        emitted = Emitted()
-        for row, (key, time) in enumerate(zip(keys, times, strict=True)):
-            clock = self._clocks.observe(source, time)
-            if time + size < clock - self._window.grace_ms:
+        clocks = self._clocks.observe_all(source, batch.times)
+        emitted, find, grace = Emitted(), self._windows.times, self._window.grace_ms
+        for row, (key, time, clock) in enumerate(zip(keys, times, clocks, strict=True)):
+            if time + size < clock - grace:
                 self._task.late(self._node.name, batch, row, (time - size, clock))
+                continue
+            if time >= size and not find(key, time - 2 * size, time + 1):
+                if time >= clock - grace:
+                    self._begin(emitted, row, key, time, folding.add(None, arguments[row], row, report))
                 continue
             adding = _Adding(self, emitted, row, key, time, clock, arguments[row], folding, report)
             if time < size:
@@ -86,6 +90,12 @@ class SlidingWork(Work):
                 adding.usual()
         if self.is_update:
             self._emission.forward(self._task, emitted, batch, errors=errors)
+
+    def _begin(self, emitted: Emitted, row: int, key: bytes, time: int, state: State | None) -> None:
+        """A record that no other is near makes the window that ends at it."""
+        edge_key = self.put(key, time - self._window.size_ms, state, time)
+        if self.is_update:
+            emitted.add(row, edge_key, time, self._folding.result(state))
 
     def _valued(self, batch: Batch) -> Batch:
         if batch.nulls is None:
@@ -130,7 +140,7 @@ class _Adding:
 
     def __init__(
         self, work: SlidingWork, emitted: Emitted, row: int, key: bytes, time: int, clock: int,
-        arguments: Sequence[tuple[Any, ...]], folding: Folding, report: Reporter,
+        arguments: Sequence[Any], folding: Folding, report: Reporter,
     ) -> None:  # fmt: skip
         self._work, self._emitted, self._row, self._key, self._time = work, emitted, row, key, time
         self._arguments, self._folding, self._report = arguments, folding, report

@@ -102,7 +102,7 @@ class StreamJoinWork(Work):
         self._left = _Side(LEFT, node.after_ms, left.value, first, is_outer=is_left_outer)
         self._right = _Side(RIGHT, node.before_ms, right.value, second, is_outer=is_outer)
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), left, right)
-        self._emission = Emission(node, wiring, keeps_keys=node.join is g.JoinKind.INNER)
+        self._emission = Emission(node, wiring, keeps_keys=node.join is g.JoinKind.INNER, computes=node.columns)
         self._stream_time = -1
         self._waiting: list[tuple[int, int, bytes]] = []
         """(time, side, key) of the records that wait."""

@@ -18,8 +18,8 @@ from .. import graph as g
 from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import Side
-from ..seams import State, StoreSpec
-from ..windows import bounds_of_key, close_wait_ms
+from ..seams import Entry, State, StoreSpec
+from ..windows import WINDOW_START, TimeWindow, bounds_of_key, close_wait_ms
 from .emission import Emission, Emitted, olds_of, rows_of
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import put_entry
@@ -64,6 +64,7 @@ class SuppressWork(Work):
         self._heap: list[tuple[int, bytes]] | None = None
         self._sizes: dict[bytes, int] = {}
         self._held_bytes = 0
+        self._is_bounded = node.max_records is not None or node.max_bytes is not None
 
     def process(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
@@ -71,13 +72,16 @@ class SuppressWork(Work):
         keys: list[Any] = batch.keys.objects()
         heap = self._held()
         self._store.load(keys)
-        emitted = Emitted()
+        emitted, store, is_bounded = Emitted(), self._store, self._is_bounded
+        now = store.stream_time_ms
         for row, (key, new, old, time) in enumerate(
             zip(keys, rows_of(batch, columns), olds_of(batch, columns), batch.times.tolist(), strict=True)
         ):
-            self._store.stream_time_ms = max(self._store.stream_time_ms, time)
+            if time > now:
+                store.stream_time_ms = now = time
             self._hold(heap, key, new, old, time)
-            self._release(heap, emitted, row)
+            if is_bounded or heap[0][0] <= now - self._wait_ms:
+                self._release(heap, emitted, row)
         self._emission.forward(self._task, emitted, batch)
 
     def _held(self) -> list[tuple[int, bytes]]:
@@ -85,31 +89,37 @@ class SuppressWork(Work):
             self._heap = [(entry.state[0], key) for key, entry in self._store.range(b"", None) if entry.state is not None]
             heapify(self._heap)
             self._store.load([key for _, key in self._heap])
-            for _, key in self._heap:
-                self._measure(key)
+            if self._node.max_bytes is not None:
+                for _, key in self._heap:
+                    self._measure(key)
         return self._heap
 
     def _hold(self, heap: list[tuple[int, bytes]], key: bytes, new: State | None, old: State | None, time: int) -> None:
-        entry = self._store.resident.get(key)
+        store = self._store
+        entry = store.resident.get(key)
         known = None if entry is None else entry.state
-        if known is not None:
-            leaves, before = known[0], known[2]
+        if key not in store.dirty:
+            store.dirty[key] = known
+        if entry is not None and known is not None:
+            entry.state, entry.timestamp_ms = (known[0], None if new is None else list(new), known[2]), time
         else:
-            leaves, before = self._leaving_time(key, time), None if old is None else list(old)
+            leaves = self._leaving_time(key, time)
+            state = (leaves, None if new is None else list(new), None if old is None else list(old))
             heappush(heap, (leaves, key))
-        put_entry(self._store, key, (leaves, None if new is None else list(new), before), time)
-        self._measure(key)
+            store.resident[key] = Entry(state, time)
+        if self._node.max_bytes is not None:
+            self._measure(key)
 
     def _leaving_time(self, key: bytes, time: int) -> int:
         if self._node.wait_ms is not None:
             return time
+        if isinstance(self._window, TimeWindow):
+            return int(WINDOW_START.unpack_from(key, len(key) - WINDOW_START.size)[0]) + self._window.size_ms
         assert self._window is not None
         return bounds_of_key(self._window, key)[1]
 
     def _measure(self, key: bytes) -> None:
-        """Count the bytes that an entry holds, where they are bounded."""
-        if self._node.max_bytes is None:
-            return
+        """Count the bytes that an entry holds."""
         entry = self._store.resident.get(key)
         state = None if entry is None else entry.state
         size = 0 if state is None else len(key) + len(repr(state[1])) + _ENTRY_OVERHEAD_BYTES
@@ -131,7 +141,8 @@ class SuppressWork(Work):
             _, new, old = entry.state
             time = entry.timestamp_ms
             put_entry(self._store, key, None, time)
-            self._measure(key)
+            if self._node.max_bytes is not None:
+                self._measure(key)
             if new is not None or self._node.wait_ms is not None:
                 emitted.add(row, key, time, None if new is None else tuple(new), None if old is None else tuple(old))
 

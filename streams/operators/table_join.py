@@ -63,7 +63,7 @@ class TableJoinWork(Work):
         self._schemas = (wiring.schema(left), wiring.schema(right))
         self._lookups = (lookup_of(wiring, left), lookup_of(wiring, right))
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), *self._schemas)
-        self._emission = Emission(node, wiring, keeps_keys=True)
+        self._emission = Emission(node, wiring, keeps_keys=True, computes=node.columns)
         self._store = None if node.store is None else task.store(node.store)
 
     def process(self, batch: Batch, source: str) -> None:

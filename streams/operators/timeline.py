@@ -83,16 +83,24 @@ class Timeline:
 
     def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
         """Set the state of a key at a time; None deletes it."""
-        times = self._times.setdefault(key, array("q"))
-        self.newest = max(self.newest, time)
-        place = bisect_left(times, time)
-        is_there = place < len(times) and times[place] == time
-        if state is None:
-            if not is_there:
+        if time > self.newest:
+            self.newest = time
+        times = self._times.get(key)
+        if times is None:
+            times = self._times[key] = array("q")
+        if not times or times[-1] < time:
+            if state is None:
                 return
-            del times[place]
-        elif not is_there:
-            times.insert(place, time)
+            times.append(time)
+        else:
+            place = bisect_left(times, time)
+            is_there = times[place] == time
+            if state is None:
+                if not is_there:
+                    return
+                del times[place]
+            elif not is_there:
+                times.insert(place, time)
         put_entry(self.store, key + WINDOW_START.pack(time), state, stamp)
 
     def sweep(self) -> None:

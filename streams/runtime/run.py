@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
+from logflume.log.collector import ShortCollections
 from logflume.log.interfaces import Log
 from logflume.streams.seams import Plan
 
@@ -44,7 +45,7 @@ def run_app(
     engine = Engine(plan, log, options)
     stopping = threading.Event()
     show = on_status or _Line(out or sys.stderr)
-    with _signals(stopping):
+    with _signals(stopping), ShortCollections().over_batches():
         engine.start()
         status = engine.status()
         while not stopping.wait(_LINE_EVERY_S) and not engine.has_ended:

@@ -14,6 +14,7 @@ import enum
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -83,18 +84,31 @@ def _packed(code: int, parts: list[Any]) -> msgspec.msgpack.Ext:
 
 def _object_to_wire(value: Any, kind: type[Any], classes: Classes | None) -> Any:
     """Wrap an object of a class, or a row of no class."""
-    if issubclass(kind, tuple) and hasattr(kind, "_fields") and kind is row_class(kind._fields):
+    name, is_row, is_member = _form_of(kind)  # type: ignore[arg-type]  # mypy takes type[Any] for unhashable
+    if is_row:
         return _packed(_ROW, [kind._fields, [to_wire(item, classes) for item in value]])
-    name = class_name(kind)
     if classes is not None and name not in classes:
         raise InvalidInput(
             f"state of class {name} cannot be stored: the topology does not name it. Annotate the function's result "
             f"(def add(aggregate, value) -> {kind.__name__}), or keep None, bool, int, float, str, bytes, list, dict, tuple, "
             "set, Counter, deque, Decimal, a date, time or UUID"
         )
-    if issubclass(kind, enum.Enum):
+    if is_member:
         return _packed(_MEMBER, [name, value.name])
-    return _packed(_OBJECT, [name, {field: to_wire(getattr(value, field), classes) for field in object_fields(kind)}])
+    fields = {field: getattr(value, field) for field in object_fields(kind)}
+    if _IS_PLAIN(map(type, fields.values())):
+        try:
+            return _packed(_OBJECT, [name, fields])
+        except OverflowError:  # an int of more than 64 bits
+            pass
+    return _packed(_OBJECT, [name, {field: to_wire(item, classes) for field, item in fields.items()}])
+
+
+@lru_cache(maxsize=1024)
+def _form_of(kind: type[Any]) -> tuple[str, bool, bool]:
+    """Return a class' name, whether it is of rows of no class, and of the members of an Enum."""
+    is_row = issubclass(kind, tuple) and hasattr(kind, "_fields") and kind is row_class(kind._fields)
+    return class_name(kind), is_row, issubclass(kind, enum.Enum)
 
 
 def object_fields(cls: type[Any]) -> tuple[str, ...]:

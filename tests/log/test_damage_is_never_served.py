@@ -16,7 +16,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
 
-from logflume.log import TopicPartition, connect
+from logflume.log import TopicPartition, connect, storage
 from logflume.log.errors import CorruptLog, LogflumeError
 from logflume.log.server.shell import BrokerShell
 from logflume.log.storage import CheckBudget, OsDisk, PartitionLog, Scrubber, run_compaction, verify_log
@@ -30,7 +30,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def open_log(disk: SimulatedDisk, kind: str) -> PartitionLog:
-    return PartitionLog.open(DIRECTORY, disk=disk, config=config_of(kind), now_ms=NOW_MS)
+    return storage.open_log(DIRECTORY, disk=disk, config=config_of(kind), now_ms=NOW_MS)
 
 
 class Sound:
@@ -154,7 +154,7 @@ def test_the_scrubber_names_damage_that_nobody_has_read(tmp_path: Path, caplog: 
     async def main() -> None:
         logs = []
         for name in ("good-0", "bad-0"):
-            log = PartitionLog.open(str(tmp_path / name), disk=OsDisk(), config=config_of("plain"), now_ms=NOW_MS)
+            log = storage.open_log(str(tmp_path / name), disk=OsDisk(), config=config_of("plain"), now_ms=NOW_MS)
             fill(log, "plain", OsDisk(), now_ms=NOW_MS)
             logs.append(log)
         good, bad = logs

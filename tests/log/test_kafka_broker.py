@@ -13,7 +13,7 @@ from logflume.log import GroupMetadata, Log, OffsetAndMetadata, TopicPartition, 
 from logflume.log.client.errors import ProducerFenced
 from logflume.log.interfaces import Consumer
 from logflume.log.protocol.errors import KafkaError
-from logflume.log.storage import LogConfig, OsDisk, PartitionLog, verify_log
+from logflume.log.storage import LogConfig, OsDisk, open_log, verify_log
 
 from . import _kafka_java as kafka
 
@@ -173,7 +173,7 @@ def test_our_storage_reads_the_segments_that_kafka_wrote(broker: kafka.KafkaBrok
     for file in files:
         shutil.copy(file, copy / file.name)
     assert list(verify_log(str(copy), disk=OsDisk())) == []
-    recovered = PartitionLog.open(str(copy), disk=OsDisk(), config=LogConfig(), now_ms=0)
+    recovered = open_log(str(copy), disk=OsDisk(), config=LogConfig(), now_ms=0)
     try:
         assert (recovered.log_start_offset, recovered.log_end_offset) == (0, 24_000)
         assert sum(header.record_count for header, _ in recovered.headers(0)) == 24_000

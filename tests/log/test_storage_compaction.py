@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logflume.log import StorageError
+from logflume.log import StorageError, storage
 from logflume.log.batch import Codec, RecordData, decode_records, encode_batch, iter_batches, visible_batches
 from logflume.log.storage import Cleaned, Cleaner, LogConfig, OsDisk, PartitionLog, run_compaction
 from logflume.log.storage.checkpoint import FILE_NAME
@@ -29,7 +29,7 @@ CONFIG = LogConfig(
 def open_log(disk: SimulatedDisk, config: LogConfig = CONFIG) -> PartitionLog:
     disk.make_dir("/data")
     disk._synced_names.setdefault("/data", None)
-    return PartitionLog.open(DIRECTORY, disk=disk, config=config, now_ms=0)
+    return storage.open_log(DIRECTORY, disk=disk, config=config, now_ms=0)
 
 
 def compact(log: PartitionLog, disk: SimulatedDisk, now_ms: int) -> int:
@@ -321,7 +321,7 @@ def test_the_checkpoint_of_an_older_log_has_no_cleaned_offset() -> None:
 def test_the_cleaner_compacts_in_one_process_and_reports_damage(tmp_path: Path) -> None:
     async def main() -> None:
         def make(name: str) -> PartitionLog:
-            log = PartitionLog.open(str(tmp_path / name), disk=OsDisk(), config=CONFIG, now_ms=0)
+            log = storage.open_log(str(tmp_path / name), disk=OsDisk(), config=CONFIG, now_ms=0)
             for i in range(5):
                 Writer(log).put(1, b"value %d" % i)
                 log.roll()

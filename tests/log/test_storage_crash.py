@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logflume.log import storage
 from logflume.log.batch import decode_records, encode_batch, iter_batches
 from logflume.log.storage import LogConfig, PartitionLog
 from logflume.log.storage.testing import PowerCut, SimulatedDisk
@@ -21,7 +22,7 @@ CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=150, retention_ms=-1)
 def open_log(disk: SimulatedDisk, config: LogConfig = CONFIG) -> PartitionLog:
     disk.make_dir("/data")
     disk._synced_names.setdefault("/data", None)
-    return PartitionLog.open(DIRECTORY, disk=disk, config=config, now_ms=0)
+    return storage.open_log(DIRECTORY, disk=disk, config=config, now_ms=0)
 
 
 def batch(first: int, count: int, *, producer: tuple[int, int] | None = None, is_transactional: bool = False) -> bytearray:

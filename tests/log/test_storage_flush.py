@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from logflume.log import storage
 from logflume.log.batch import encode_batch
 from logflume.log.storage import FlushScheduler, LogConfig, OsDisk, PartitionLog
 from logflume.log.storage.testing import SimulatedDisk
@@ -15,7 +16,7 @@ BATCH = encode_batch([b"k"], [b"v"], [0])
 
 
 def open_log(disk: Any, directory: str = "/data/t-0", **config: Any) -> PartitionLog:
-    return PartitionLog.open(directory, disk=disk, config=LogConfig(**config), now_ms=0)
+    return storage.open_log(directory, disk=disk, config=LogConfig(**config), now_ms=0)
 
 
 def append(log: PartitionLog) -> None:

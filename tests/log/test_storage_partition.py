@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logflume.log import CorruptLog, StorageError
+from logflume.log import CorruptLog, StorageError, storage
 from logflume.log.batch import CorruptBatch, UnsupportedMagic, decode_records, encode_batch, parse_header, parse_marker
 from logflume.log.storage import (
     AppendRefused,
@@ -33,7 +33,7 @@ CONFIG = LogConfig(index_interval_bytes=100)
 
 
 def open_log(disk: Any, config: LogConfig = CONFIG, directory: str = DIRECTORY) -> PartitionLog:
-    return PartitionLog.open(directory, disk=disk, config=config, now_ms=0)
+    return storage.open_log(directory, disk=disk, config=config, now_ms=0)
 
 
 def batch(value: bytes = b"value", count: int = 1, time: int = 5, **settings: Any) -> bytearray:
@@ -543,11 +543,11 @@ def test_flush_os_acknowledges_at_once() -> None:
 def test_the_topic_id_is_kept_and_compared() -> None:
     disk = SimulatedDisk()
     topic_id = "00112233445566778899aabbccddeeff"
-    PartitionLog.open(DIRECTORY, disk=disk, config=CONFIG, now_ms=0, topic_id=topic_id).close()
+    storage.open_log(DIRECTORY, disk=disk, config=CONFIG, now_ms=0, topic_id=topic_id).close()
     assert disk.read_file(f"{DIRECTORY}/partition.metadata") == b"version: 0\ntopic_id: ABEiM0RVZneImaq7zN3u_w"
     assert open_log(disk).topic_id == topic_id
     with pytest.raises(StorageError, match="expected a log of topic id ffff"):
-        PartitionLog.open(DIRECTORY, disk=disk, config=CONFIG, now_ms=0, topic_id="f" * 32)
+        storage.open_log(DIRECTORY, disk=disk, config=CONFIG, now_ms=0, topic_id="f" * 32)
 
 
 def test_index_files_are_kafkas() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from aiokafka.record import MemoryRecords
 
 from logflume.log.batch import Codec, encode_batch
-from logflume.log.storage import LogConfig, OsDisk, PartitionLog, verify_log
+from logflume.log.storage import LogConfig, OsDisk, PartitionLog, open_log, verify_log
 from logflume.log.storage.segment import Segment
 from logflume.log.storage.testing import SimulatedDisk
 
 
 def filled(disk: SimulatedDisk | OsDisk, directory: str, segment_bytes: int = 10_000) -> PartitionLog:
-    log = PartitionLog.open(directory, disk=disk, config=LogConfig(segment_bytes=segment_bytes), now_ms=0)
+    log = open_log(directory, disk=disk, config=LogConfig(segment_bytes=segment_bytes), now_ms=0)
     for i in range(10):
         log.append(encode_batch([b"k%d" % i], [b"v%d" % i], [i], codec=Codec(i % 5)), leader_epoch=0, now_ms=0)
     log.append_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, is_commit=True, leader_epoch=0, now_ms=10)

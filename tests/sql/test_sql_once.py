@@ -44,6 +44,7 @@ CASES = {
     "SELECT MAX(V), COUNT(*) FROM EMPTY WHERE V > 0": [(None, 0)],
     "SELECT N, COUNT(*) AS C FROM S GROUP BY N ORDER BY C DESC, N": [("a", 2), ("b", 1)],
     "SELECT N, COUNT(*) AS C FROM S GROUP BY N HAVING COUNT(*) > 1": [("a", 2)],
+    "SELECT S.ID, T.NAME FROM S JOIN T ON S.ID = T.ID ORDER BY ID DESC LIMIT 1": [(2, "two")],
     "SELECT ID, V FROM S ORDER BY V DESC LIMIT 2": [(1, 4.0), (2, 2.5)],
     "SELECT ID, V FROM S ORDER BY 2 LIMIT 2 OFFSET 1": [(1, 1.5), (2, 2.5)],
     "SELECT ID FROM S ORDER BY N NULLS FIRST, V * -1": [(3,), (1,), (1,), (2,)],

@@ -1,4 +1,4 @@
-"""Python's collector of cyclic garbage in a broker's process: it never has everybody wait for long.
+"""Python's collector of cyclic garbage in a broker's or engine's process: it never has everybody wait for long.
 
 A full collection looks at every object there is, with the interpreter's lock held: 70 ms in the middle of a request of 100,000
 elements, the more the more groups, topics and ACLs a broker keeps. So after one that took long, what survived it is left out of
@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 LONG_S = 0.005
 LOOK_AGAIN_S = 3600.0
+BATCH_OBJECTS = 20_000
+"""Objects made until the young ones are looked at, where records are taken in batches: in the midst of one all are in use."""
 
 
 class ShortCollections:
@@ -28,6 +31,19 @@ class ShortCollections:
         gc.collect()
         gc.freeze()
         gc.callbacks.append(self)
+
+    @contextmanager
+    def over_batches(self) -> Iterator[None]:
+        """Be installed for a while, in which batches of many records are taken."""
+        before = gc.get_threshold()
+        gc.set_threshold(BATCH_OBJECTS, *before[1:])
+        self.install()
+        try:
+            yield
+        finally:
+            gc.callbacks.remove(self)
+            gc.unfreeze()
+            gc.set_threshold(*before)
 
     def __call__(self, phase: str, info: Mapping[str, int]) -> None:
         if info["generation"] < 2:

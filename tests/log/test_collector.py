@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
+from logflume.log.collector import ShortCollections
+
 PROGRAM = """
 import gc, weakref
-from logflume.log.server.collector import LOOK_AGAIN_S, ShortCollections
+from logflume.log.collector import LOOK_AGAIN_S, ShortCollections
 
 class Node:
     pass
@@ -47,3 +50,11 @@ def test_after_a_long_collection_its_survivors_are_left_out_for_an_hour() -> Non
 
 def test_after_a_short_one_nothing_is() -> None:
     assert run("10.0") == ["False", "True", "True"]
+
+
+def test_an_engine_leaves_the_collector_as_it_was() -> None:
+    callbacks, threshold = list(gc.callbacks), gc.get_threshold()
+    with ShortCollections().over_batches():
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[0] > threshold[0]
+    assert (gc.callbacks, gc.get_threshold(), gc.get_freeze_count()) == (callbacks, threshold, 0)
