@@ -12,7 +12,7 @@ WORKERS ?= 2
 # Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE, common in containers), each start would compile all sources anew.
 SOURCES := log streams sql connect logflume examples
 
-.PHONY: help setup bytecode java demo test check format soak fuzz mutants bench clean
+.PHONY: help setup bytecode java demo test check format soak fuzz mutants bench docs sbom clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -56,6 +56,12 @@ mutants: $(READY) ## plant seeded bugs one at a time and run the tests that must
 
 bench: bytecode java ## every benchmark, each figure beside its budget
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(READY) ## the guide as a site in build/site; links are checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+sbom: $(READY) ## what logflume[all] brings, with licences, as build/sbom.json (CycloneDX)
+	@mkdir -p build && $(BIN)/python scripts/sbom.py > build/sbom.json
 
 clean: ## remove what the other commands made
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 """Batches to columns, Arrow and objects, and back, on one core: records of 100 bytes, 1,000 a batch.
 
-Run: python -m benchmarks.batch_codec [decode|encode|peer] [--json]
+Run: python -m benchmarks.batch_codec [decode|encode|check|peer] [--json]
 
 Decoding takes a fetch of 100 batches, header walk and CRC included; encoding makes one batch of 1,000, header and CRC included.
 Figures are the best of several rounds. The peer is aiokafka's compiled codec on the same bytes.
@@ -17,6 +17,9 @@ import numpy as np
 from benchmarks._report import Figure, main
 from logflume.log.batch import Codec, encode_batch
 from logflume.log.batch.columns import decode_fetch, encode_objects, encode_rows, load_kernels
+from logflume.log.batch.header import HEADER_BYTES
+from logflume.log.batch.walk import walk, walk_in_python
+from logflume.log.broker.incoming import QUICK_RECORDS
 from logflume.log.records import Chunk
 
 BATCHES, ROWS = 100, 1000
@@ -107,5 +110,18 @@ def peer() -> Iterator[Figure]:
     yield Figure("plain tier: encode from Python objects", rate(lambda: encode_batch(KEYS, VALUES, TIMES), ROWS, rounds=3), "M/s")
 
 
+def check() -> Iterator[Figure]:
+    """What a broker looks at in records before it appends them: compiled, and as it is where no compiler was at hand."""
+    for size, what in ((81, "100 bytes"), (1, "20 bytes")):
+        values: list[bytes | None] = [(value or b"")[:size] for value in VALUES]
+        section = memoryview(encode_batch(KEYS, values, TIMES))[HEADER_BYTES:]
+        if walk is not walk_in_python:
+            compiled = rate(lambda section=section: walk(section, ROWS, TIMES[0]), ROWS, rounds=3)  # type: ignore[misc]
+            yield Figure(f"check records of {what}, compiled", compiled, "M/s")
+        plain = rate(lambda section=section: walk_in_python(section, ROWS, TIMES[0]), ROWS, rounds=3)  # type: ignore[misc]
+        yield Figure(f"check records of {what}, in Python", plain, "M/s")
+        yield Figure(f"the most of them at once in Python, {what}", QUICK_RECORDS / plain / 1000, "ms", 20, is_upper=True)
+
+
 if __name__ == "__main__":
-    main(decode, encode, peer)
+    main(decode, encode, check, peer)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
 
 from .records import Chunk, Headers, TopicPartition
 
@@ -76,6 +76,41 @@ class GroupMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscription:
+    """A member, the topics it wants, and what it still holds of the assignment of `generation` (-1: it does not say).
+
+    `user_data`: what its strategy tells the leader beside that.
+    """
+
+    member_id: str
+    instance_id: str | None
+    topics: frozenset[str]
+    owned: frozenset[TopicPartition] = field(default_factory=frozenset)
+    generation: int = -1
+    user_data: bytes = b""
+
+
+Assignment = dict[str, list[TopicPartition]]
+"""Member id -> its partitions."""
+
+Strategy = Callable[[Sequence[Subscription], Mapping[str, int]], Assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentStrategy:
+    """A strategy under the name by which members agree on it.
+
+    `is_cooperative`: members go on reading what they have while the group rebalances; then `assign` must not give away what
+    another member still has. `user_data` is asked at each join.
+    """
+
+    name: str
+    assign: Strategy
+    is_cooperative: bool = False
+    user_data: Callable[[], bytes] = bytes
+
+
+@dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction that producers in several processes write to; only the one that began it ends it. Made to be sent to them.
 
@@ -122,8 +157,17 @@ class Producer(Protocol):
 
     def begin_transaction(self) -> None: ...
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
-        """Add a group's offset commit to the open transaction."""
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+        *,
+        renewed: Callable[[], GroupMetadata | None] = lambda: None,
+    ) -> None:
+        """Add a group's offset commit to the open transaction.
+
+        `renewed`: asked once when the group has gone on without this member: who it is by now, None if it must abort.
+        """
         ...
 
     def share_transaction(self) -> OpenTransaction:
@@ -137,6 +181,10 @@ class Producer(Protocol):
     def abort_transaction(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
 
 
 class Consumer(Protocol):
@@ -190,11 +238,19 @@ class Consumer(Protocol):
 
     def group_metadata(self) -> GroupMetadata: ...
 
+    def renewed_metadata(self) -> GroupMetadata | None:
+        """Wait for the join under way; return who this member is then, None if it does not keep its partitions over a join."""
+        ...
+
     def wakeup(self) -> None:
         """Make a `poll` that is waiting in another thread return at once."""
         ...
 
     def close(self, *, leave_group: bool = True) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
 
 
 class Admin(Protocol):
@@ -303,7 +359,7 @@ class Log(Protocol):
         fetch_max_bytes: int = 8_388_608,
         fetch_max_wait_ms: int = 500,
         client_id: str = "logflume",
-        assignment_strategies: Sequence[str] = ("range", "roundrobin"),
+        assignment_strategies: Sequence[str | AssignmentStrategy] = ("range", "roundrobin"),
         group_protocol: str = "classic",
         server_assignor: str | None = None,
     ) -> Consumer:

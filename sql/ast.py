@@ -450,6 +450,7 @@ class Explain(Node):
 
     statement: Statement | None
     query_id: str | None = None
+    is_analyzed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,6 +471,14 @@ class QueryControl(Node):
 
 @dataclass(frozen=True, slots=True)
 class SetProperty(Node):
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSystem(Node):
+    """A property for all sessions that do not set it."""
+
     name: str
     value: str
 
@@ -545,6 +554,7 @@ Statement = (
     | Explain
     | Print
     | QueryControl
+    | AlterSystem
     | SetProperty
     | UnsetProperty
     | Define

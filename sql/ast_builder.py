@@ -570,10 +570,8 @@ class AstBuilder(Transformer[Token, Any]):
     def explain_statement(self, meta: Any, children: list[Any]) -> ast.Explain:
         return ast.Explain(children[0], span=_span(meta))
 
-    def explain_query(self, meta: Any, children: list[Any]) -> ast.Explain | ast.Unsupported:
-        if children[0] is not None:
-            return ast.Unsupported("EXPLAIN ANALYZE", span=_span(meta))
-        return ast.Explain(None, str(children[1]), span=_span(meta))
+    def explain_query(self, meta: Any, children: list[Any]) -> ast.Explain:
+        return ast.Explain(None, str(children[1]), children[0] is not None, span=_span(meta))
 
     def print(self, meta: Any, children: list[Any]) -> ast.Print:
         name, from_beginning, interval, limit = children
@@ -601,6 +599,9 @@ class AstBuilder(Transformer[Token, Any]):
     def set_property(self, meta: Any, children: list[Any]) -> ast.SetProperty:
         return ast.SetProperty(unquote(children[0]), unquote(children[1]), span=_span(meta))
 
+    def alter_system(self, meta: Any, children: list[Any]) -> ast.AlterSystem:
+        return ast.AlterSystem(unquote(children[0]), unquote(children[1]), span=_span(meta))
+
     def unset_property(self, meta: Any, children: list[Any]) -> ast.UnsetProperty:
         return ast.UnsetProperty(unquote(children[0]), span=_span(meta))
 
@@ -609,8 +610,6 @@ class AstBuilder(Transformer[Token, Any]):
 
     def undefine(self, meta: Any, children: list[Any]) -> ast.Undefine:
         return ast.Undefine(str(children[0]).upper(), span=_span(meta))
-
-    alter_system = _unsupported("ALTER SYSTEM")
 
     def run_script(self, meta: Any, children: list[Any]) -> ast.RunScript:
         return ast.RunScript(unquote(children[0]), span=_span(meta))

@@ -94,12 +94,16 @@ class QueryInfo:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Sources, types and queries by name. `next_number` makes query ids unique for all time."""
+    """Sources, types and queries by name. `next_number` makes query ids unique for all time.
+
+    `properties`: what ALTER SYSTEM set, for sessions that do not.
+    """
 
     sources: Mapping[str, SourceInfo] = field(default_factory=dict)
     types: Mapping[str, DataType] = field(default_factory=dict)
     queries: Mapping[str, QueryInfo] = field(default_factory=dict)
     next_number: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, name: str, span: Span = NOWHERE) -> SourceInfo:
         """Return a stream or table.
@@ -126,7 +130,10 @@ class Catalog:
         near = near_matches(name, self.sources)
         if near:
             return f" Did you mean {' or '.join(map(name_text, near))}?"
-        return " SHOW STREAMS and SHOW TABLES list what does."
+        return (
+            " SHOW STREAMS and SHOW TABLES list what does; a topic is read once CREATE STREAM name (columns) "
+            "WITH (KAFKA_TOPIC = 'topic', VALUE_FORMAT = 'JSON') has named it."
+        )
 
     def with_source(self, source: SourceInfo) -> Catalog:
         return replace(self, sources={**self.sources, source.name: source})
@@ -146,6 +153,9 @@ class Catalog:
     def without_type(self, name: str) -> Catalog:
         return replace(self, types={k: v for k, v in self.types.items() if k != name})
 
+    def with_property(self, name: str, value: str) -> Catalog:
+        return replace(self, properties={**self.properties, name: value})
+
     def readers_of(self, name: str) -> list[str]:
         """Return the ids of the queries that read a source."""
         return [q.id for q in self.queries.values() if name in q.sources]
@@ -155,4 +165,4 @@ class Catalog:
         return [q.id for q in self.queries.values() if q.sink == name]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Catalog, (dict(self.sources), dict(self.types), dict(self.queries), self.next_number)
+        return Catalog, (dict(self.sources), dict(self.types), dict(self.queries), self.next_number, dict(self.properties))

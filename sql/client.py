@@ -71,10 +71,10 @@ class SqlClient:
     ...         (made,) = client.execute(
     ...             "CREATE STREAM s (id INT KEY, v STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
     ...         )
-    ...         client.insert("s", [{"id": 1, "v": "one"}])
+    ...         count = client.insert("s", [{"id": 1, "v": "one"}])
     ...         (found,) = client.execute("SELECT * FROM s;")
-    >>> made.text, found.rows
-    ('Stream S created', ((1, 'one'),))
+    >>> made.text, count, found.rows
+    ('Stream S created', 1, ((1, 'one'),))
     """
 
     def __init__(self, address: str, *, ca: Path | None = None) -> None:

@@ -15,6 +15,7 @@ from .errors import NotSupported, StatementError
 from .format import name_text
 from .options import check_format
 from .planner import plan_source
+from .properties import check_property
 from .types import resolve_type, show_type
 
 
@@ -43,6 +44,9 @@ def apply_definition(statement: ast.Statement, context: Context) -> Catalog:
             if name not in context.catalog.types and not if_exists:
                 raise StatementError(f"Type {name} does not exist. SHOW TYPES lists what does.", statement.span)
             return context.catalog.without_type(name)
+        case ast.AlterSystem(name, value):
+            check_property(name, value, statement.span)
+            return context.catalog.with_property(name, value)
         case ast.Unsupported(what):
             raise NotSupported(what, statement.span)
     raise NotSupported(statement.__class__.__name__, statement.span)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,7 @@ from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, c
 from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
+from .analysis import analyzed
 from .applying import Applied, KnownQuery, plan_persistent, replaced_query
 from .assertions import check_assertion
 from .binding.context import REGISTRY_URL, Context
@@ -34,7 +36,7 @@ from .errors import StatementError
 from .executor import KnownSource
 from .format import statement_text
 from .inference import inferred
-from .inserts import RecordWriter, values_records, writable_source
+from .inserts import PendingWrites, RecordWriter, values_records, writable_source
 from .listing import describe, explain, show
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
@@ -205,14 +207,22 @@ class SqlEngine:
             yield from self.execute_one(source, properties, session=user)
 
     def execute_one(
-        self, source: StatementText | str, properties: Mapping[str, str] | None = None, *, session: Session | None = None
+        self,
+        source: StatementText | str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        session: Session | None = None,
+        writes: PendingWrites | None = None,
     ) -> list[Result]:
-        """Execute one statement; most give one result."""
+        """Execute one statement; most give one result.
+
+        With `writes`, INSERT VALUES does not wait for the disk: whoever gives it waits, before any statement of another kind.
+        """
         user = session or self._session
         if isinstance(source, str):
             source = next(split_script(source), StatementText("", 1, 1, True))
         statement = parse_statement(source, variables=user.variables)
-        settings = {**user.properties, **(properties or {})}
+        settings = {**self.catalog.properties, **user.properties, **(properties or {})}
         try:
             if isinstance(statement, ast.Print):
                 statement = replace(statement, topic=find_topic(statement.topic, self._log, statement.span))
@@ -222,9 +232,15 @@ class SqlEngine:
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
                 return [self._pull(statement.query, settings)]
             if isinstance(statement, ast.InsertValues):
-                return [self._insert_values(statement, settings)]
+                own = PendingWrites() if writes is None else writes
+                done = self._insert_values(statement, settings, source.text, own)
+                if writes is None:
+                    own.wait()
+                return [done]
             if isinstance(statement, ast.Print):
                 return [start_print(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
+            if isinstance(statement, ast.Explain) and statement.is_analyzed:
+                return [self._analyze(statement)]
             if isinstance(statement, ast.AssertTopic | ast.AssertSchema):
                 return [check_assertion(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
             with self._lock:
@@ -253,7 +269,7 @@ class SqlEngine:
                 return list(describe(statement, context, self.status()))
             case ast.Explain():
                 return [explain(statement, context, {q: known.planned.plan for q, known in self._applied.queries.items()})]
-            case ast.AlterSource() | ast.CreateType() | ast.DropType():
+            case ast.AlterSource() | ast.CreateType() | ast.DropType() | ast.AlterSystem():
                 return [self._define(statement, context)]
         return [session_statement(statement, user)]
 
@@ -326,6 +342,13 @@ class SqlEngine:
         status = self.status().get(query_id)
         return "" if status is None or status.state is not EngineState.FAILED else f"it has failed: {status.error}"
 
+    def _analyze(self, s: ast.Explain) -> Rows:
+        """Look at a query for a while; not under the lock, for it changes nothing."""
+        self.catch_up()
+        queries = list(self.catalog.queries)
+        s = replace(s, query_id=next((q for q in queries if q.upper() == (s.query_id or "").upper()), s.query_id))
+        return analyzed(s, queries, lambda: self.status().get(s.query_id or ""), wait=time.sleep, monotonic_s=time.monotonic)
+
     def _push(self, query: ast.Query, context: Context) -> Result:
         plan = plan_push(query, context, query_id="PUSH")
         reset = context.property("ksql.streams.auto.offset.reset", context.properties.get("auto.offset.reset", "earliest"))
@@ -346,7 +369,7 @@ class SqlEngine:
                 self.catch_up()
                 if not isinstance(statement, ast.CreateAs | ast.InsertQuery):
                     raise StatementError("expected CREATE STREAM or TABLE ... AS SELECT, or INSERT INTO ... SELECT")
-                context = self._context({**self._session.properties, **(properties or {})}, statement)
+                context = self._context({**self.catalog.properties, **self._session.properties, **(properties or {})}, statement)
                 if isinstance(statement, ast.CreateAs) and statement.name in self.catalog.sources:
                     check_is_free(statement.name, statement.is_table, self.catalog, statement.span)
                 return self._prepare(statement, context)
@@ -390,13 +413,13 @@ class SqlEngine:
         command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
         return PreparedQuery(command, planned, application, f"{what} {verb}")
 
-    def _insert_values(self, s: ast.InsertValues, settings: dict[str, str]) -> Result:
-        """Write rows; not under the lock, for it waits for the disk and changes nothing that is defined."""
+    def _insert_values(self, s: ast.InsertValues, settings: dict[str, str], text: str, writes: PendingWrites) -> Result:
+        """Send rows to the disk; not under the lock, for it changes nothing that is defined."""
         if s.target not in self.catalog.sources or not self.is_followed:
             self.catch_up()
         context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
         records = values_records(s, context, self._makers)
-        self._writer.write(records)
+        writes.add(text, self._writer.send(records))
         return inserted(len(records))
 
     def insert_target(self, name: str, *, rights: Rights = EVERYTHING) -> SourceInfo:
@@ -497,12 +520,17 @@ class SqlEngine:
             self._log.admin().delete_topic(source.topic)
         return Message(f"Source `{s.name}` (topic: {source.topic}) was dropped{' with its topic' if s.delete_topic else ''}.")
 
-    def _define(self, s: ast.AlterSource | ast.CreateType | ast.DropType, context: Context) -> Result:
+    def _define(self, s: ast.AlterSource | ast.CreateType | ast.DropType | ast.AlterSystem, context: Context) -> Result:
         if apply_definition(s, context) is self.catalog:
             return Message(f"{s.name}: nothing to be done.")
         self._record(Command(statement_text(s)))
-        verb = {"AlterSource": "altered", "CreateType": "registered", "DropType": "dropped"}[type(s).__name__]
-        return Message(f"{s.name} {verb}")
+        done = {
+            "AlterSource": "altered",
+            "CreateType": "registered",
+            "DropType": "dropped",
+            "AlterSystem": "set for all sessions",
+        }
+        return Message(f"{s.name} {done[type(s).__name__]}")
 
     # -------------------------------------------------------------------------------------------- commands
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from logflume.log.schemas import STRING, Column
@@ -36,7 +37,7 @@ def results_of(entity: Mapping[str, Any]) -> list[Result]:
         case "type_list":
             return [_rows("TYPES", ("NAME", "TYPE"), [(name, type_text(t)) for name, t in entity["types"].items()])]
         case "rows":
-            return [_rows("ROWS", entity["columns"], entity["rows"])]
+            return [replace(_rows(entity["title"], entity["columns"], entity["rows"]), note=entity.get("note", ""))]
     return [_listed(entity)]
 
 

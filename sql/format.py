@@ -251,8 +251,11 @@ def statement_text(s: ast.Statement) -> str:
             return f"CREATE TYPE {'IF NOT EXISTS ' if if_not_exists else ''}{name_text(name)} AS {type_text(type)}"
         case ast.DropType(name, if_exists):
             return f"DROP TYPE {'IF EXISTS ' if if_exists else ''}{name_text(name)}"
-        case ast.Explain(statement, query_id):
-            return f"EXPLAIN {name_text(query_id or '') if statement is None else statement_text(statement)}"
+        case ast.AlterSystem(name, value):
+            return f"ALTER SYSTEM {string_text(name)} = {string_text(value)}"
+        case ast.Explain(statement, query_id, is_analyzed):
+            what = name_text(query_id or "") if statement is None else statement_text(statement)
+            return f"EXPLAIN {'ANALYZE ' if is_analyzed else ''}{what}"
         case ast.QueryControl(verb, query_id):
             return f"{verb} {'ALL' if query_id is None else name_text(query_id)}"
         case ast.Show(what, is_extended, is_all):

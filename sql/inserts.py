@@ -25,6 +25,7 @@ from .row_records import RecordMakers, RowRecords, ValuesRecord, now_ms
 from .types import show_type
 
 WRITE_TIMEOUT_S = 60.0
+PENDING_MAX = 1_000
 CHUNK_RECORDS_MIN = 32
 """From this many on, records go as a chunk with one acknowledgement: a future for each costs more than all the rest."""
 _REFUSED = ("ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND")
@@ -53,6 +54,31 @@ class Sending:
         return found
 
 
+class PendingWrites:
+    """Writes of statements that follow each other in a script: they go to the disk together, and nothing else runs before `wait`.
+
+    At most PENDING_MAX are on their way; `text`: of the statement that `wait` raised for.
+    """
+
+    def __init__(self) -> None:
+        self._sent: list[tuple[str, Sending]] = []
+        self.text = ""
+
+    def add(self, text: str, sending: Sending) -> None:
+        self._sent.append((text, sending))
+        if len(self._sent) >= PENDING_MAX:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when all are on disk. Raises what the first that failed failed by; those after it may be written."""
+        sent, self._sent = self._sent, []
+        outcomes = [(text, outcome) for text, sending in sent for outcome in sending.outcomes()]
+        for text, outcome in outcomes:
+            if outcome is not None:
+                self.text = text
+                raise outcome
+
+
 class RecordWriter:
     """Writes records over a producer that is kept. Thread-safe.
 
@@ -63,12 +89,6 @@ class RecordWriter:
         self._log = log
         self._producer: Producer | None = None
         self._lock = threading.Lock()
-
-    def write(self, records: Sequence[ValuesRecord]) -> None:
-        """Write the records of a statement, and return when they are on disk."""
-        for failure in self.send(records).outcomes():
-            if failure is not None:
-                raise failure
 
     def send(self, records: Sequence[ValuesRecord]) -> Sending:
         """Send records of one topic together; does not wait for the disk."""

@@ -24,10 +24,17 @@ BUFFERED_ROWS_MAX = 10_000
 _PUT_WAIT_S = 0.5
 
 
-def watch_function(rows: queue.Queue[PushRow], is_over: Callable[[], bool]) -> Callable[[Any, Any, int], None]:
-    """Return what the topology calls for each row: it queues the row, and waits while the reader is slow."""
+def watch_function(
+    rows: queue.Queue[PushRow], is_over: Callable[[], bool], *, has_removals: bool = False
+) -> Callable[[Any, Any, int], None]:
+    """Return what the topology calls for each row: it queues the row, and waits while the reader is slow.
+
+    A record without a value is the removal of a row in a table's changes, and no row of a stream.
+    """
 
     def watch(key: Any, value: Any, timestamp_ms: int) -> None:
+        if value is None and not has_removals:
+            return
         row = PushRow((), timestamp_ms, True) if value is None else PushRow(tuple(value), timestamp_ms)
         while not is_over():
             try:
@@ -60,7 +67,7 @@ def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str =
     """
     rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
     over = [False]
-    watch = watch_function(rows, lambda: over[0])
+    watch = watch_function(rows, lambda: over[0], has_removals=plan.kind is p.ResultKind.TABLE)
     application = f"{service}-push-{uuid.uuid4().hex[:12]}"
     compiled = compile_topology(build_topology(plan, watch=watch), application)
     folder = tempfile.TemporaryDirectory(prefix="logflume-push-", ignore_cleanup_errors=True)

@@ -21,14 +21,6 @@ NAMED_FILE = re.compile(
 
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_python_blocks_of_a_page_run_one_after_the_other(page: str) -> None:
-    scope: dict[str, object] = {}
-    for number, block in enumerate(PYTHON.findall((ROOT / page).read_text()), 1):
-        exec(compile(block, f"{page}, block {number}", "exec"), scope)
 
 
 def module_names() -> Iterator[str]:

@@ -44,11 +44,11 @@ API_VERSIONS = 18
 MAX_ELEMENTS, MAX_WHOLE_ELEMENTS = 100_000, 10_000
 """Elements in the arrays of a request that is handled in slices, and that may be of any other: those are handled in one go."""
 GENERATORS = (
-    "ListTransactions", "Metadata", "CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeConfigs", "AlterConfigs",
-    "IncrementalAlterConfigs", "DescribeLogDirs", "WriteTxnMarkers", "DescribeAcls", "CreateAcls", "DeleteAcls",
-    "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials", "AlterUserScramCredentials",
-    "UpdateFeatures", "AlterReplicaLogDirs", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken",
-    "DescribeDelegationToken",
+    "ListGroups", "ListTransactions", "AddPartitionsToTxn", "Metadata", "CreateTopics", "DeleteTopics", "CreatePartitions",
+    "DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "DescribeLogDirs", "WriteTxnMarkers", "DescribeAcls",
+    "CreateAcls", "DeleteAcls", "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials",
+    "AlterUserScramCredentials", "UpdateFeatures", "AlterReplicaLogDirs", "CreateDelegationToken", "RenewDelegationToken",
+    "ExpireDelegationToken", "DescribeDelegationToken",
 )  # fmt: skip
 """APIs whose handlers are generators of slices."""
 _log = logging.getLogger("logflume.broker")

@@ -23,7 +23,7 @@ from logflume.log.batch import (
 )
 from logflume.log.batch.header import Buffer, stamp_newest, with_section
 from logflume.log.batch.keys import null_keys
-from logflume.log.batch.walk import PROBLEMS, SOUND, walk
+from logflume.log.batch.walk import PROBLEMS, SOUND, walk, walk_in_python
 from logflume.log.protocol import ErrorCode
 from logflume.log.storage import AppendRefused, LogConfig
 from logflume.log.storage.rules import check_client_batch, check_size, check_timestamps
@@ -34,6 +34,8 @@ QUICK_BYTES = 256 * 1024
 """Plain records up to this size are checked at once; what is more takes milliseconds and is done off the loop."""
 QUICK_COMPRESSED_BYTES = 32 * 1024
 """The same for compressed records, which unpack to eight times as much and no more to be done at once."""
+QUICK_RECORDS = 1_000
+"""So many are checked at once where the check is not compiled: each takes some microseconds, however small it is."""
 
 
 class RowsRefused(AppendRefused):
@@ -79,6 +81,8 @@ def check_header(batch: Buffer, rules: Rules) -> BatchHeader:
 
 def is_quick(header: BatchHeader, rules: Rules) -> bool:
     """Whether `check_records` may be tried at once, with `QUICK_BYTES` as its bound."""
+    if walk is walk_in_python and header.record_count > QUICK_RECORDS:
+        return False
     codec = rules.forced_codec
     if codec is not None and codec != header.codec:
         return header.size_bytes <= QUICK_COMPRESSED_BYTES

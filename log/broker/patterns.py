@@ -38,6 +38,11 @@ class Pattern:
         known = self._known.get(name)
         return self._judge(name) if known is None else known
 
+    def matching(self, names: Iterable[str]) -> list[str]:
+        """Return those names of which the whole matches."""
+        known = self._known
+        return [name for name in names if (known[name] if name in known else self._judge(name))]
+
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Return those names that were not judged yet."""
         return [name for name in names if name not in self._known]

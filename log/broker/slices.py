@@ -20,16 +20,28 @@ Steps = Generator["Reply | None", None, Any]
 _log = logging.getLogger("logflume.broker")
 
 
+def at_once(steps: Steps) -> Any:
+    """Do all slices of a small request, which waits for nothing, and return its answer."""
+    try:
+        while True:
+            waits_for = next(steps)
+            assert waits_for is None, "it waits for something"
+    except StopIteration as end:
+        return end.value
+
+
 class Slices:
     """Runs generators by turns, one slice of one of them a turn of the loop. One thread.
 
-    Invariant: a turn is due exactly while `_ready` is not empty, or runs.
+    Invariants: a turn is due exactly while `_ready` is not empty, or runs. `_sliced` has the replies to come of generators that
+    were not done in one slice: their answers are large, those of others, which only waited, are not.
     """
 
     def __init__(self, next_turn: Callable[[Callable[[], None]], Any] | None = None) -> None:
         """`next_turn` has its argument called in the next turn of the loop; without a loop everything is done at once."""
         self._next_turn = next_turn
         self._ready: deque[tuple[Steps, Reply]] = deque()
+        self._sliced: set[Reply] = set()
         self.slices = 0
         """Slices begun so far, but for the first one of each generator."""
 
@@ -44,20 +56,26 @@ class Slices:
         try:
             waits_for = next(steps)
         except StopIteration as end:
-            reply.set(end.value)
+            self._finish(reply, end.value)
             return
         except LogflumeError as error:
             _log.error("a request failed: %s", error)
-            reply.set(CLOSE_CONNECTION)
+            self._finish(reply, CLOSE_CONNECTION)
             return
         except Exception:  # the boundary: one request must not take the broker down  # noqa: BLE001
             _log.exception("a request failed")
-            reply.set(CLOSE_CONNECTION)
+            self._finish(reply, CLOSE_CONNECTION)
             return
         if waits_for is None:
+            self._sliced.add(reply)
             self._queue(steps, reply)
         else:
             waits_for.then(lambda _: self._queue(steps, reply))
+
+    def _finish(self, reply: Reply, answer: Any) -> None:
+        reply.is_long = reply in self._sliced
+        self._sliced.discard(reply)
+        reply.set(answer)
 
     def _queue(self, steps: Steps, reply: Reply) -> None:
         self._ready.append((steps, reply))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import Any
 
 from logflume.log.protocol import ErrorCode
@@ -43,10 +44,10 @@ SPLITS = {
     "DescribeQuorum": Split(500, "topics", "topics", _PARTITIONS),
     "LeaveGroup": Split(200, "members", "members"),
     "DescribeGroups": Split(20, "groups", "groups"),
-    "ConsumerGroupDescribe": Split(20, "group_ids", "groups"),
-    "ShareGroupDescribe": Split(20, "group_ids", "groups"),
-    "StreamsGroupDescribe": Split(20, "group_ids", "groups"),
-    "DeleteGroups": Split(20, "groups_names", "results"),
+    "ConsumerGroupDescribe": Split(1, "group_ids", "groups"),
+    "ShareGroupDescribe": Split(1, "group_ids", "groups"),
+    "StreamsGroupDescribe": Split(1, "group_ids", "groups"),
+    "DeleteGroups": Split(10, "groups_names", "results"),
     "DescribeShareGroupOffsets": Split(20, "groups", "groups"),
     "AlterShareGroupOffsets": Split(100, "topics", "responses", _PARTITIONS),
     "DeleteShareGroupOffsets": Split(100, "topics", "responses"),
@@ -86,6 +87,8 @@ def _handle_parts(handler: Handler, split: Split, context: RequestContext, reque
     response: Any = None
     for part, goes_on in _parts(request, split):
         answer = handler(context, part)
+        if isinstance(answer, GeneratorType):
+            answer = yield from answer
         if isinstance(answer, Reply):
             if not answer.is_done:
                 yield answer

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from logflume.log.errors import UnknownName
+from logflume.log.interfaces import Assignment, AssignmentStrategy, Subscription
 from logflume.log.records import TopicPartition
 
 from .sticky import assign_cooperative_sticky
-from .subscription import Assignment, Strategy, Subscription, ordered
+from .subscription import ordered
 
 
 def assign_range(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Assignment:
@@ -54,16 +55,18 @@ def assign_roundrobin(members: Sequence[Subscription], partition_counts: Mapping
     return out
 
 
-COOPERATIVE = frozenset({"cooperative-sticky"})
-"""Strategies whose members go on reading what they have while the group rebalances."""
-
-STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
-    {"range": assign_range, "roundrobin": assign_roundrobin, "cooperative-sticky": assign_cooperative_sticky}
+_KNOWN = (
+    AssignmentStrategy("range", assign_range),
+    AssignmentStrategy("roundrobin", assign_roundrobin),
+    AssignmentStrategy("cooperative-sticky", assign_cooperative_sticky, is_cooperative=True),
 )
+STRATEGIES: Mapping[str, AssignmentStrategy] = MappingProxyType({strategy.name: strategy for strategy in _KNOWN})
 
 
-def strategy_of(name: str) -> Strategy:
-    """Return a strategy by its protocol name. Raises UnknownName."""
-    if name not in STRATEGIES:
-        raise UnknownName("assignment strategy", name, STRATEGIES)
-    return STRATEGIES[name]
+def strategy_of(named: str | AssignmentStrategy) -> AssignmentStrategy:
+    """Return a strategy by its protocol name, or as it was given. Raises UnknownName."""
+    if isinstance(named, AssignmentStrategy):
+        return named
+    if named not in STRATEGIES:
+        raise UnknownName("assignment strategy", named, STRATEGIES)
+    return STRATEGIES[named]

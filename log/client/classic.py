@@ -6,17 +6,18 @@ has, gives up what it did not get back, and joins once more so that others can h
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 
 from logflume.log.errors import LogflumeError
-from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
+from logflume.log.interfaces import AssignmentStrategy, GroupMetadata, OffsetAndMetadata
+from logflume.log.protocol import KafkaError
 from logflume.log.records import TopicPartition
 
-from .assignors import COOPERATIVE
 from .cluster import Cluster
 from .errors import ClientClosed
-from .group import NO_GENERATION, GroupMember
+from .group import NO_GENERATION, STALE_MEMBER, GroupMember
 from .loop import IoLoop
 from .membership import Interest, Owner
 from .transport import Channel
@@ -33,7 +34,7 @@ class ClassicMembership:
         *,
         group_id: str,
         instance_id: str | None,
-        strategies: Sequence[str],
+        strategies: Sequence[AssignmentStrategy],
         session_timeout_ms: int,
         max_poll_interval_ms: int,
         on_change: Callable[[], None],
@@ -53,7 +54,7 @@ class ClassicMembership:
             max_poll_interval_ms=max_poll_interval_ms,
             on_change=on_change,
         )
-        self._is_cooperative = COOPERATIVE.issuperset(strategies)
+        self._is_cooperative = all(strategy.is_cooperative for strategy in strategies)
 
     @property
     def is_member(self) -> bool:
@@ -85,7 +86,25 @@ class ClassicMembership:
         return self._member.metadata()
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        await self._member.commit(offsets)
+        try:
+            await self._member.commit(offsets)
+        except KafkaError as error:
+            if error.error not in STALE_MEMBER or await self.renewed() is None:
+                raise
+            await self._member.commit(offsets)
+
+    async def renewed(self) -> GroupMetadata | None:
+        """Wait for the join under way; return who this member is then, None if it does not keep its partitions over a join.
+
+        What it had before the join is its own until it joins once more, so that it may still commit for that.
+        """
+        joining = self._joining
+        if joining is None or not self._is_cooperative:
+            return None
+        waiting = asyncio.wrap_future(joining)
+        await asyncio.wait([waiting])
+        has_failed = waiting.cancelled() or waiting.exception() is not None
+        return None if has_failed or not self.is_member else self.metadata()
 
     async def leave(self) -> None:
         self._cancel_join()

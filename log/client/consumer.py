@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Self
 
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
-from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
+from logflume.log.interfaces import AssignmentStrategy, GroupMetadata, OffsetAndMetadata
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.records import Chunk, TopicPartition
 
+from .assignors import strategy_of
 from .classic import ClassicMembership
 from .cluster import GROUP, Cluster
 from .consumer_protocol import ConsumerProtocolMembership
@@ -51,7 +53,7 @@ class Consumer:
         fetch_max_bytes: int = 8_388_608,
         fetch_max_wait_ms: int = 500,
         client_id: str = "logflume",
-        assignment_strategies: Sequence[str] = ("range", "roundrobin"),
+        assignment_strategies: Sequence[str | AssignmentStrategy] = ("range", "roundrobin"),
         group_protocol: str = "classic",
         server_assignor: str | None = None,
     ) -> None:
@@ -92,7 +94,7 @@ class Consumer:
                     group_channel,
                     group_id=group_id,
                     instance_id=group_instance_id,
-                    strategies=assignment_strategies,
+                    strategies=[strategy_of(each) for each in assignment_strategies],
                     session_timeout_ms=session_timeout_ms,
                     max_poll_interval_ms=max_poll_interval_ms,
                     on_change=self._notify,
@@ -292,6 +294,12 @@ class Consumer:
         """Return who this member is, for `Producer.send_offsets`."""
         return self._need_group("group_metadata").metadata()
 
+    def renewed_metadata(self) -> GroupMetadata | None:
+        """Wait for the join under way; return who this member is then, None if it does not keep its partitions over a join."""
+        self._check_open()
+        member = self._need_group("renewed_metadata")
+        return self._loop.run(member.renewed(), timeout_s=CALL_TIMEOUT_S)
+
     # end
 
     def wakeup(self) -> None:
@@ -299,6 +307,12 @@ class Consumer:
         with self._ready:
             self._is_woken = True
             self._ready.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def close(self, *, leave_group: bool = True, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Stop reading and leave the group (static members stay). Offsets are not committed. Idempotent.

@@ -117,6 +117,9 @@ class ConsumerProtocolMembership:
     def metadata(self) -> GroupMetadata:
         return GroupMetadata(self.group_id, self._epoch, self._member_id, self._instance_id)
 
+    async def renewed(self) -> GroupMetadata | None:
+        return None
+
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit as this member; an epoch that is out of date is brought up to date by a heartbeat first.
 

@@ -38,6 +38,10 @@ class TransactionMustAbort(LogflumeError):
     code = "TRANSACTION_MUST_ABORT"
 
 
+class StaleGroupMember(TransactionMustAbort):
+    """The group has gone on without the member whose offsets were to be committed."""
+
+
 class OffsetOutOfRange(LogflumeError):
     """A position outside of what the partition holds, and `offset_reset` says not to choose another."""
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from logflume.log.errors import LogflumeError, TransportError, UnknownName
-from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
+from logflume.log.interfaces import AssignmentStrategy, GroupMetadata, OffsetAndMetadata
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
-from .assignors import strategy_of
 from .cluster import GROUP, Cluster
 from .membership import Interest
 from .offsets import commit_offsets
@@ -31,6 +30,9 @@ JOIN_MARGIN_S = 10.0
 NO_GENERATION = -1
 _MISSING_TOPIC_CHECK_S = 1.0
 _TOPIC_CHECK_S = 30.0
+
+STALE_MEMBER = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
+"""What a commit is told when the group has gone on to a generation that this member has not heard of yet."""
 
 _MOVED = (
     ErrorCode.NOT_COORDINATOR,
@@ -50,13 +52,11 @@ class GroupMember:
         *,
         group_id: str,
         instance_id: str | None,
-        strategies: Sequence[str],
+        strategies: Sequence[AssignmentStrategy],
         session_timeout_ms: int,
         max_poll_interval_ms: int,
         on_change: Callable[[], None],
     ) -> None:
-        for name in strategies:
-            strategy_of(name)
         self.group_id = group_id
         self.instance_id = instance_id
         self.member_id = ""
@@ -66,7 +66,7 @@ class GroupMember:
         self.last_poll_s = 0.0
         self._cluster = cluster
         self._channel = channel
-        self._strategies = tuple(strategies)
+        self._strategies = {strategy.name: strategy for strategy in strategies}
         self._session_timeout_ms = session_timeout_ms
         self._max_poll_interval_ms = max_poll_interval_ms
         self._on_change = on_change
@@ -176,7 +176,6 @@ class GroupMember:
         return self._interest.names(topic.name for topic in self._cluster.topics.values() if not topic.is_internal)
 
     def _join_request(self) -> Any:
-        subscription = encode_subscription(self._topics, self._owned, self.generation)
         protocol_class = messages.JoinGroupRequest.JoinGroupRequestProtocol
         return messages.JoinGroupRequest(
             group_id=self.group_id,
@@ -185,7 +184,13 @@ class GroupMember:
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[protocol_class(name=name, metadata=subscription) for name in self._strategies],
+            protocols=[
+                protocol_class(
+                    name=name,
+                    metadata=encode_subscription(self._topics, self._owned, self.generation, strategy.user_data()),
+                )
+                for name, strategy in self._strategies.items()
+            ],
         )
 
     async def _assign(self, response: Any) -> list[Any]:
@@ -199,7 +204,7 @@ class GroupMember:
                 "group %s: %s; it is read when it exists", self.group_id, UnknownName("topic", name, self._cluster.topics)
             )
         self._partition_counts = {name: counts.get(name, 0) for name in wanted}
-        shares = strategy_of(response.protocol_name)(members, counts)
+        shares = self._strategies[response.protocol_name].assign(members, counts)
         assignment_class = messages.SyncGroupRequest.SyncGroupRequestAssignment
         return [
             assignment_class(member_id=member.member_id, assignment=encode_assignment(shares.get(member.member_id, [])))

@@ -15,7 +15,7 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, TRANSACTION, Cluster
-from .errors import ProducerFenced, TransactionMustAbort
+from .errors import ProducerFenced, StaleGroupMember, TransactionMustAbort
 from .offsets import by_topic, offset_entries
 from .retry import with_retries
 from .transport import Channel
@@ -223,7 +223,7 @@ class Identity:
         if error.error in _FENCED:
             return self.fenced(error)
         if error.error in _STALE_MEMBER:
-            return TransactionMustAbort(
+            return StaleGroupMember(
                 f"the group member whose offsets were to be committed is not current any more ({error.code}): its partitions "
                 "may belong to another member now; abort the transaction and poll again"
             )

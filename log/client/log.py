@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from logflume.log.errors import DataDirLocked, InvalidInput, LogflumeError, TransportError
-from logflume.log.interfaces import OpenTransaction
+from logflume.log.interfaces import AssignmentStrategy, OpenTransaction
 
 from .admin import Admin
 from .cluster import Cluster
@@ -109,14 +109,14 @@ class Log:
         fetch_max_bytes: int = 8_388_608,
         fetch_max_wait_ms: int = 500,
         client_id: str = "logflume",
-        assignment_strategies: Sequence[str] = ("range", "roundrobin"),
+        assignment_strategies: Sequence[str | AssignmentStrategy] = ("range", "roundrobin"),
         group_protocol: str = "classic",
         server_assignor: str | None = None,
     ) -> Consumer:
         """Make a consumer; `offset_reset`: earliest, latest or none. Offsets are committed only by `commit` or in a transaction.
 
-        `group_protocol`: "classic", where a member assigns by one of `assignment_strategies` (range, roundrobin and
-        cooperative-sticky, the preferred one first) that all members know; or "consumer" (KIP-848), where the broker assigns
+        `group_protocol`: "classic", where a member assigns by one of `assignment_strategies` that all members know (range,
+        roundrobin, cooperative-sticky, or one's own; the preferred one first); or "consumer" (KIP-848), where the broker assigns
         by `server_assignor` (uniform, range; None: its default) and members hand over partitions without a common pause.
 
         Raises:

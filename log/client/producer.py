@@ -12,10 +12,10 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from logflume.log.batch import codec_of
 from logflume.log.errors import InvalidInput, LogflumeError
@@ -25,7 +25,7 @@ from logflume.log.records import TopicPartition
 from .accumulator import Accumulator
 from .batches import Delivery, as_bytes, check_headers, check_time
 from .cluster import Cluster
-from .errors import ClientClosed, ProducerFenced, RecordsRefused, TransactionMustAbort
+from .errors import ClientClosed, ProducerFenced, RecordsRefused, StaleGroupMember, TransactionMustAbort
 from .identity import Identity
 from .loop import IoLoop
 from .partitioner import StickyPartitioner, partition_of_key
@@ -238,8 +238,16 @@ class Producer:
             raise InvalidInput(f"begin_transaction: {self._txn.value}")
         self._enter(_Txn.OPEN)
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+        *,
+        renewed: Callable[[], GroupMetadata | None] = lambda: None,
+    ) -> None:
         """Add a group's offset commit to the open transaction.
+
+        `renewed`: asked once when the group has gone on without this member: who it is by now, None if it must abort.
 
         Raises:
             TransactionMustAbort: a record failed, or the member is not current any more.
@@ -250,7 +258,13 @@ class Producer:
             return
         self._accumulator.hurry()
         try:
-            self._run(self._identity.commit_offsets(offsets, group))
+            try:
+                self._run(self._identity.commit_offsets(offsets, group))
+            except StaleGroupMember:
+                member = renewed()
+                if member is None:
+                    raise
+                self._run(self._identity.commit_offsets(offsets, member))
         except LogflumeError as error:
             self._batch_failed(error)
             raise
@@ -292,6 +306,12 @@ class Producer:
         Raises TransportError: the broker did not answer in time; call again.
         """
         self._abort(timeout_s=TXN_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Send what is queued or abort an open transaction, and let go. Idempotent.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from logflume.log.interfaces import Assignment, Subscription
 from logflume.log.records import TopicPartition
 
-from .subscription import Assignment, Subscription, ordered
+from .subscription import ordered
 
 
 def assign_cooperative_sticky(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Assignment:

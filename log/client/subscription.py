@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
+from logflume.log.interfaces import Subscription
 from logflume.log.protocol import codec, messages
 from logflume.log.records import TopicPartition
 
@@ -15,33 +15,18 @@ SUBSCRIPTION_VERSION = 3
 _VERSION_BYTES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """A member, the topics it wants, and what it still holds of the assignment of `generation` (-1: it does not say)."""
-
-    member_id: str
-    instance_id: str | None
-    topics: frozenset[str]
-    owned: frozenset[TopicPartition] = field(default_factory=frozenset)
-    generation: int = -1
-
-
-Assignment = dict[str, list[TopicPartition]]
-"""Member id -> its partitions."""
-
-Strategy = Callable[[Sequence[Subscription], Mapping[str, int]], Assignment]
-
-
 def ordered(members: Iterable[Subscription]) -> list[Subscription]:
     """Return the members by group instance id (static ones first), then member id."""
     return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id))
 
 
-def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition], generation: int) -> bytes:
+def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, user_data: bytes = b"") -> bytes:
     """Return the metadata of a member that joins."""
     part_class = messages.ConsumerProtocolSubscription.TopicPartition
     owned_parts = [part_class(topic=t, partitions=[tp.partition for tp in tps]) for t, tps in by_topic(sorted(owned)).items()]
-    message = messages.ConsumerProtocolSubscription(topics=sorted(topics), owned_partitions=owned_parts, generation_id=generation)
+    message = messages.ConsumerProtocolSubscription(
+        topics=sorted(topics), user_data=user_data or None, owned_partitions=owned_parts, generation_id=generation
+    )
     return SUBSCRIPTION_VERSION.to_bytes(_VERSION_BYTES, "big") + codec.encode_data(message, SUBSCRIPTION_VERSION)
 
 
@@ -49,7 +34,10 @@ def decode_subscription(member: Any) -> Subscription:
     """Read a member of a JoinGroup response; a form newer than ours is read as ours, which it begins with."""
     message = _decode("ConsumerProtocolSubscription", member.metadata)
     owned = frozenset(TopicPartition(t.topic, p) for t in message.owned_partitions for p in t.partitions)
-    return Subscription(member.member_id, member.group_instance_id, frozenset(message.topics), owned, message.generation_id)
+    user_data = bytes(message.user_data or b"")
+    return Subscription(
+        member.member_id, member.group_instance_id, frozenset(message.topics), owned, message.generation_id, user_data
+    )
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:

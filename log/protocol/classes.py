@@ -7,13 +7,14 @@ a tagged structure that is absent is None.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, dataclass_transform
 
 from .tables import PRIMITIVES, Field, Message, Struct
 
 ZERO_UUID = bytes(16)
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False)
 class MessageBase:
     """What all message classes share."""
 

@@ -49,17 +49,9 @@ def _message(message: Message) -> Iterator[str]:
 
 def _struct(message: Message, struct: Struct, indent: str) -> Iterator[str]:
     if not struct.fields:
-        yield f"{indent}def __init__(self) -> None: ..."
-        return
-    typed = [(field.name, _type(message, field)) for field in struct.fields]
-    for name, type_name in typed:
-        yield f"{indent}{name}: {type_name}"
-    yield f"{indent}def __init__("
-    yield f"{indent}    self,"
-    yield f"{indent}    *,"
-    for name, type_name in typed:
-        yield f"{indent}    {name}: {type_name} = ...,"
-    yield f"{indent}) -> None: ..."
+        yield f"{indent}pass"
+    for field in struct.fields:
+        yield f"{indent}{field.name}: {_type(message, field)} = ..."
 
 
 def _type(message: Message, field: Field) -> str:

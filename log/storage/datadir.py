@@ -287,7 +287,10 @@ def _try_lock(fd: int) -> bool:
 
 
 def _is_running(pid: int) -> bool:
-    """Say whether there is such a process; True if that cannot be told."""
+    """Say whether there is such a process; True if that cannot be told.
+
+    One that has ended, but whose parent has not asked for its end yet, is not running: it has let go of its files.
+    """
     if pid <= 0:
         return True
     try:
@@ -296,7 +299,17 @@ def _is_running(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Linux only. A process of which only the first thread has ended runs on, and has others."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state = file.read().rpartition(b")")[2].split()[0]
+        return state in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) <= 1
+    except (OSError, IndexError):
+        return False
 
 
 def _why_locked(path: str, holder: Holder) -> str:

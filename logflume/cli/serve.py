@@ -33,6 +33,7 @@ from logflume.log.server import (
 
 app = make_app("", has_default=True)
 READY_TIMEOUT_S = 60.0
+RELAY_TIMEOUT_S = 5.0
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_SQL = "127.0.0.1:8088"
 REGISTRY_SETTING = "confluent.schema.registry.url"
@@ -173,7 +174,7 @@ def sql_security(users: Path | None, certificate: Path | None, key: Path | None)
     from logflume.log.registry import UserFile
 
     if users is not None:
-        UserFile(users)
+        UserFile(users, login=lambda user, password: False)  # reads it; who logs in is the process's own business
     tls = parse_tls(certificate, key, None)
     if tls is not None:
         tls.check()
@@ -270,15 +271,15 @@ def free_port() -> int:
 
 
 def wait_ready(child: Child, host: str, port: int, is_stopping: Callable[[], bool]) -> None:
-    """Return when a child accepts connections, or when it is to stop; raises with its last words when it ends first."""
+    """Return when a child accepts connections, or when it is to stop; raises when it ends first, which it has told why."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline and not is_stopping():
         assert child.process is not None
         if child.process.poll() is not None:
-            child.process.wait()
-            time.sleep(0.1)
-            last = child.last_lines[-1] if child.last_lines else f"exit code {child.process.returncode}"
-            raise LogflumeError(f"the {child.name} did not start: {last}")
+            assert child.relay is not None
+            child.relay.join(RELAY_TIMEOUT_S)
+            cause = "" if child.last_lines else f": exit code {child.process.returncode}"
+            raise LogflumeError(f"the {child.name} did not start{cause}")
         try:
             socket.create_connection((host, port), timeout=1).close()
             return

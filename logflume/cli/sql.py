@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, where
 from logflume.cli.registry import parse_listen, parse_tls
+from logflume.cli.sql_migrate import app as migrate
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
 
@@ -19,6 +21,7 @@ app = make_app(
     'Example: logflume sql -e "SELECT * FROM flights EMIT CHANGES LIMIT 3;" --bootstrap 127.0.0.1:9092',
     has_default=True,
 )
+app.add_typer(migrate, name="migrate")
 
 
 @app.callback(invoke_without_command=True)
@@ -76,7 +79,9 @@ def serve(
     service: Annotated[str, typer.Option(help="Servers of one service share streams, tables and queries.")] = "logflume-sql",
     users: Annotated[
         Path | None,
-        typer.Option("--users", metavar="FILE", dir_okay=False, help="Users and their rights by topic (TOML)."),
+        typer.Option(
+            "--users", metavar="FILE", dir_okay=False, help="Users, own or the cluster's, and their rights by topic (TOML)."
+        ),
     ] = None,
     tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
@@ -87,10 +92,10 @@ def serve(
 
     Example: logflume sql serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8088
     """
+    from logflume.log.client import check_login
     from logflume.log.registry import UserFile
     from logflume.sql.rest import run_server
 
-    known = None if users is None else UserFile(users)
     tls = parse_tls(tls_certificate, tls_key, None)
     end_with_parent(signal.SIGTERM)
     host, port = parse_listen(listen, option="--listen")
@@ -98,6 +103,7 @@ def serve(
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stop.set())
     address = where(data, bootstrap, may_create=True)
+    known = None if users is None else UserFile(users, login=partial(check_login, address))
     run_server(
         address,
         stop,

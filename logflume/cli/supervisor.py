@@ -40,6 +40,8 @@ class Child:
     next_start_at_s: float = 0.0
     pause_s: float = FIRST_PAUSE_S
     restarts: int = 0
+    relay: threading.Thread | None = None
+    """Passes on what it writes, until it ends."""
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
 
 
@@ -100,7 +102,8 @@ class Supervisor:
             stderr=subprocess.PIPE,
             process_group=0,
         )
-        threading.Thread(target=self._relay, args=(child, child.process), name=f"stderr-{child.name}", daemon=True).start()
+        child.relay = threading.Thread(target=self._relay, args=(child, child.process), name=f"stderr-{child.name}", daemon=True)
+        child.relay.start()
 
     def _relay(self, child: Child, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None

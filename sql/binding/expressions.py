@@ -195,6 +195,16 @@ class Binder:
         left, right = self.bind(e.left), self.bind(e.right)
         if e.op == "+" and left.type == STRING and right.type == STRING:
             return x.Call(CONCAT_TEXT, (left, right), STRING)
+        if isinstance(e.left, ast.NullLiteral) or isinstance(e.right, ast.NullLiteral):
+            types = " and ".join(
+                "null" if isinstance(side, ast.NullLiteral) else show_type(bound.type)
+                for side, bound in ((e.left, left), (e.right, right))
+            )
+            raise StatementError(
+                f"{self._context()}Error processing expression: ({expression_text(e)}). Arithmetic on types {types} are not "
+                "supported. CAST(NULL AS ...) is a null of a type",
+                e.span,
+            )
         if left.type.kind is Kind.ANY and is_numeric(right.type):
             left = replace_type(left, right.type)
         if right.type.kind is Kind.ANY and is_numeric(left.type):

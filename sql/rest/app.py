@@ -17,11 +17,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from logflume.log import LogflumeError
-from logflume.log.registry import EVERYTHING, RegistryError, Rights, Users
+from logflume.log.registry import EVERYTHING, Fault, RegistryError, Rights, Users
 from logflume.sql.engine import SqlEngine
 from logflume.sql.properties import PROPERTIES
 
-from .errors import BAD_REQUEST, FORBIDDEN, NOT_ACCEPTABLE, NOT_AUTHENTICATED, NOT_FOUND, RestError, as_rest_error
+from .errors import BAD_REQUEST, FORBIDDEN, NOT_ACCEPTABLE, NOT_AUTHENTICATED, NOT_FOUND, NOT_READY, RestError, as_rest_error
 from .inserts import acknowledged
 from .queries import FORMS, Chunked, Delimited, Queries, written
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
@@ -62,6 +62,8 @@ class SqlApp:
             "/chc/live": self._alive,
             "/chc/ready": self._alive,
         }
+        self.endpoints = [*(("POST", path) for path in posts), *(("GET", path) for path in (*gets, "/ws/query"))]
+        """(method, path) of each."""
         routes: list[Any] = [Route(path, _answering(handler), methods=["POST"]) for path, handler in posts.items()]
         routes += [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
         routes.append(WebSocketRoute("/ws/query", self._socket))
@@ -280,7 +282,9 @@ class _Guard:
             given = headers.get("authorization")
             try:
                 return await self._users.rights(None if given is None else given.encode("latin-1"))
-            except RegistryError:
+            except RegistryError as error:
+                if error.fault is not Fault.UNAUTHORIZED:
+                    raise RestError(NOT_READY, str(error)) from None
                 raise RestError(NOT_AUTHENTICATED, "expected a known user: Basic or Bearer in Authorization") from None
         if urlsplit(f"//{host}").hostname not in (None, "localhost", "127.0.0.1", "::1"):
             raise RestError(FORBIDDEN, f"without users only this machine is served, found Host: {host}")

@@ -38,6 +38,10 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
             return {"@type": "source_descriptions", "sourceDescriptions": described_all} | common
         case ast.Describe("FUNCTION", name):
             return _function(name, engine) | common
+        case ast.Explain(is_analyzed=True):
+            (rows,) = results
+            assert isinstance(rows, Rows)
+            return _rows(rows) | common
         case ast.Explain():
             return _explained(statement, text, results, engine, session) | common
         case ast.AssertTopic(topic):
@@ -76,6 +80,8 @@ def command_of(statement: ast.Statement) -> tuple[str, str, str]:
             return "type", f"`{name}`", "drop"
         case ast.QueryControl(verb, query_id):
             return verb.lower(), query_id or "all", "execute"
+        case ast.AlterSystem():
+            return "cluster", "ALTERSYSTEM", "alter"
     return "cluster", type(statement).__name__.upper(), "execute"
 
 
@@ -116,7 +122,18 @@ def _show(s: ast.Show, results: list[Result], engine: SqlEngine, session: Sessio
             }
         case "VARIABLES":
             return {"@type": "variables", "variables": [{"name": n, "value": v} for n, v in rows.rows]}
-    return {"@type": "rows", "columns": [c.name for c in rows.columns], "rows": [list(row) for row in rows.rows]}
+    return _rows(rows)
+
+
+def _rows(rows: Rows) -> Entity:
+    """Return rows of which ksqlDB has no entity."""
+    found = {
+        "@type": "rows",
+        "title": rows.title,
+        "columns": [c.name for c in rows.columns],
+        "rows": [list(row) for row in rows.rows],
+    }
+    return found | ({"note": rows.note} if rows.note else {})
 
 
 def _source(source: SourceInfo) -> Entity:

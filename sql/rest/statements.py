@@ -8,6 +8,7 @@ from logflume.log import LogflumeError
 from logflume.sql import ast
 from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import StatementError
+from logflume.sql.inserts import PendingWrites
 from logflume.sql.parser import parse_statement
 from logflume.sql.scripts import split_script
 from logflume.sql.session import Session
@@ -28,29 +29,36 @@ class Statements:
     def execute(self, script: str, session: Session) -> list[dict[str, Any]]:
         """Execute a script; return one entity for each statement that has one.
 
+        INSERT VALUES that follow each other are written together.
+
         Raises:
             RestError: a statement is refused; those before it are done, and told.
         """
         entities: list[dict[str, Any]] = []
-        text = script
+        text, writes = script, PendingWrites()
         try:
-            for source in split_script(script):
-                text = f"{source.text};"
-                statement = parse_statement(source, variables=session.variables)
-                if isinstance(statement, ast.QueryStatement | ast.Print):
-                    raise RestError(
-                        QUERY_ENDPOINT,
-                        "The following statement types should be issued to '/query' or '/query-stream': SELECT, PRINT",
-                        text,
-                        tuple(entities),
-                    )
-                results = self._engine.execute_one(source, session=session)
-                entity = entity_of(statement, text, results, self._engine, session)
-                if entity is not None:
-                    entities.append(entity)
-                    self._remember(entity, statement)
+            try:
+                for source in split_script(script):
+                    text = f"{source.text};"
+                    statement = parse_statement(source, variables=session.variables)
+                    if isinstance(statement, ast.QueryStatement | ast.Print):
+                        raise RestError(
+                            QUERY_ENDPOINT,
+                            "The following statement types should be issued to '/query' or '/query-stream': SELECT, PRINT",
+                            text,
+                            tuple(entities),
+                        )
+                    if not isinstance(statement, ast.InsertValues):
+                        writes.wait()
+                    results = self._engine.execute_one(source, session=session, writes=writes)
+                    entity = entity_of(statement, text, results, self._engine, session)
+                    if entity is not None:
+                        entities.append(entity)
+                        self._remember(entity, statement)
+            finally:
+                writes.wait()  # what was sent before a fault is done too
         except (LogflumeError, RecursionError) as error:
-            at = error.text or text if isinstance(error, StatementError) else text
+            at = writes.text or (error.text or text if isinstance(error, StatementError) else text)
             raise as_rest_error(error, at, tuple(entities)) from error
         return entities
 

@@ -84,7 +84,8 @@ class CogroupWork(Work):
                 self._newest = max(self._newest, starts[at])
             if is_seen:
                 self._put(key, state, stamp)
-            emitted.add(row, key, stamp, folding.result(state), folding.result(old))
+            if self._is_update:
+                emitted.add(row, key, stamp, folding.result(state), folding.result(old))
         if self._is_update:
             self._emission.forward(self._task, emitted, batch, errors=errors)
 

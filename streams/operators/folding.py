@@ -84,6 +84,8 @@ def _functions(aggregations: Sequence[g.Aggregation], initial: State, *, is_bare
 def merge(left, right, row, report):
     if right is None:
         return left
+    if left is None and {all(map(_begins_at_nothing, parts))}:
+        return right
     {states} = start() if left is None else left
     {others_} = right
 {"".join(f"    {line}" + chr(10) for line in lines["merge"])}
@@ -91,6 +93,11 @@ def merge(left, right, row, report):
 """
     exec(compile(text, "<folding>", "exec"), scope)
     return scope["add"], scope["undo"], scope["merge"]
+
+
+def _begins_at_nothing(aggregator: g.Aggregator) -> bool:
+    """Return whether a state merged into that of nothing is known to be itself."""
+    return aggregator.kernel in ("min", "max") or (aggregator.kernel is not None and None not in aggregator.initial)
 
 
 _SIGNS = {"add": "+", "undo": "-"}

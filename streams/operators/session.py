@@ -66,8 +66,8 @@ class SessionWork(Work):
         clocks = self._clocks.observe_all(source, batch.times)
         emitted, find, oldest_ms = Emitted(), self._sessions.times, self._wait_ms
         for row, (key, time, clock, given) in enumerate(zip(keys, times, clocks, arguments, strict=True)):
-            if find(key, time - gap, FAR):
-                self._join(emitted, row, key, time, clock, given, folding, batch, report)
+            if ends := find(key, time - gap, FAR):
+                self._join(emitted, row, key, time, self._met(key, time, ends), clock, given, folding, batch, report)
             elif time < clock - oldest_ms:
                 self._task.late(self._node.name, batch, row, (time, clock))
             else:
@@ -82,11 +82,10 @@ class SessionWork(Work):
             emitted.add(row, self._edge_key(key, time, time), time, self._folding.result(state))
 
     def _join(
-        self, emitted: Emitted, row: int, key: bytes, time: int, clock: int, arguments: Sequence[Any],
-        folding: Folding, batch: Batch, report: Reporter,
+        self, emitted: Emitted, row: int, key: bytes, time: int, met: Sequence[tuple[int, int, State]], clock: int,
+        arguments: Sequence[Any], folding: Folding, batch: Batch, report: Reporter,
     ) -> None:  # fmt: skip
-        """A record that may be in sessions there are: those become one."""
-        met = self._met(key, time)
+        """A record and the sessions that it is in become one."""
         start = min([time, *(began for began, _, _ in met)])
         end = max([time, *(ended for _, ended, _ in met)])
         if end < clock - self._wait_ms:
@@ -108,10 +107,10 @@ class SessionWork(Work):
         old = folding.result(before) if (start, end) == (time, time) else None
         emitted.add(row, self._edge_key(key, start, end), end, folding.result(state), old)
 
-    def _met(self, key: bytes, time: int) -> list[tuple[int, int, State]]:
-        """Return start, end and state of the sessions that a record would be in, in order."""
+    def _met(self, key: bytes, time: int, ends: Sequence[int]) -> list[tuple[int, int, State]]:
+        """Return start, end and state of the sessions that a record would be in, in order, of those that end so late."""
         gap, found = self._window.gap_ms, []
-        for end in self._sessions.times(key, time - gap, FAR):
+        for end in ends:
             entry = self._sessions.entry(key, end)
             assert entry is not None, "what the timeline shows is in the store"
             assert entry.state is not None

@@ -71,7 +71,8 @@ class TableAggregateWork(Work):
                 state = folding.add(state, added[row], row, report)
             at = time if old is None or entry is None else max(time, entry.timestamp_ms)
             put_entry(store, key, state, at)
-            emitted.add(row, key, at, folding.result(state), folding.result(old))
+            if self._is_update:
+                emitted.add(row, key, at, folding.result(state), folding.result(old))
         if self._is_update:
             self._emission.forward(self._task, emitted, batch, errors=errors)
 

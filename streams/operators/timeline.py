@@ -8,7 +8,7 @@ that is alive.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from ..seams import Entry, State, StateStore
@@ -21,22 +21,56 @@ NEVER = -1
 class Timeline:
     """The entries of one store by key and time. `keep_ms`: entries further than that behind the newest are not seen any more.
 
-    Invariant: the times of a key are in order, and are those of its entries in the store that have a state. They are arrays
-    because the garbage collector does not walk these.
+    Invariant: the times of a key are those of its entries in the store that have a state: one number, or several in order.
+    Numbers and arrays because the garbage collector does not walk these; most keys have one time, and a number is made sooner.
     """
 
     def __init__(self, store: StateStore, keep_ms: int) -> None:
         self.store, self.keep_ms = store, keep_ms
-        self._times: dict[bytes, array[int]] = {}
+        self._times: dict[bytes, int | array[int]] = {}
         self._swept = NEVER
         self.newest = NEVER
 
     def start(self) -> None:
         """Read the times: the store is restored, and no record has moved its time yet."""
         for key, _ in self.store.range(b"", None):
-            time = WINDOW_START.unpack_from(key, len(key) - 8)[0]
-            insort(self._times.setdefault(key[:-8], array("q")), time)
-            self.newest = max(self.newest, time)
+            self._note(key[:-8], WINDOW_START.unpack_from(key, len(key) - 8)[0])
+
+    def _note(self, key: bytes, time: int) -> bool:
+        """Note that a key has an entry at a time; return whether that is new."""
+        if time > self.newest:
+            self.newest = time
+        times = self._times.get(key)
+        if times is None:
+            self._times[key] = time
+        elif isinstance(times, int):
+            if times == time:
+                return False
+            self._times[key] = array("q", (times, time) if times < time else (time, times))
+        elif times[-1] < time:
+            times.append(time)
+        else:
+            place = bisect_left(times, time)
+            if times[place] == time:
+                return False
+            times.insert(place, time)
+        return True
+
+    def _forget(self, key: bytes, time: int) -> bool:
+        """Note that a key has no entry at a time; return whether it had one."""
+        times = self._times.get(key)
+        if times is None or isinstance(times, int):
+            if times != time:
+                return False
+            del self._times[key]
+            return True
+        place = bisect_left(times, time)
+        if place == len(times) or times[place] != time:
+            return False
+        del times[place]
+        if not times:
+            del self._times[key]
+        return True
 
     def oldest_seen(self) -> int:
         """Return the smallest time whose entries are seen."""
@@ -45,7 +79,11 @@ class Timeline:
     def times(self, key: bytes, low: int, high: int) -> Sequence[int]:
         """Return the times of a key with low <= time <= high that are seen, in order."""
         found = self._times.get(key)
-        if not found or found[-1] < low or found[0] > high:
+        if found is None:
+            return ()
+        if isinstance(found, int):
+            return (found,) if low <= found <= high and found > self.newest - self.keep_ms else ()
+        if found[-1] < low or found[0] > high:
             return ()
         return found[bisect_left(found, max(low, self.oldest_seen())) : bisect_right(found, high)]
 
@@ -64,18 +102,8 @@ class Timeline:
 
     def put_new(self, key: bytes, time: int, state: State) -> bool:
         """Set the state of a key at a time unless there is one; return whether there was none."""
-        if time > self.newest:
-            self.newest = time
-        times = self._times.get(key)
-        if times is None:
-            self._times[key] = array("q", (time,))
-        elif times[-1] < time:
-            times.append(time)
-        else:
-            place = bisect_left(times, time)
-            if times[place] == time:
-                return False
-            times.insert(place, time)
+        if not self._note(key, time):
+            return False
         store, full = self.store, key + WINDOW_START.pack(time)
         store.dirty.setdefault(full, None)
         store.resident[full] = Entry(state, time)
@@ -83,24 +111,10 @@ class Timeline:
 
     def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
         """Set the state of a key at a time; None deletes it."""
-        if time > self.newest:
-            self.newest = time
-        times = self._times.get(key)
-        if times is None:
-            times = self._times[key] = array("q")
-        if not times or times[-1] < time:
-            if state is None:
-                return
-            times.append(time)
-        else:
-            place = bisect_left(times, time)
-            is_there = times[place] == time
-            if state is None:
-                if not is_there:
-                    return
-                del times[place]
-            elif not is_there:
-                times.insert(place, time)
+        if state is not None:
+            self._note(key, time)
+        elif not self._forget(key, time):
+            return
         put_entry(self.store, key + WINDOW_START.pack(time), state, stamp)
 
     def sweep(self) -> None:
@@ -109,8 +123,13 @@ class Timeline:
         if oldest <= 0 or oldest - self._swept < max(self.keep_ms // 2, 60_000):
             return
         self._swept = oldest
-        self._times = {
-            key: times if times[0] >= oldest else times[bisect_left(times, oldest) :]
-            for key, times in self._times.items()
-            if times and times[-1] >= oldest
-        }
+        self._times = {key: left for key, times in self._times.items() if (left := _since(times, oldest)) is not None}
+
+
+def _since(times: int | array[int], oldest: int) -> int | array[int] | None:
+    """Return what of the times of a key is not before, None for nothing."""
+    if isinstance(times, int):
+        return times if times >= oldest else None
+    if times[0] >= oldest:
+        return times
+    return times[bisect_left(times, oldest) :] if times[-1] >= oldest else None

@@ -37,10 +37,13 @@ class Closer:
             raise StorageError(f"the state in {path} could not be closed within {_WAIT_S:.0f} s: a reader holds it") from None
 
     def finish(self) -> None:
-        """Wait for everything and end the thread."""
+        """Wait for everything and end the thread; what cannot be closed in time is said, and left."""
         for path in list(self._closing):
-            self.wait(path)
-        self._pool.shutdown(wait=True)
+            try:
+                self.wait(path)
+            except StorageError as error:
+                _log.warning("while closing: %s", error)
+        self._pool.shutdown(wait=False)
 
 
 def within(timeout_s: float, *steps: Callable[[], object]) -> bool:

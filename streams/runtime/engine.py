@@ -159,12 +159,14 @@ class Engine:
             self._state = EngineState.FAILED
             _log.error("application %s failed: %s", self.plan.application, error)
         finally:
-            if self._endpoint:
-                self._endpoint.close()
-            self._readers.publish({})
-            closer.finish()
-            around.directory.close()
-            self._done.set()
+            try:
+                if self._endpoint:
+                    self._endpoint.close()
+                self._readers.publish({})
+                closer.finish()
+                around.directory.close()
+            finally:
+                self._done.set()
 
     def _keep_going(self, around: Surroundings, closer: Closer) -> None:
         """Run session after session: being fenced or losing the log ends one, and the next begins from what was committed."""

@@ -7,7 +7,7 @@ group's callbacks too (inside `poll`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from logflume.log import LogflumeError, TransactionMustAbort, UnknownName
@@ -16,6 +16,7 @@ from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Dirty
 
+from .assigning import task_strategy
 from .closing import Closer, within
 from .handlers import StreamsError
 from .opening import Surroundings, TopicMadeAnew, across_gap, check_restored, open_task, source_ids, start_positions
@@ -70,8 +71,7 @@ class Session:
         self.tasks: dict[tuple[str, int], Task] = {}
         self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         self._owner: dict[TopicPartition, list[Task]] = {}
-        self._has_partitions = False
-        self._is_opened = False
+        self._is_opened = True
         self.has_joined = False
         self._progress = 0
         self._running: set[Task] = set()
@@ -95,6 +95,7 @@ class Session:
             read_committed=True,
             offset_reset="none",
             session_timeout_ms=self._options.session_timeout_ms,
+            assignment_strategies=[task_strategy(_topics_read(around), around.directory.tasks)],
             client_id=f"{application}-{instance}",
         )
         self._writer = LogWriter(
@@ -189,13 +190,12 @@ class Session:
         if is_due:
             self._advanced_ms = now_ms
         for sub in self._around.plan.subtopologies:
-            tasks = [task for (name, _), task in self.tasks.items() if name == sub.name]
-            tasks.sort(key=lambda task: task.partition)
-            running = [task for task in tasks if task in self._running]
+            running = [task for (name, _), task in self.tasks.items() if name == sub.name and task in self._running]
+            running.sort(key=lambda task: task.partition)
             for task in running:
                 task.plan(self._is_caught_up)
-            is_aligned = any(out.is_repartition for out in sub.outputs.values())
-            limit = min((task.frontier() for task in tasks), default=_EVERYTHING) if is_aligned else _EVERYTHING
+            is_aligned = _is_aligned(sub)
+            limit = min((task.frontier() for task in running), default=_EVERYTHING) if is_aligned else _EVERYTHING
             for task in running:
                 if is_due or not task.has_begun:
                     task.advance(now_ms)
@@ -327,7 +327,7 @@ class Session:
     # -- assignment ------------------------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Note the assignment; nothing of it is fetched before its task is open."""
+        """Note what is new in the assignment; nothing of it is fetched before its task is open."""
         committed = self.consumer.committed(partitions)
         positions = start_positions(self._around, committed, self._ids)
         for partition in partitions:
@@ -336,13 +336,12 @@ class Session:
         self._paused.update(partitions)
         self._committed.update(committed)
         self._on_committed(committed)
-        self._has_partitions, self._is_opened, self.has_joined = True, False, True
+        self._is_opened, self.has_joined = False, True
 
     def _open_assigned(self) -> None:
-        """Open the tasks of newly assigned partitions, close those that went elsewhere; go on with those that came back."""
+        """Open the tasks of newly assigned partitions; all others go on."""
         if self._is_opened:
             self._resume_restored()
-        if self._is_opened or not self._has_partitions:
             return
         assigned = frozenset(self.consumer.assignment())
         wanted = {
@@ -351,14 +350,22 @@ class Session:
             for partition in assigned
             if partition.topic in sub.program.sources.values()
         }
-        kept = {key for key, task in self.tasks.items() if key in wanted and self._is_current(task, assigned)}
-        self._release([key for key in self.tasks if key not in kept])
-        positions = start_positions(self._around, {tp: self._committed.get(tp) for tp in assigned}, self._ids)
+        grown = [key for key, task in self.tasks.items() if _inputs(wanted[key], task.partition, assigned) != set(task.inputs)]
+        if grown:
+            self.commit()
+            self._release(grown)
+        fresh = assigned.difference(*(task.inputs for task in self.tasks.values()))
+        self.consumer.pause(fresh)
+        self._paused |= fresh
+        positions = start_positions(self._around, {tp: self._committed.get(tp) for tp in fresh}, self._ids)
         memory = self._around.disk_memory
         memory.tasks = max(1, sum(bool(sub.program.stores) for sub in wanted.values()))
         memory_bytes = memory.entries_bytes // memory.tasks
+        for task in self.tasks.values():
+            if task.state:
+                task.state.hold(memory_bytes)
         for (name, partition), sub in sorted(wanted.items(), key=lambda item: item[0]):
-            if (name, partition) in kept:
+            if (name, partition) in self.tasks:
                 continue
             self._closer.wait(self._around.directory.task_path(f"{name}.{partition}"))
             task, restorations = open_task(
@@ -366,7 +373,6 @@ class Session:
             )
             self.tasks[name, partition] = task
             self.restorer.add(restorations)
-        for task in self.tasks.values():
             for source, each in task.inputs.items():
                 self.consumer.seek(source, each.fetched_to)
         self._is_opened = True
@@ -378,18 +384,12 @@ class Session:
         self._resume_restored()
         self._on_tasks()
 
-    def _is_current(self, task: Task, assigned: frozenset[TopicPartition]) -> bool:
-        """Return whether an open task may go on: same inputs, and nobody else committed for it in between."""
-        topics = task.subtopology.program.sources.values()
-        inputs = {TopicPartition(topic, task.partition) for topic in topics} & assigned
-        if inputs != set(task.inputs) or self.restorer.is_restoring(task):
-            return False
-        committed = {tp: self._committed.get(tp) for tp in inputs}
-        return all(offset is None or offset.offset == task.inputs[partition].position for partition, offset in committed.items())
-
     def _resume_restored(self) -> None:
-        """Let tasks run whose stores have become complete."""
-        fresh = [t for t in self.tasks.values() if t not in self._running and not self.restorer.is_restoring(t)]
+        """Let tasks run whose stores have become complete; tasks that go by time together begin together."""
+        waiting = [task for task in self.tasks.values() if task not in self._running]
+        restoring = {task for task in waiting if self.restorer.is_restoring(task)}
+        held_up = {task.subtopology.name for task in restoring if _is_aligned(task.subtopology)}
+        fresh = [task for task in waiting if task not in restoring and task.subtopology.name not in held_up]
         for task in fresh:
             check_restored(self._around, task, self._committed)
             if task.state:
@@ -409,14 +409,14 @@ class Session:
             task.has_changes = self._has_changes = True
 
     def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit before the partitions may go elsewhere; whether they do is known at the next assignment, until then all rest."""
+        """Commit, and close the tasks of partitions that go elsewhere; all others go on."""
         self.commit()
-        self._running.clear()
-        self._paused.clear()
-        self._has_partitions = self._is_opened = False
-        self._owner = {}
-        self.lags = {}
-        self._purgeable = {tp: offset for tp, offset in self._purgeable.items() if tp not in set(partitions)}
+        leaving = set(partitions)
+        self._release([key for key, task in self.tasks.items() if leaving & task.inputs.keys()])
+        self._paused -= leaving
+        self._owner = {source: tasks for source, tasks in self._owner.items() if source not in leaving}
+        self.lags = {source: lag for source, lag in self.lags.items() if source not in leaving}
+        self._purgeable = {tp: offset for tp, offset in self._purgeable.items() if tp not in leaving}
 
     def _release(self, keys: Sequence[tuple[str, int]]) -> None:
         released = [self.tasks.pop(key) for key in keys]
@@ -437,6 +437,21 @@ class Session:
             position = self.consumer.position(partition)
             if position < starts[partition]:
                 self.consumer.seek(partition, across_gap(self._options, partition, position, starts[partition]))
+
+
+def _topics_read(around: Surroundings) -> dict[str, set[str]]:
+    """Return what each sub-topology reads: the same partitions of these topics go to one member."""
+    return {sub.name: set(sub.program.sources.values()) for sub in around.plan.subtopologies}
+
+
+def _is_aligned(sub: SubTopology) -> bool:
+    """Return whether its tasks advance together by time."""
+    return any(out.is_repartition for out in sub.outputs.values())
+
+
+def _inputs(sub: SubTopology, partition: int, assigned: Collection[TopicPartition]) -> set[TopicPartition]:
+    """Return what a task reads of the assignment."""
+    return {TopicPartition(topic, partition) for topic in sub.program.sources.values()}.intersection(assigned)
 
 
 def is_fatal(error: LogflumeError) -> bool:

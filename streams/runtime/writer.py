@@ -140,7 +140,7 @@ class LogWriter:
             return True
         self._begin()
         try:
-            self._producer.send_offsets(offsets, self._consumer.group_metadata())
+            self._producer.send_offsets(offsets, self._consumer.group_metadata(), renewed=self._consumer.renewed_metadata)
             failpoint("after-send-offsets")
             self._producer.commit_transaction()
         except TransactionMustAbort as error:

@@ -9,6 +9,7 @@ whose changelog positions are lost with them: the changelog (which is fsynced) i
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ from logflume.streams.seams import StoreSpec
 from .checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from .memory import DiskMemory
 from .windows import SegmentLayout
+
+_log = logging.getLogger("logflume.streams")
 
 DISK_FORMAT = 1
 _HEADER, _CHECKPOINT, _ENTRIES = b"\x00header", b"\x00checkpoint", b"\x01"
@@ -145,13 +148,20 @@ class TaskDb:
                 self._guard.notify_all()
 
     def close(self) -> None:
-        """Wait for readers, then close. Idempotent."""
+        """Wait for readers, then close. Idempotent.
+
+        What the disk does not take any more is lost here and said: the changelog has it.
+        """
         with self._guard:
             if self._is_closed:
                 return
             self._is_closed = True
             self._guard.wait_for(lambda: self._readers == 0)
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exception
+            self._db = None  # what is left of it lets go of the directory
+            _log.warning("state in %s could not be written to the end: %s; the next start restores the rest", self.path, error)
 
 
 def after_prefix(prefix: bytes) -> bytes:

@@ -51,7 +51,7 @@ class Store:
         self.resident: dict[bytes, Entry] = {}
         self.dirty: dict[bytes, State | None] = {}
         self.stream_time_ms = stream_time_ms
-        self._memory_bytes = memory_bytes
+        self.memory_bytes = memory_bytes
         self._touched: set[bytes] = set()
         self._prefix = db.prefix(spec.name) if db else b""
         self.disk_key: Callable[[bytes], bytes] = self._segmented_key if self.layout else self._plain_key
@@ -242,7 +242,7 @@ class Store:
         if self.columns is not None:
             self.settle()
             self.columns.committed()
-            if self._db is not None and self.size_bytes() > self._memory_bytes:
+            if self._db is not None and self.size_bytes() > self.memory_bytes:
                 self._evict_columns(self.columns)
             return
         if deleted is None:
@@ -252,7 +252,7 @@ class Store:
         self.dirty.clear()
         if len(self._touched) > 2 * len(resident) + 100_000:
             self._touched.clear()
-        if self._db is not None and self.size_bytes() > self._memory_bytes:
+        if self._db is not None and self.size_bytes() > self.memory_bytes:
             self._evict()
 
     def restored(self, chunk: Chunk, batch: Any) -> int:
@@ -298,9 +298,9 @@ class Store:
         """Read all entries into memory if they are few, so that `load` is free from then on."""
         if self._db is None or self._complete_from == 0 or self._db.estimated_keys() > _PRELOAD_MAX_ENTRIES:
             return
-        if self._db.estimated_bytes() > self._memory_bytes // 4:
+        if self._db.estimated_bytes() > self.memory_bytes // 4:
             return
-        room = self._memory_bytes // (2 * _ENTRY_OVERHEAD_BYTES)
+        room = self.memory_bytes // (2 * _ENTRY_OVERHEAD_BYTES)
         found: dict[bytes, Entry] = {}
         for key, entry in self.scan_disk(b"", None):
             found[key] = entry
@@ -357,7 +357,7 @@ class Store:
         """Drop clean entries down to half of the setting: those not asked for since the last time first, then the oldest."""
         resident = self.resident
         per_entry = max(1, self.size_bytes() // len(resident))
-        surplus = len(resident) - self._memory_bytes // per_entry // 2
+        surplus = len(resident) - self.memory_bytes // per_entry // 2
         cold = [key for key in resident if key not in self._touched and key not in self.dirty][:surplus]
         if len(cold) < surplus:
             gone = set(cold)
@@ -371,7 +371,7 @@ class Store:
 
     def _evict_columns(self, columns: EntryColumns) -> None:
         """Drop slots down to half of the setting: those not used since the last time first, then the oldest."""
-        wanted = len(columns) * self._memory_bytes // columns.size_bytes() // 2
+        wanted = len(columns) * self.memory_bytes // columns.size_bytes() // 2
         dropped = columns.evict(wanted)
         if len(dropped):
             self._complete_from = _NEVER if self.layout is None else max(self._complete_from, int(dropped.max()) + 1)

@@ -44,14 +44,19 @@ class TaskState:
         self.db = TaskDb(path, application=application, task=task, specs=specs, memory=disk_memory or DiskMemory(memory_bytes))
         self.checkpoint = self.db.checkpoint() or Checkpoint()
         times = self.checkpoint.store_times_ms
-        share = max(1 << 20, memory_bytes // max(1, len(specs)))
         self.stores: dict[str, Store] = {
-            spec.name: Store(spec, db=self.db, memory_bytes=share, stream_time_ms=times.get(spec.name, -1)) for spec in specs
+            spec.name: Store(spec, db=self.db, stream_time_ms=times.get(spec.name, -1)) for spec in specs
         }
+        self.hold(memory_bytes)
         marks = self.checkpoint.changelog_marks
         self._changelog_times: dict[str, ChangelogTimes] = {
             name: ChangelogTimes(store.layout, marks.get(name, [])) for name, store in self.stores.items() if store.layout
         }
+
+    def hold(self, memory_bytes: int) -> None:
+        """Keep entries of that size in memory from now on, the stores sharing it evenly."""
+        for store in self.stores.values():
+            store.memory_bytes = max(1 << 20, memory_bytes // len(self.stores))
 
     def encode_dirty(self) -> dict[str, Dirty]:
         """Return what the next commit writes to disk and changelogs, for each store with changes."""

@@ -137,6 +137,13 @@ def test_a_group_commits_what_was_printed(server: str) -> None:
     assert run(*read).stdout.splitlines() == ["0:3\t\t4", "0:4\t\t5"]
 
 
+def test_serve_says_once_why_the_broker_did_not_start(tmp_path: Path) -> None:
+    options = ("--data", str(tmp_path / "d"), "--listen", f"127.0.0.1:{free_port()}", "--registry", "off", "--sql", "off")
+    failed = run("serve", *options, "--config", "log.retention.hourz=3", code=1)
+    assert failed.stderr.count("did you mean 'log.retention.hours'") == 1
+    assert failed.stderr.splitlines()[-1] == "logflume serve: the broker did not start"
+
+
 def test_serve_refuses_contradictory_settings(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     options = ("--data", str(tmp_path / "d"), "--listen", address, "--config", f"listeners=SASL_SSL://{address}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from logflume.log.broker import groups
@@ -12,6 +12,7 @@ from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.groups import GroupConfig, GroupCoordinator
 from logflume.log.broker.seams import Reply, RequestContext
 from logflume.log.broker.simulated import SimulatedJournal, SimulatedTime, SimulatedTopics
+from logflume.log.broker.slices import Slices
 from logflume.log.protocol import codec, messages, tables
 from logflume.log.protocol.errors import ErrorCode
 
@@ -111,6 +112,8 @@ class Broker:
         wire = b"".join(codec.encode(request, version, bytearray()))
         decoded = codec.decode_request(table.key, version, memoryview(wire))
         answer = self.handlers[api](RequestContext(table.key, version, 1, client_id, "127.0.0.1", 1, rights=self.rights), decoded)
+        if isinstance(answer, Generator):
+            answer = Slices().run(answer)
         if not isinstance(answer, Reply):
             return _through_wire(answer, table.key, version)
         mapped = Reply()

@@ -14,10 +14,12 @@ import pytest
 import zstandard
 
 from logflume.log import connect
-from logflume.log.batch import compress, encode_batch, parse_header
+from logflume.log.batch import compress, encode_batch, parse_header, walk
 from logflume.log.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, seal
+from logflume.log.broker import incoming
 from logflume.log.protocol import ErrorCode, messages
 from logflume.log.server import start_embedded
+from logflume.log.storage import LogConfig
 
 from ._client_tools import read_all
 from ._embedded import Calls
@@ -239,3 +241,14 @@ def test_whatever_is_acknowledged_can_be_read_to_its_end_by_every_client(server:
         assert len(read_all(log, topic)[0]) == end
     assert asyncio.run(read_with_aiokafka(server.address, topic, end)) == end
     assert read_with_librdkafka(server.address, topic, end) == end
+
+
+def test_where_the_check_is_not_compiled_many_small_records_are_checked_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_quick(count: int) -> bool:
+        batch = encode_batch([b"k"] * count, [b""] * count, [1] * count)
+        return incoming.is_quick(parse_header(batch), incoming.Rules(LogConfig(), "producer", 1))
+
+    assert is_quick(5_000) == (walk.walk is not walk.walk_in_python)
+    monkeypatch.setattr(incoming, "walk", walk.walk_in_python)
+    assert is_quick(incoming.QUICK_RECORDS)
+    assert not is_quick(incoming.QUICK_RECORDS + 1)

@@ -18,9 +18,11 @@ from logflume.log.broker import cluster
 from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
+from logflume.log.broker.groups import admin_handlers, offset_handlers
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.seams import Reply, RequestContext, do_at_once
-from logflume.log.broker.simulated import SimulatedTime
+from logflume.log.broker.simulated import SimulatedTime, SimulatedTimer
+from logflume.log.broker.transactions import producer_handlers
 from logflume.log.protocol import ErrorCode, codec, messages, tables
 from logflume.log.storage import DataDir, OsDisk
 from logflume.log.storage.disk import write_atomically
@@ -70,11 +72,23 @@ class Turns:
             self.run(self._due.popleft())
 
 
+class TurnedTime(SimulatedTime):
+    """Time whose timers each have a turn of the loop."""
+
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self._turns = turns
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> SimulatedTimer:
+        return super().call_later(delay_ms, lambda: self._turns.run(callback))
+
+
 class TurnedBroker:
     """A broker with all its coordinators on a loop that is turned by hand."""
 
     def __init__(self, path: Path, **settings: str) -> None:
-        self.turns, disk, time = Turns(), OsDisk(), SimulatedTime()
+        self.turns, disk = Turns(), OsDisk()
+        self.time = time = TurnedTime(self.turns)
         self._data_dir = DataDir.open(str(path), disk=disk)
         self.core = Core(
             self._data_dir,
@@ -87,7 +101,6 @@ class TurnedBroker:
             offload=self.turns.offload,
             next_turn=self.turns.next_turn,
         )
-        self.time = time
         self.coordinators = Coordinators(self.core)
         self.handlers = Handlers(
             self.core,
@@ -103,8 +116,10 @@ class TurnedBroker:
         outcome = self.turns.run(lambda: self.handlers.handle(context, request))
         self.turns.run_due()
         if isinstance(outcome, Reply):
-            self.time.advance(400_000)
-            self.turns.run_due()
+            for wait_ms in (1, 400_000):
+                if not outcome.is_done:
+                    self.time.advance(wait_ms)
+                    self.turns.run_due()
             assert outcome.is_done
             outcome = outcome.value
         return outcome
@@ -422,6 +437,30 @@ def test_two_changes_of_the_same_at_a_time_both_count(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_transaction_over_many_partitions_ends_in_short_turns(known: TurnedBroker) -> None:
+    init = messages.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    granted = known.call(init, 4)
+    producer = {"producer_id": granted.producer_id, "producer_epoch": granted.producer_epoch}
+    add = messages.AddPartitionsToTxnRequest
+    topics = [add.AddPartitionsToTxnTopic(name="kept", partitions=list(range(300)))]
+    added = known.call(
+        add(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=granted.producer_id,
+            v3_and_below_producer_epoch=granted.producer_epoch,
+            v3_and_below_topics=topics,
+        ),
+        3,
+    )
+    assert {each.partition_error_code for each in added.results_by_topic_v3_and_below[0].results_by_partition} == {0}
+    ends = [known.core.partition("kept", index).log.log_end_offset for index in range(300)]  # type: ignore[union-attr]
+    known.turns.turns = 0
+    ended = known.call(messages.EndTxnRequest(transactional_id="x", committed=True, **producer), 4)
+    assert ended.error_code == 0
+    assert known.turns.turns >= 6, "a turn for 50 markers"
+    assert [known.core.partition("kept", index).log.log_end_offset for index in range(300)] == [end + 1 for end in ends]  # type: ignore[union-attr]
+
+
 def test_thousands_of_transactional_ids_are_told_in_short_turns(tmp_path: Path) -> None:
     broker = TurnedBroker(tmp_path)
     ids = [f"x{number}" for number in range(4_000)]
@@ -432,3 +471,51 @@ def test_thousands_of_transactional_ids_are_told_in_short_turns(tmp_path: Path) 
     assert sorted(each.transactional_id for each in told.transaction_states) == sorted(ids)
     assert broker.turns.turns >= 4, "a turn for a thousand"
     broker.close()
+
+
+def test_offsets_groups_and_partitions_of_a_transaction_are_told_in_slices(
+    known: TurnedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_handlers, "FETCHED_AT_A_TIME", 50)
+    monkeypatch.setattr(admin_handlers, "GROUPS_AT_A_TIME", 5)
+    monkeypatch.setattr(producer_handlers, "PARTITIONS_AT_A_TIME", 50)
+    commit, fetch, every = messages.OffsetCommitRequest, messages.OffsetFetchRequest, list(range(300))
+
+    def answer_in_slices(request: Any, version: int, turns: int) -> Any:
+        known.turns.turns = 0
+        answer = known.call(request, version)
+        assert known.turns.turns >= turns
+        return answer
+
+    def offsets(group: str) -> Any:
+        partition = commit.OffsetCommitRequestPartition
+        partitions = [partition(partition_index=index, committed_offset=index, committed_metadata="") for index in every]
+        topic = commit.OffsetCommitRequestTopic(name="kept", partitions=partitions)
+        return commit(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+
+    for number in range(20):
+        known.call(offsets(f"many-{number}"), 8)
+    asked = fetch.OffsetFetchRequestTopic(name="kept", partition_indexes=every)
+    named = fetch.OffsetFetchRequestTopics(name="kept", partition_indexes=every)
+    for topics in (None, [asked]):
+        told = answer_in_slices(fetch(group_id="many-1", topics=topics), 7, 6).topics
+        assert [each.committed_offset for each in told[0].partitions] == every
+    for topics in (None, [named]):
+        groups = [fetch.OffsetFetchRequestGroup(group_id=f"many-{number}", topics=topics) for number in range(2)]
+        for group in answer_in_slices(fetch(groups=groups), 9, 12).groups:
+            assert [each.committed_offset for each in group.topics[0].partitions] == every
+    listed = answer_in_slices(messages.ListGroupsRequest(), 5, 4).groups
+    assert {f"many-{number}" for number in range(20)} <= {each.group_id for each in listed}
+    init = messages.InitProducerIdRequest(transactional_id="y", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    granted = known.call(init, 4)
+    add = messages.AddPartitionsToTxnRequest
+    txn = add.AddPartitionsToTxnTransaction(
+        transactional_id="y", producer_id=granted.producer_id, producer_epoch=granted.producer_epoch
+    )
+    txn.topics = [add.AddPartitionsToTxnTopic(name="kept", partitions=[*every, 300])]
+    (result,) = answer_in_slices(add(transactions=[txn]), 5, 6).results_by_transaction
+    codes = [each.partition_error_code for each in result.topic_results[0].results_by_partition]
+    assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED] * 300 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], "all or none"
+    txn.topics[0].partitions = every
+    (result,) = answer_in_slices(add(transactions=[txn]), 5, 6).results_by_transaction
+    assert {each.partition_error_code for each in result.topic_results[0].results_by_partition} == {0}

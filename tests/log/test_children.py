@@ -143,21 +143,28 @@ time.sleep(120)
 """
 
 
+@pytest.mark.parametrize("is_reaped", [True, False], ids=["reaped", "not-reaped"])
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
-def test_a_child_stopped_before_it_asked_to_be_told_of_its_parents_end_does_not_stop_the_next_start(tmp_path: Path) -> None:
+def test_a_child_stopped_before_it_asked_to_be_told_of_its_parents_end_does_not_stop_the_next_start(
+    tmp_path: Path, is_reaped: bool
+) -> None:
     process = subprocess.Popen([sys.executable, "-c", STARTER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     child_pid = int(process.stdout.readline())
     try:
         eventually(lambda: psutil.Process(child_pid).status() == psutil.STATUS_STOPPED, "the child does not stop")
         process.kill()
-        process.wait()
-        process.stdout.close()
+        if is_reaped:
+            process.wait()
+        else:
+            eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE, "the holder lives on")
         with DataDir.open(str(tmp_path), disk=OsDisk()):
-            eventually(lambda: is_gone(child_pid), "the child lives on", within_s=5)
+            eventually(lambda: is_gone(child_pid), "the child lives on")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child_pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
 
 
 PARENT = """

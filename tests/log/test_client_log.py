@@ -54,6 +54,20 @@ def test_records_go_through_whole(log: Log, topic: str) -> None:
     ]
 
 
+def test_what_is_opened_in_with_is_closed_at_its_end(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    with log.producer() as producer:
+        sent = producer.send(topic, b"value")
+    assert sent.result(0).offset == 0
+    with pytest.raises(ClientClosed):
+        producer.send(topic, b"more")
+    with log.consumer() as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert [record.value for record in read(consumer, 1)] == [b"value"]
+    with pytest.raises(ClientClosed):
+        consumer.poll()
+
+
 @pytest.mark.parametrize(
     ("record", "error"),
     [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logflume.log.broker.groups import GroupConfig
+from logflume.log.broker.groups import GroupConfig, coordinator
 from logflume.log.broker.groups import journal_records as records
 from logflume.log.broker.groups.partitioner import partition_of
 from logflume.log.broker.seams import JournalRecord, Reply
@@ -85,6 +85,23 @@ def test_a_deleted_group_stays_deleted_whatever_was_on_its_way(broker: Broker) -
     assert deleting.value.results[0].error_code == ErrorCode.NONE
     broker.crash()
     assert broker.groups.group("g") is None
+
+
+def test_a_group_is_deleted_with_its_offsets_a_part_at_a_time(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "DELETIONS_AT_A_TIME", 1)
+    broker.commit({("t", 0): 1, ("t", 1): 2})
+    broker.journal.is_manual = True
+    deleting = broker.send("DeleteGroups", groups_names=["g"])
+    assert isinstance(deleting, Reply)
+    for _ in range(2):
+        assert not deleting.is_done
+        assert broker.journal.in_flight == 1, "the next part waits for this one"
+        assert not isinstance(broker.commit({("t", 0): 3}), Reply), "nobody writes to it meanwhile"
+        broker.journal.flush(count=1)
+    assert deleting.value.results[0].error_code == ErrorCode.NONE
+    broker.crash()
+    assert broker.groups.group("g") is None
+    assert broker.fetch() == {}
 
 
 def test_a_group_that_could_not_be_deleted_is_there(broker: Broker) -> None:

@@ -450,6 +450,33 @@ def test_a_new_member_takes_no_more_than_its_share(count: int, size: int) -> Non
     assert moved == len(after[f"m{size}"])
 
 
+class CountedTopic(bytes):
+    """A topic id that counts how often it is compared."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedTopic.times += 1
+        return bytes.__eq__(self, other)
+
+    def __lt__(self, other: bytes) -> bool:
+        CountedTopic.times += 1
+        return bytes.__lt__(self, other)
+
+    __hash__ = bytes.__hash__
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_the_work_for_a_member_that_joins_grows_with_the_partitions_and_not_with_their_square(size: int) -> None:
+    counts: dict[bytes, int] = {CountedTopic(b"%016d" % number): 5 for number in range(200)}
+    wants = frozenset(counts)
+    before = assign_uniform({f"m{i}": wants for i in range(size)}, counts, {})
+    CountedTopic.times = 0
+    after = assign_uniform({f"m{i}": wants for i in range(size + 1)}, counts, before)
+    assert {len(own) for own in after.values()} <= {1_000 // (size + 1), 1_000 // (size + 1) + 1}
+    assert CountedTopic.times <= 100 * 1_000
+
+
 @pytest.mark.parametrize("text", ["(", "(?=a)b", r"(a)\1", "x" * 1_025, "(a{500}){500}", "a**", "[z-a]"])
 def test_what_is_no_expression_of_re2_is_refused(text: str) -> None:
     with pytest.raises(PatternError):

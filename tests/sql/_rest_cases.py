@@ -155,17 +155,31 @@ class _Run:
         """Ask until the answer is as expected, for queries take a moment to see what was written."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            answer = self.client.post("/query", json={"ksql": select, "streamsProperties": self._settings()})
+            asked = {"ksql": select, "streamsProperties": self._settings()}
+            if self.error is not None:
+                return self._refused(asked)
+            answer = self.client.post("/query", json=asked)
             if answer.status_code != 200:
                 if answer.json()["error_code"] != 50302 or time.monotonic() > deadline:
                     return self._judged_error(answer)
                 continue
             if expected is None:
-                return f"no error for {select}" if self.error is not None else None
+                return None
             differs = _answers(json.loads(answer.text, parse_float=Decimal), expected)
             if differs is None or time.monotonic() > deadline:
                 return differs
             threading.Event().wait(0.02)
+
+    def _refused(self, asked: Mapping[str, Any]) -> str | None:
+        """Ask what should be refused, again while the state is not there; what is not refused may have rows without end."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with self.client.stream("POST", "/query", json=asked) as answer:
+                if answer.status_code == 200:
+                    return f"no error for {asked['ksql']}"
+                answer.read()
+            if answer.json()["error_code"] != 50302 or time.monotonic() > deadline:
+                return self._judged_error(answer)
 
     def _live(self, select: str, expected: list[Any]) -> str | None:
         with ThreadPoolExecutor(1) as pool:

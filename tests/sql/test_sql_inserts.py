@@ -64,3 +64,15 @@ def test_a_value_that_a_column_does_not_hold_is_refused(column: str, value: str)
 )
 def test_a_value_that_fits_is_written(column: str, value: str, expected: Any) -> None:
     assert inserted(column, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "types"), [("1 + NULL", "INTEGER and null"), ("NULL / 5.0", "null and DECIMAL"), ("NULL * NULL", "null and null")]
+)
+def test_arithmetic_with_a_null_of_no_type_is_refused(value: str, types: str) -> None:
+    with pytest.raises(StatementError, match=f"Arithmetic on types {types}.* are not supported"):
+        inserted("D", value)
+
+
+def test_arithmetic_with_a_null_of_a_type_is_null() -> None:
+    assert inserted("I", "1 + CAST(NULL AS INT)") is None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 
 from logflume.log import InvalidInput, connect
 from logflume.sql import SqlEngine
-from logflume.sql.rest import SqlServer
+from logflume.sql.rest import SqlServer, errors
 
 SETUP = """
 CREATE STREAM s (id INT KEY, n STRING, d DECIMAL(5, 2), x DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
@@ -263,3 +265,28 @@ def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:
     found = [json.loads(text) for text in texts]
     assert found[0]["header"]["schema"] == "`N` STRING"
     assert found[1:] == [{"row": {"columns": ["a"]}}, {"row": {"columns": ["b"]}}, {"finalMessage": "Limit Reached"}]
+
+
+def test_inserts_of_one_script_are_written_in_order_up_to_the_one_at_fault(client: httpx.Client) -> None:
+    made = "CREATE STREAM many (n INT) WITH (KAFKA_TOPIC='many', PARTITIONS=1, VALUE_FORMAT='JSON');"
+    inserts = "".join(f"INSERT INTO many VALUES ({n});" for n in range(1500))
+    found = ksql(client, f"{made} {inserts} SHOW TYPES;")
+    assert [each["@type"] for each in found] == ["currentStatus", "type_list"]
+    refused = client.post(
+        "/ksql", json={"ksql": "INSERT INTO many VALUES (1500); INSERT INTO many VALUES ('x'); DROP STREAM many;"}
+    )
+    assert (refused.status_code, refused.json()["statementText"]) == (400, "INSERT INTO many VALUES ('x')")
+    lines = client.post("/query-stream", json={"sql": "SELECT n FROM many;"}).text.splitlines()[1:]
+    assert [json.loads(line) for line in lines] == [[n] for n in range(1501)]
+
+
+def test_the_page_of_the_server_names_every_endpoint_and_no_other(server: SqlServer) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sql-server.md").read_text()
+    named = re.findall(r"^\| (GET|POST) \| `(\S+)` \|", page, re.MULTILINE)
+    assert sorted(named) == sorted(server._app.endpoints)
+
+
+def test_the_page_of_the_server_names_every_code() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sql-server.md").read_text()
+    known = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
+    assert {int(code) for code in re.findall(r"^\| (\d{5}) \|", page, re.MULTILINE)} == known

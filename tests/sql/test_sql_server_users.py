@@ -28,6 +28,9 @@ password = "bob-secret"
 token = "bob-token"
 read = ["open*"]
 write = ["out*"]
+
+["*"]
+read = ["open"]
 """
 SETUP = """
 CREATE STREAM open (k INT KEY, v STRING) WITH (KAFKA_TOPIC='open', PARTITIONS=1, VALUE_FORMAT='JSON');
@@ -42,7 +45,7 @@ BOB = ("bob", "bob-secret")
 def user_file(folder: Path) -> UserFile:
     path = folder / "users.toml"
     path.write_text(USERS)
-    return UserFile(path)
+    return UserFile(path, login=lambda user, password: password == f"{user} of the cluster")
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,14 @@ def test_what_a_user_has_a_right_to_is_done(server: SqlServer, bob: httpx.Client
     status, found = asked(bob, "SELECT v FROM own EMIT CHANGES LIMIT 1;")
     assert (status, found[1]["row"]["columns"]) == (200, ["five"])
     assert asked(bob, "DROP STREAM own;")[0] == 200
+
+
+def test_users_of_the_cluster_are_let_in_by_the_password_that_the_broker_knows(server: SqlServer) -> None:
+    address = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(base_url=address, auth=("eve", "eve of the cluster"), timeout=120) as eve:
+        assert asked(eve, "SELECT v FROM open LIMIT 1;")[0] == 200
+        assert "user 'eve' may not write" in asked(eve, "INSERT INTO open VALUES (1, 'x');")[1]["message"]
+    assert httpx.get(f"{address}/info", auth=("eve", "other"), timeout=120).status_code == 401
 
 
 def test_rows_from_outside_are_taken_of_who_may_write(server: SqlServer, bob: httpx.Client) -> None:

@@ -115,6 +115,7 @@ def test_batch_gives_json_lines_and_exit_codes(tmp_path: Path) -> None:
     assert lines == [{"message": "Stream S created"}, {"message": "1 row inserted"}, {"ID": 1, "V": "ü"}]
     assert run_batch(where, text="SELECT * FROM t;", console=Console(file=out), errors=Console(file=err)) == 1
     assert "line 1, column 15: T does not exist" in err.getvalue()
+    assert "CREATE STREAM name (columns) WITH (KAFKA_TOPIC" in err.getvalue()
     loop = tmp_path / "loop.sql"
     loop.write_text(f"RUN SCRIPT '{loop}';")
     assert run_batch(where, path=loop, console=Console(file=out), errors=Console(file=err)) == 1

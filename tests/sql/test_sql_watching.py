@@ -74,3 +74,15 @@ def test_all_columns_of_a_join_of_windowed_streams_have_the_bounds_of_each(engin
     run(engine, "CREATE STREAM j AS SELECT * FROM l JOIN r WITHIN 1 MINUTE ON l.k = r.k;")
     names = [c.name for c in engine.catalog.sources["J"].columns()]
     assert names == ["L_K", "L_WINDOWSTART", "L_WINDOWEND", "L_V", "R_K", "R_WINDOWSTART", "R_WINDOWEND", "R_V"]
+
+
+def test_a_record_without_a_value_is_no_row_of_a_stream_and_a_removal_in_a_table(engine: SqlEngine) -> None:
+    run(engine, STREAM.format(n=1))
+    run(engine, "CREATE TABLE t (k STRING PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');")
+    producer = engine.log.producer()
+    for value in (b'{"V": 1}', None, b'{"V": 2}'):
+        producer.send("s", value, key=b"a")
+    producer.close()
+    assert watched(engine, "SELECT v FROM s EMIT CHANGES LIMIT 2;")[1] == [(1,), (2,)]
+    query = run(engine, "SELECT v FROM t EMIT CHANGES LIMIT 3;")
+    assert [(row.values, row.is_tombstone) for row in query] == [((1,), False), ((), True), ((2,), False)]

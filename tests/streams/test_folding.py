@@ -73,6 +73,19 @@ def test_rows_are_added_and_states_merged_as_the_aggregators_do(rows: list[Any],
         assert merged == (left if right is None else parts_merged(folding.initial, right))
 
 
+@given(ROWS)
+def test_a_state_merged_into_nothing_is_itself(rows: list[Any]) -> None:
+    app = lf.App("folding")
+    grouped = app.stream("in", Row).group_by_key()
+    made = grouped.aggregate(n=lf.count(), total=lf.sum(col.i), mean=lf.mean(col.f), low=lf.min(col.i), high=lf.max(col.f))
+    made.to_stream().to("out")
+    node = next(node for node in app.topology().nodes.values() if isinstance(node, g.Aggregate))
+    folding, state = Folding(node, node.aggregations), None
+    for i, f in rows:
+        state = folding.add(state, (i, f, i, f), 0, pytest.fail)
+    assert folding.merge(None, state, 0, pytest.fail) == state
+
+
 def parts_merged(left: Any, right: Any) -> Any:
     made: list[Any] = []
     for aggregator in (aggregation.aggregator for aggregation in NODE.aggregations):

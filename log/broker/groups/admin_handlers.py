@@ -9,6 +9,7 @@ from ...protocol import messages
 from ...protocol.errors import ErrorCode
 from ..access import CLUSTER_NAME, Operation, Resource
 from ..seams import Reply, RequestContext
+from ..slices import Steps
 from .classic.group import ClassicGroup, GroupState
 from .coordinator import GroupCoordinator
 
@@ -21,6 +22,8 @@ COORDINATOR_KEY_TYPES = {
 }
 """Key type -> the right that the question needs."""
 NOT_ASKED = -(1 << 31)
+GROUPS_AT_A_TIME = 1_000
+"""Listed in one slice of the loop's time."""
 
 NodeOf = Callable[[RequestContext], tuple[int, str, int]]
 """Returns (node id, host, port) under which the asking client reaches this broker."""
@@ -58,21 +61,25 @@ class GroupAdminHandlers:
             )
         return messages.DescribeGroupsResponse(groups=groups)
 
-    def list_groups(self, context: RequestContext, request: messages.ListGroupsRequest) -> messages.ListGroupsResponse | Reply:
+    def list_groups(self, context: RequestContext, request: messages.ListGroupsRequest) -> Steps:
+        """Tell the groups that there are when it begins."""
         states = {state.lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
         listed = messages.ListGroupsResponse.ListedGroup
         may_see_all = context.may(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
-        found = [(g.group_id, g.protocol_type or "", str(g.state), g.kind) for g in self._coordinator.groups()]
-        return messages.ListGroupsResponse(
-            groups=[
-                listed(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type)
-                for group_id, protocol_type, state, group_type in found
-                if (not states or state.lower() in states)
-                and (not types or group_type.lower() in types)
+        response = messages.ListGroupsResponse()
+        for number, group in enumerate(list(self._coordinator.groups()), start=1):
+            group_id, state, kind = group.group_id, str(group.state), group.kind
+            if (
+                (not states or state.lower() in states)
+                and (not types or kind.lower() in types)
                 and (may_see_all or context.may(Operation.DESCRIBE, Resource.GROUP, group_id))
-            ]
-        )
+            ):
+                protocol_type = group.protocol_type or ""
+                response.groups.append(listed(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind))
+            if number % GROUPS_AT_A_TIME == 0:
+                yield None
+        return response
 
     def delete_groups(self, context: RequestContext, request: messages.DeleteGroupsRequest) -> Reply:
         reply = Reply()

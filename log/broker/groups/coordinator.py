@@ -48,6 +48,9 @@ from .streams.groups import MayCreate
 from .streams.groups import check_request as check_streams_request
 from .table import MAX_ID_CHARS, AnyGroup, GroupTable
 
+DELETIONS_AT_A_TIME = 500
+"""Offsets of a group that is deleted, removed in one turn of the loop."""
+
 
 class GroupCoordinator:
     """All groups of one broker. Every method runs on the broker's thread; replies are set there too."""
@@ -349,19 +352,27 @@ class GroupCoordinator:
             reply.set(error)
             return
         committed = [*self._offsets.committed(group.group_id).keys() | self._offsets.pending_partitions(group.group_id)]
-        tombstones = self._tombstones(group)
+        self._delete_from(0, group, committed, reply)
+
+    def _delete_from(self, start: int, group: AnyGroup, committed: Sequence[TopicPartition], reply: Reply) -> None:
+        """Remove some offsets of a group that is dead; the others when that is on disk, and the group with the last."""
+        end = start + DELETIONS_AT_A_TIME
+        is_last = end >= len(committed)
 
         def on_written(base_offset: int) -> None:
             if base_offset < 0:
                 group.revive()
                 reply.set(write_error(base_offset))
                 return
-            self._offsets.forget(group.group_id, committed)
+            self._offsets.forget(group.group_id, committed[start:end])
+            if not is_last:
+                self._delete_from(end, group, committed, reply)
+                return
             self._groups.drop(group)
             reply.set(ErrorCode.NONE)
 
-        partition = self.journal_partition(group.group_id)
-        self._commits.write_tombstones(group, partition, committed, more=tombstones).then(on_written)
+        partition, more = self.journal_partition(group.group_id), self._tombstones(group) if is_last else ()
+        self._commits.write_tombstones(group, partition, committed[start:end], more=more).then(on_written)
 
     # -- offsets
 

@@ -178,13 +178,13 @@ class EpochRules(ABC, Generic[Group, Member]):
 
     def wanted_ids(self, wanted: Mapping[str, Iterable[str]]) -> tuple[dict[str, frozenset[bytes]], dict[bytes, int]]:
         """Return the topics that each member wants by id, without those that do not exist, and the partitions of each."""
-        subscriptions: dict[str, frozenset[bytes]] = {}
         counts: dict[bytes, int] = {}
-        for member_id, names in wanted.items():
+        ids_of: dict[int, frozenset[bytes]] = {}
+        for names in {id(names): names for names in wanted.values()}.values():  # many members want the very same
             ids = {topic_id: name for name in names if (topic_id := self._topics.id_of(name)) is not None}
             counts.update((topic_id, self._topics.partition_count(name)) for topic_id, name in ids.items())
-            subscriptions[member_id] = frozenset(ids)
-        return subscriptions, counts
+            ids_of[id(names)] = frozenset(ids)
+        return {member_id: ids_of[id(names)] for member_id, names in wanted.items()}, counts
 
     # -- journal
 

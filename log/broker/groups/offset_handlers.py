@@ -5,7 +5,7 @@ From version 10 on OffsetCommit and OffsetFetch name topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from ...internal_topics import OFFSETS_TOPIC
@@ -13,6 +13,7 @@ from ...protocol import messages
 from ...protocol.errors import ErrorCode
 from ..access import Operation, Resource
 from ..seams import Reply, RequestContext
+from ..slices import Steps, at_once
 from .coordinator import GroupCoordinator
 from .offset_commits import Committer, NewOffset, TxnProducer
 from .offsets import Offsets, TopicPartition
@@ -23,6 +24,8 @@ FIRST_EPOCH_VERSION = 9
 FIRST_BATCHED_FETCH_VERSION = 8
 FIRST_TXN_ADD_VERSION = 5
 NO_OFFSET = -1
+FETCHED_AT_A_TIME = 2_000
+"""Offsets told in one slice of the loop's time."""
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
@@ -111,12 +114,30 @@ class OffsetHandlers:
 
     # -- fetch
 
-    def offset_fetch(self, context: RequestContext, request: messages.OffsetFetchRequest) -> messages.OffsetFetchResponse | Reply:
-        response = messages.OffsetFetchResponse
+    def offset_fetch(self, context: RequestContext, request: messages.OffsetFetchRequest) -> Any:
         if context.api_version >= FIRST_BATCHED_FETCH_VERSION:
-            by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
-            groups = [self._fetch_group(context, g, request.require_stable, by_id=by_id) for g in request.groups]
-            return response(groups=groups)
+            steps = self._fetch_groups(context, request)
+            is_long = any(self._is_long(group.group_id, group.topics) for group in request.groups)
+        else:
+            steps = self._fetch_one_group(context, request)
+            is_long = self._is_long(request.group_id, request.topics)
+        return steps if is_long else at_once(steps)
+
+    def _is_long(self, group_id: str, topics: list[Any] | None) -> bool:
+        if topics is None:
+            return len(self._coordinator.committed_offsets(group_id)) > FETCHED_AT_A_TIME
+        return sum(len(topic.partition_indexes) for topic in topics) > FETCHED_AT_A_TIME
+
+    def _fetch_groups(self, context: RequestContext, request: Any) -> Steps:
+        by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
+        response = messages.OffsetFetchResponse()
+        for group in request.groups:
+            found = yield from self._fetch_group(context, group, request.require_stable, by_id=by_id)
+            response.groups.append(found)
+        return response
+
+    def _fetch_one_group(self, context: RequestContext, request: Any) -> Steps:
+        response = messages.OffsetFetchResponse
         wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
         topic, partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
         is_refused = not context.may(Operation.DESCRIBE, Resource.GROUP, request.group_id)
@@ -125,10 +146,10 @@ class OffsetHandlers:
             topics = [(name, [_no_offset(partition, p, error) for p in indexes]) for name, indexes in wanted or ()]
         else:
             error = ErrorCode.NONE
-            topics = self._fetch(context, request.group_id, wanted, request.require_stable, partition)
+            topics = yield from self._fetch(context, request.group_id, wanted, request.require_stable, partition)
         return response(error_code=error, topics=[topic(name=name, partitions=partitions) for name, partitions in topics])
 
-    def _fetch_group(self, context: RequestContext, group: Any, require_stable: bool, *, by_id: bool) -> Any:
+    def _fetch_group(self, context: RequestContext, group: Any, require_stable: bool, *, by_id: bool) -> Steps:
         response = messages.OffsetFetchResponse
         topic, partition = response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions
         refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -148,7 +169,7 @@ class OffsetHandlers:
                 else:
                     wanted.append((name, t.partition_indexes))
         found = []
-        for name, partitions in self._fetch(context, group.group_id, wanted, require_stable, partition):
+        for name, partitions in (yield from self._fetch(context, group.group_id, wanted, require_stable, partition)):
             topic_id = self._topics.id_of(name) if by_id else None
             if not by_id:
                 found.append(topic(name=name, partitions=partitions))
@@ -163,7 +184,7 @@ class OffsetHandlers:
         wanted: list[tuple[str, list[int]]] | None,
         require_stable: bool,
         partition: Any,
-    ) -> list[tuple[str, list[Any]]]:
+    ) -> Generator[None, None, list[tuple[str, list[Any]]]]:
         """Return per topic what is committed for the wanted partitions; None wants all that have an offset.
 
         Of topics that who asks may not describe nothing is told.
@@ -173,16 +194,23 @@ class OffsetHandlers:
         if wanted is None:
             by_topic: dict[str, list[int]] = {}
             for name, index in sorted(committed.keys() | unstable):
-                if context.may(Operation.DESCRIBE, Resource.TOPIC, name):
-                    by_topic.setdefault(name, []).append(index)
-            wanted = list(by_topic.items())
+                by_topic.setdefault(name, []).append(index)
+            wanted = [each for each in by_topic.items() if context.may(Operation.DESCRIBE, Resource.TOPIC, each[0])]
         found = []
+        left = FETCHED_AT_A_TIME
         for name, indexes in wanted:
-            if context.may(Operation.DESCRIBE, Resource.TOPIC, name):
-                answers = [_fetched(partition, (name, index), committed, unstable) for index in indexes]
-            else:
-                answers = [_no_offset(partition, index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in indexes]
+            answers: list[Any] = []
             found.append((name, answers))
+            may_describe = context.may(Operation.DESCRIBE, Resource.TOPIC, name)
+            for index in indexes:
+                if may_describe:
+                    answers.append(_fetched(partition, (name, index), committed, unstable))
+                else:
+                    answers.append(_no_offset(partition, index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                left -= 1
+                if left == 0:
+                    left = FETCHED_AT_A_TIME
+                    yield None
         return found
 
     # -- delete

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from ...protocol.errors import ErrorCode
 from ..seams import Timers, TxnPartitions
@@ -11,6 +12,8 @@ from .metadata import TopicPartition, Txn
 
 COORDINATOR_EPOCH = 0
 """Epoch of the coordinator in markers: without replicas the coordinator never moves."""
+AT_A_TIME = 50
+"""Markers written in one turn of the loop."""
 
 
 class MarkerWriter:
@@ -32,8 +35,17 @@ class MarkerWriter:
             if not left:
                 on_all_written()
 
-        for partition in sorted(txn.partitions):
+        self._write_from(0, txn, sorted(txn.partitions), on_written)
+
+    def _write_from(
+        self, start: int, txn: Txn, partitions: Sequence[TopicPartition], on_written: Callable[[TopicPartition], None]
+    ) -> None:
+        """Write the markers of some partitions, and those of the others in later turns of the loop."""
+        end = start + AT_A_TIME
+        for partition in partitions[start:end]:
             self._write_one(txn, partition, on_written, self._config.retry_min_ms)
+        if end < len(partitions):
+            self._timers.call_later(0, partial(self._write_from, end, txn, partitions, on_written))
 
     def _write_one(
         self, txn: Txn, partition: TopicPartition, on_written: Callable[[TopicPartition], None], pause_ms: int

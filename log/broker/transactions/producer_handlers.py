@@ -5,8 +5,9 @@ Clients of before 2.7 know a fenced producer as INVALID_PRODUCER_EPOCH, newer on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, NamedTuple
 
 from ...internal_topics import OFFSETS_TOPIC
 from ...protocol import messages
@@ -14,6 +15,7 @@ from ...protocol.errors import ErrorCode
 from ..access import CLUSTER_NAME, Operation, Resource
 from ..groups.partitioner import partition_of
 from ..seams import Reply, RequestContext, TxnPartitions
+from ..slices import Steps
 from .coordinator import ProducerGrant, TransactionCoordinator
 from .metadata import TopicPartition
 
@@ -22,7 +24,18 @@ FIRST_FENCED_INIT_VERSION = 4
 FIRST_BATCHED_ADD_VERSION = 4
 FIRST_BUMPING_END_VERSION = 5
 
-Errors = Mapping[TopicPartition, ErrorCode]
+PARTITIONS_AT_A_TIME = 1_000
+"""Added, and told of, in one slice of the loop's time."""
+
+ErrorOf = Callable[[str, int], ErrorCode]
+"""Returns the error of a topic's partition."""
+Adding = Generator[Reply | None, None, ErrorOf]
+
+
+class _Producer(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 class ProducerHandlers:
@@ -55,83 +68,56 @@ class ProducerHandlers:
         ).then(on_granted)
         return reply
 
-    def add_partitions_to_txn(
-        self, context: RequestContext, request: messages.AddPartitionsToTxnRequest
-    ) -> messages.AddPartitionsToTxnResponse | Reply:
-        reply = Reply()
+    def add_partitions_to_txn(self, context: RequestContext, request: messages.AddPartitionsToTxnRequest) -> Steps:
+        """Add all partitions of a transaction or none; a request of a broker is about several transactions."""
         response = messages.AddPartitionsToTxnResponse
         if context.api_version < FIRST_BATCHED_ADD_VERSION:
-            topics = request.v3_and_below_topics
-
-            def on_added(errors: Errors) -> None:
-                known = {p: _known_to(context.api_version, FIRST_FENCED_VERSION, error) for p, error in errors.items()}
-                reply.set(response(results_by_topic_v3_and_below=_topic_results(topics, known)))
-
-            self._add_authorized(
-                context,
-                request.v3_and_below_transactional_id,
-                request.v3_and_below_producer_id,
-                request.v3_and_below_producer_epoch,
-                topics,
-            ).then(on_added)
-            return reply
-        results: dict[int, Any] = {}
-
-        def on_done(index: int, errors: Errors) -> None:
-            txn = request.transactions[index]
-            results[index] = response.AddPartitionsToTxnResult(
-                transactional_id=txn.transactional_id, topic_results=_topic_results(txn.topics, errors)
+            producer = _Producer(
+                request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
             )
-            if len(results) == len(request.transactions):
-                reply.set(response(results_by_transaction=[results[i] for i in range(len(results))]))
-
+            error = yield from self._add_authorized(context, producer, request.v3_and_below_topics)
+            topics = yield from _topic_results(request.v3_and_below_topics, error, context.api_version)
+            return response(results_by_topic_v3_and_below=topics)
         if not context.rights.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
             return response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        if not request.transactions:
-            reply.set(response())
-        for index, txn in enumerate(request.transactions):
-            added = self._verify(txn) if txn.verify_only else self._add_one(txn)
-            added.then(lambda errors, index=index: on_done(index, errors))  # type: ignore[misc]
-        return reply
+        results = []
+        for txn in request.transactions:
+            producer = _Producer(txn.transactional_id, txn.producer_id, txn.producer_epoch)
+            error = (
+                partial(self._coordinator.verify, *producer) if txn.verify_only else (yield from self._add(producer, txn.topics))
+            )
+            topics = yield from _topic_results(txn.topics, error, context.api_version)
+            results.append(response.AddPartitionsToTxnResult(transactional_id=txn.transactional_id, topic_results=topics))
+        return response(results_by_transaction=results)
 
-    def _add_one(self, txn: Any) -> Reply:
-        return self._add(txn.transactional_id, txn.producer_id, txn.producer_epoch, txn.topics)
-
-    def _add_authorized(
-        self, context: RequestContext, transactional_id: str, producer_id: int, producer_epoch: int, topics: Any
-    ) -> Reply:
+    def _add_authorized(self, context: RequestContext, producer: _Producer, topics: Any) -> Adding:
         """As `_add`, for a client: nothing is added if it may not use the transactional id or not write to one of the topics."""
-        partitions = _partitions(topics)
-        reply = Reply()
-        if not _may_write(context, transactional_id):
-            reply.set(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-            return reply
-        refused = {topic for topic, _ in partitions if not context.may(Operation.WRITE, Resource.TOPIC, topic)}
+        if not _may_write(context, producer.transactional_id):
+            return lambda topic, index: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        refused = {topic.name for topic in topics if not context.may(Operation.WRITE, Resource.TOPIC, topic.name)}
         if refused:
             failed, skipped = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OPERATION_NOT_ATTEMPTED
-            reply.set({partition: failed if partition[0] in refused else skipped for partition in partitions})
-            return reply
-        return self._add(transactional_id, producer_id, producer_epoch, topics)
+            return lambda topic, index: failed if topic in refused else skipped
+        return (yield from self._add(producer, topics))
 
-    def _add(self, transactional_id: str, producer_id: int, producer_epoch: int, topics: Any) -> Reply:
-        """Add all partitions or none; the reply is an ErrorCode per partition."""
-        partitions = _partitions(topics)
-        missing = {partition for partition in partitions if not self._partitions.exists(*partition)}
-        reply = Reply()
+    def _add(self, producer: _Producer, topics: Any) -> Adding:
+        """Add all partitions or none; returns what gives the error of each."""
+        partitions: set[TopicPartition] = set()
+        missing: set[TopicPartition] = set()
+        for topic in topics:
+            for start in range(0, len(topic.partitions), PARTITIONS_AT_A_TIME):
+                some = [(topic.name, index) for index in topic.partitions[start : start + PARTITIONS_AT_A_TIME]]
+                partitions.update(some)
+                missing.update(each for each in some if not self._partitions.exists(*each))
+                if len(partitions) > PARTITIONS_AT_A_TIME:
+                    yield None
         if missing:
             unknown, skipped = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-            reply.set({partition: unknown if partition in missing else skipped for partition in partitions})
-            return reply
-        self._coordinator.add_to_transaction(transactional_id, producer_id, producer_epoch, partitions).then(
-            lambda error: reply.set(dict.fromkeys(partitions, error))
-        )
-        return reply
-
-    def _verify(self, txn: Any) -> Reply:
-        verify, producer = self._coordinator.verify, (txn.transactional_id, txn.producer_id, txn.producer_epoch)
-        reply = Reply()
-        reply.set({partition: verify(*producer, *partition) for partition in _partitions(txn.topics)})
-        return reply
+            return lambda topic, index: unknown if (topic, index) in missing else skipped
+        added = self._coordinator.add_to_transaction(*producer, partitions)
+        if not added.is_done:
+            yield added
+        return lambda topic, index: added.value
 
     def add_offsets_to_txn(
         self, context: RequestContext, request: messages.AddOffsetsToTxnRequest
@@ -179,24 +165,22 @@ def _may_write(context: RequestContext, transactional_id: str | None) -> bool:
     return context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
 
 
-def _partitions(topics: Any) -> list[TopicPartition]:
-    return [(topic.name, partition) for topic in topics for partition in topic.partitions]
-
-
-def _topic_results(topics: Any, errors: Errors) -> list[Any]:
+def _topic_results(topics: Any, error: ErrorOf, version: int) -> Generator[None, None, list[Any]]:
     response = messages.AddPartitionsToTxnResponse
-    return [
-        response.AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                response.AddPartitionsToTxnPartitionResult(
-                    partition_index=partition, partition_error_code=errors[topic.name, partition]
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    results, left = [], PARTITIONS_AT_A_TIME
+    for topic in topics:
+        result = response.AddPartitionsToTxnTopicResult(name=topic.name)
+        results.append(result)
+        for index in topic.partitions:
+            known = _known_to(version, FIRST_FENCED_VERSION, error(topic.name, index))
+            result.results_by_partition.append(
+                response.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=known)
+            )
+            left -= 1
+            if left == 0:
+                left = PARTITIONS_AT_A_TIME
+                yield None
+    return results
 
 
 def _known_to(version: int, first_fenced: int, error: ErrorCode) -> ErrorCode:

@@ -2,10 +2,13 @@
 
 `uniform` spreads all partitions evenly and moves as few as it can; `range` gives each member a range of each topic, so that
 topics with as many partitions are divided alike (for joins). A member only gets partitions of topics it subscribes to.
+
+The work grows with the number of partitions, not with its square: groups of a broker's every partition are legal.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 
 from ..epoch_records import Partition
@@ -29,13 +32,13 @@ def assign_range(
     True
     """
     assigned: dict[str, set[Partition]] = {member: set() for member in subscriptions}
-    for topic, count in counts.items():
-        members = sorted(member for member, topics in subscriptions.items() if topic in topics)
-        start = 0
-        for position, member in enumerate(members):
-            size = count // len(members) + (position < count % len(members))
-            assigned[member].update((topic, index) for index in range(start, start + size))
-            start += size
+    for members, topics in _takers(subscriptions, counts).items():
+        for topic in topics:
+            start = 0
+            for position, member in enumerate(members):
+                size = counts[topic] // len(members) + (position < counts[topic] % len(members))
+                assigned[member].update((topic, index) for index in range(start, start + size))
+                start += size
     return {member: frozenset(partitions) for member, partitions in assigned.items()}
 
 
@@ -47,16 +50,32 @@ def assign_uniform(
     With equal subscriptions nobody has two more than another.
     """
     assigned = _kept(subscriptions, counts, before)
-    takers = {topic: sorted(m for m, topics in subscriptions.items() if topic in topics) for topic in counts}
     taken = {partition for partitions in assigned.values() for partition in partitions}
-    free = [(topic, index) for topic, count in counts.items() for index in range(count) if (topic, index) not in taken]
     # Those with the fewest takers first: the others can still go elsewhere.
-    for partition in sorted(free, key=lambda p: (len(takers[p[0]]), p)):
-        members = takers[partition[0]]
-        if members:
-            assigned[min(members, key=lambda m: (len(assigned[m]), m))].add(partition)
-    _level(assigned, takers)
+    pools = sorted(_takers(subscriptions, counts).items(), key=lambda pool: (len(pool[0]), pool[1]))
+    for members, topics in pools:
+        _fill(assigned, members, [p for topic in topics for index in range(counts[topic]) if (p := (topic, index)) not in taken])
+    is_moving = True
+    while is_moving:  # every move brings the sum of squares down by two or more, so it ends
+        moves = [_level(assigned, members, frozenset(topics)) for members, topics in pools]
+        is_moving = any(moves)
     return {member: frozenset(partitions) for member, partitions in assigned.items()}
+
+
+def _takers(subscriptions: Subscriptions, counts: Mapping[bytes, int]) -> dict[tuple[str, ...], list[bytes]]:
+    """Return the topics by the members that want them, both in order; a topic that nobody wants is left out."""
+    alike: dict[frozenset[bytes], list[str]] = {}
+    for member, topics in subscriptions.items():
+        alike.setdefault(topics, []).append(member)
+    pools: dict[tuple[str, ...], list[bytes]] = {}
+    orders: dict[tuple[frozenset[bytes], ...], tuple[str, ...]] = {}
+    for topic in sorted(counts):
+        which = tuple(topics for topics in alike if topic in topics)
+        if which and which not in orders:
+            orders[which] = tuple(sorted(member for topics in which for member in alike[topics]))
+        if which:
+            pools.setdefault(orders[which], []).append(topic)
+    return pools
 
 
 def _kept(
@@ -69,30 +88,41 @@ def _kept(
     return kept
 
 
-def _level(assigned: dict[str, set[Partition]], takers: Mapping[bytes, list[str]]) -> None:
-    """Move partitions from those with most to those with at least two fewer, as long as there are any.
-
-    Every move brings the sum of squares down by two or more, so it ends.
-    """
-    is_moving = True
-    while is_moving:
-        least = min(map(len, assigned.values()), default=0)
-        # Who has at most one more than the least has nothing to give: usually everybody, so looking is cheap.
-        givers = [member for member in assigned if len(assigned[member]) - least >= 2]
-        givers.sort(key=lambda m: (-len(assigned[m]), m))
-        moves = [_level_one(giver, assigned, takers) for giver in givers]
-        is_moving = any(moves)
+def _fill(assigned: dict[str, set[Partition]], members: tuple[str, ...], partitions: list[Partition]) -> None:
+    """Give each of these partitions to the one of the members that has least."""
+    least = [(len(assigned[member]), member) for member in members]
+    heapq.heapify(least)
+    for partition in partitions:
+        count, member = least[0]
+        assigned[member].add(partition)
+        heapq.heapreplace(least, (count + 1, member))
 
 
-def _level_one(giver: str, assigned: dict[str, set[Partition]], takers: Mapping[bytes, list[str]]) -> bool:
-    """Move one partition of a member to one with at least two fewer, if there is one."""
-    for partition in sorted(assigned[giver], reverse=True):
-        taker = min(takers[partition[0]], key=lambda m: (len(assigned[m]), m))
-        if len(assigned[giver]) - len(assigned[taker]) >= 2:
-            assigned[giver].remove(partition)
-            assigned[taker].add(partition)
-            return True
-    return False
+def _level(assigned: dict[str, set[Partition]], members: tuple[str, ...], topics: frozenset[bytes]) -> bool:
+    """Move partitions of these topics from who has most to who has at least two fewer, while there are such; say if any moved."""
+    least = [(len(assigned[member]), member) for member in members]
+    most = [(-count, member) for count, member in least]
+    heapq.heapify(least)
+    heapq.heapify(most)
+    own: dict[str, list[Partition]] = {}
+    has_moved = False
+    while most:
+        # Nobody both gives and takes: who took has at most one more than the least, who gave at most one less than the most.
+        (minus, giver), (count, taker) = most[0], least[0]
+        if -minus - count < 2:
+            break
+        if giver not in own:
+            own[giver] = sorted(partition for partition in assigned[giver] if partition[0] in topics)
+        if not own[giver]:
+            heapq.heappop(most)
+            continue
+        partition = own[giver].pop()
+        assigned[giver].remove(partition)
+        assigned[taker].add(partition)
+        has_moved = True
+        heapq.heapreplace(most, (minus + 1, giver))
+        heapq.heapreplace(least, (count + 1, taker))
+    return has_moved
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

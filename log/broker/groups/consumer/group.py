@@ -6,7 +6,7 @@ A member gives up first, and gets a partition only when nobody else holds it any
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -112,17 +112,34 @@ class ConsumerGroup(EpochGroup[ConsumerMember, frozenset[Partition]]):
         return max(sorted(asked), key=lambda name: asked[name]) if asked else DEFAULT_ASSIGNOR
 
     def topics_in_use(self, topics: Topics) -> frozenset[str]:
-        return frozenset(name for m in self.members.values() for name in topics_of(m, topics))
+        return all_of(topics_by_member(self.members.values(), topics))
 
 
-def topics_of(member: ConsumerMember, topics: Topics) -> set[str]:
+def topics_by_member(members: Iterable[ConsumerMember], topics: Topics) -> dict[str, frozenset[str]]:
+    """Return what each member wants, by id; members that want the same have one set, looked up once."""
+    by_interest: dict[tuple[object, ...], frozenset[str]] = {}
+    wanted: dict[str, frozenset[str]] = {}
+    for member in members:
+        interest = (member.metadata.topics, member.metadata.regex, member.may_see if member.metadata.regex else None)
+        if interest not in by_interest:
+            by_interest[interest] = topics_of(member, topics)
+        wanted[member.member_id] = by_interest[interest]
+    return wanted
+
+
+def all_of(wanted: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the topics that anybody wants."""
+    return frozenset[str]().union(*set(wanted.values()))
+
+
+def topics_of(member: ConsumerMember, topics: Topics) -> frozenset[str]:
     """Return the topics that exist and that a member wants: by name, and by expression those that it may know of."""
-    metadata = member.metadata
+    metadata, may_see = member.metadata, member.may_see
     wanted = {name for name in metadata.topics if topics.partition_count(name)}
     if metadata.regex:
-        pattern = compile_pattern(metadata.regex)
-        wanted.update(name for name in topics.names() if pattern.fullmatch(name) and member.may_see(name))
-    return wanted
+        found = compile_pattern(metadata.regex).matching(topics.names())
+        wanted.update(found if may_see is may_see_all else filter(may_see, found))
+    return frozenset(wanted)
 
 
 def reconcile(

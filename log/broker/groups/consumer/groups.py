@@ -17,7 +17,17 @@ from ..epochs import LEAVING_EPOCH
 from ..ports import GroupSettings, Topics
 from ..refused import Refused
 from .assignors import ASSIGNORS
-from .group import AWAY_EPOCH, NEW, ConsumerGroup, ConsumerMember, MemberState, may_see_all, reconcile, topics_of
+from .group import (
+    AWAY_EPOCH,
+    NEW,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    may_see_all,
+    reconcile,
+    topics_by_member,
+    topics_of,
+)
 from .records import CurrentValue, MemberValue, encode_consumer_value
 
 Downgrade = Callable[[ConsumerGroup, list[ConsumerMember]], Reply | None]
@@ -116,7 +126,7 @@ class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
     def target_of(self, group: ConsumerGroup) -> Mapping[str, frozenset[Partition]]:
         # Static members keep their place in the order over a restart under another id.
         members = sorted(group.members.values(), key=lambda m: (m.metadata.instance_id or "", m.member_id))
-        subscriptions, counts = self.wanted_ids({m.member_id: topics_of(m, self._topics) for m in members})
+        subscriptions, counts = self.wanted_ids(topics_by_member(members, self._topics))
         return ASSIGNORS[group.assignor()](subscriptions, counts, group.target)
 
     # -- heartbeat

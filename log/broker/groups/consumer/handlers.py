@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ....protocol import messages
 from ....protocol.errors import ErrorCode
-from ...access import Operation, Resource
+from ...access import UNRESTRICTED, Operation, Resource, Rights
 from ...seams import Reply, RequestContext
 from ..admin_handlers import operations_on
 from ..coordinator import GroupCoordinator
 from ..epoch_records import Partition, by_topic
 from ..ports import Topics
-from .group import ConsumerGroup, ConsumerMember
+from .group import ConsumerGroup, ConsumerMember, may_see_all
 from .groups import ConsumerHeartbeat, HeartbeatResult
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """Types of members of a consumer group (KIP-1099)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaySee:
+    """Whether who has these rights may know of a topic. Not noted where it is denied: an expression names no topic."""
+
+    rights: Rights
+
+    def __call__(self, topic: str) -> bool:
+        return self.rights.allows(Operation.DESCRIBE, Resource.TOPIC, topic)
 
 
 class ConsumerHandlers:
@@ -50,7 +61,7 @@ class ConsumerHandlers:
             owned=owned,
             client_id=context.client_id or "",
             client_host=f"/{context.host}",
-            may_see=lambda topic: context.may(Operation.DESCRIBE, Resource.TOPIC, topic),
+            may_see=may_see_all if context.rights is UNRESTRICTED else MaySee(context.rights),
         )
         reply = Reply()
         self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(self._heartbeat_response(beat.group_id, result)))

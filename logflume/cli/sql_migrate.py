@@ -1,0 +1,97 @@
+"""`logflume sql migrate`: scripts that are run once each, in order, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logflume.cli.common import Bootstrap, Data, Json, make_app, where
+
+if TYPE_CHECKING:
+    from logflume.sql.migrations import Migrations
+
+app = make_app("Numbered scripts of a folder, each run once, in order.\n\nExample: logflume sql migrate new add_orders")
+
+Folder = Annotated[Path, typer.Option("--folder", metavar="DIR", file_okay=False, help="Where the scripts are.")]
+DEFAULT = Path("migrations")
+
+
+@contextmanager
+def _opened(folder: Path, data: str | None, bootstrap: str | None) -> Iterator[Migrations]:
+    from logflume.sql.batch import open_engine
+    from logflume.sql.migrations import Migrations, read_folder
+
+    read_folder(folder)
+    with open_engine(where(data, bootstrap, may_create=True)) as engine:
+        yield Migrations(engine, folder)
+
+
+@app.command()
+def new(name: Annotated[str, typer.Argument(help="What it does.")], folder: Folder = DEFAULT) -> None:
+    """Make an empty script with the next version.
+
+    Example: logflume sql migrate new add_orders
+    """
+    from logflume.sql.migrations import new_migration
+
+    typer.echo(new_migration(folder, name))
+
+
+@app.command()
+def apply(
+    folder: Folder = DEFAULT,
+    until: Annotated[int | None, typer.Option(metavar="VERSION", help="The last version to run; all without it.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Run a version from its start that a process ended within.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Run the scripts that were not run yet.
+
+    Example: logflume sql migrate apply --bootstrap 127.0.0.1:9092
+    """
+    with _opened(folder, data, bootstrap) as migrations:
+        if dry_run:
+            for each in migrations.pending():
+                if until is None or each.version <= until:
+                    typer.echo(f"version {each.version} ({each.name}) would be run")
+            return
+        count = 0
+        for each in migrations.apply(until=until, runs_again=again):
+            typer.echo(f"version {each.version} ({each.name}) is done")
+            count += 1
+        typer.echo(f"{count} run" if count else "nothing to run")
+
+
+@app.command()
+def info(folder: Folder = DEFAULT, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Show every version with its state.
+
+    Example: logflume sql migrate info --bootstrap 127.0.0.1:9092
+    """
+    from rich.console import Console
+
+    from logflume.sql.render import print_rows
+
+    with _opened(folder, data, bootstrap) as migrations:
+        console = Console()
+        print_rows(console, migrations.info(), is_json=as_json, is_piped=not console.is_terminal)
+
+
+@app.command()
+def validate(folder: Folder = DEFAULT, data: Data = None, bootstrap: Bootstrap = None) -> None:
+    """Say whether the scripts that were run are still as they were; ends with 1 when not.
+
+    Example: logflume sql migrate validate --bootstrap 127.0.0.1:9092
+    """
+    with _opened(folder, data, bootstrap) as migrations:
+        problems = migrations.problems()
+    for each in problems:
+        typer.echo(each, err=True)
+    if problems:
+        raise typer.Exit(1)
+    typer.echo("the scripts that were run are as they were")
