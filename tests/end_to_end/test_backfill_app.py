@@ -10,7 +10,7 @@ from pathlib import Path
 from logflume.log import TopicPartition, connect
 
 from ._command import LOGFLUME, run, serving
-from ._delays import DELAYS, flight, flights_counted, load, send, wait_for
+from ._delays import DELAYS, flight, load, send, wait_for
 
 
 def test_an_application_goes_on_where_its_backfill_ended(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_an_application_goes_on_where_its_backfill_ended(tmp_path: Path) -> None
         assert "delays" not in run("topic", "list", "--bootstrap", address).stdout, "a dry run changes nothing"
         done = run("backfill", str(DELAYS), "--engine", "local", "--bootstrap", address)
         assert f"logflume run {DELAYS} goes on at the cut" in done.stdout
-        assert flights_counted(address) == {"United": 15, "Delta": 15}
+        wait_for(address, {"United": 15, "Delta": 15})
         again = run("backfill", str(DELAYS), "--engine", "local", "--bootstrap", address, code=1)
         assert "has begun already" in again.stderr
         send(address, "flights", [flight(61), flight(63)])
@@ -59,4 +59,4 @@ def test_a_history_that_the_log_has_lost_is_computed_from_its_archive(tmp_path: 
         cut = [each for each in json.loads(dry.stdout)["cut"] if each["topic"] == "flights"]
         assert [(each["start"], each["archived"]) for each in cut] == [(0, file["end"]) for file in files]
         run("backfill", str(DELAYS), "--history", archive, "--engine", "local", "--bootstrap", address)
-        assert flights_counted(address) == {"United": 15, "Delta": 15}
+        wait_for(address, {"United": 15, "Delta": 15})

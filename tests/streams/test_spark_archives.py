@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from logflume.streams.spark import ArchiveUnreadable, LocalRunner, RangeLost, ar
 from logflume.streams.spark.archives import find_archive, read_history
 from logflume.streams.spark.ranges import OffsetRange
 
+from ._kills import WAIT_S
 from ._spark_apps import PARTITIONS, create_inputs, final_results, loader, send_orders
 
 ORDERS = [TopicPartition("orders", p) for p in range(PARTITIONS)]
@@ -23,6 +25,17 @@ def log(tmp_path: Path) -> Iterator[Log]:
     with connect(tmp_path / "log") as opened:
         create_inputs(opened)
         yield opened
+
+
+def settled_ends(log: Log, topic: str = "orders") -> dict[TopicPartition, int]:
+    """Return the ends of a topic once the markers of its transactions are in: a commit is answered when it is decided."""
+    every = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        ends = log.admin().end_offsets(every, read_committed=True)
+        if ends == log.admin().end_offsets(every, read_committed=False):
+            return dict(ends)
+        assert time.monotonic() < deadline
 
 
 def records_of(log: Log, wanted: OffsetRange, root: str | None) -> list[Record]:
@@ -45,9 +58,9 @@ def test_what_is_archived_is_what_was_in_the_log_to_the_last_byte(log: Log, tmp_
             producer.abort_transaction()
         else:
             producer.commit_transaction()
+        ends = settled_ends(log)
         if number in (2, 4):
             archive_topic(log, "orders", root, records_per_file=4)
-    ends = log.admin().end_offsets(ORDERS, read_committed=True)
     wholes = [OffsetRange(*tp, 0, ends[tp]) for tp in ORDERS]
     before = [records_of(log, whole, None) for whole in wholes]
     assert [len(each) for each in before] == [10] * PARTITIONS
@@ -78,6 +91,8 @@ def test_a_backfill_from_an_archive_equals_one_from_the_whole_log(
     assert (report.records, report.results, report.entries) == (whole.records, whole.results, whole.entries)
     assert report.problems == whole.problems
     assert [report.offsets[tp] for tp in ORDERS] == [whole.offsets[tp] for tp in ORDERS]
+    for topic in ("joined-out", "whole-out"):
+        settled_ends(log, topic)
     assert final_results(log, "joined-out") == final_results(log, "whole-out") != {}
 
 

@@ -32,7 +32,7 @@ from logflume.streams.spark import (
 from logflume.streams.spark.session import java_version
 
 from ..end_to_end._command import run
-from ..end_to_end._delays import DELAYS, flights_counted, load
+from ..end_to_end._delays import DELAYS, load, wait_for
 from ..log._server_process import ServerProcess
 from ._kills import WAIT_S, KillOnce
 from ._spark_apps import PARTITIONS, create_inputs, final_results, loader, make_plan, send_orders
@@ -337,4 +337,4 @@ def test_the_command_computes_an_application_on_spark(server: ServerProcess) -> 
     done = run("backfill", str(DELAYS), "--master", "local[2]", "--json", "--bootstrap", server.address, timeout_s=SPARK_WAIT_S)
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["message"].endswith("goes on at the cut")
-    assert flights_counted(server.address) == {"United": 15, "Delta": 15}
+    wait_for(server.address, {"United": 15, "Delta": 15})

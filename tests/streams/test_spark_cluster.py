@@ -16,7 +16,7 @@ from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.session import check_master, java_version
 
 from ..end_to_end._command import free_port, run
-from ..end_to_end._delays import DELAYS, flights_counted, load
+from ..end_to_end._delays import DELAYS, load, wait_for
 from ..log._server_process import ServerProcess
 from ._spark_cluster import QUICK_JAVA, WAIT_S, Cluster, python_without_the_package
 
@@ -75,7 +75,7 @@ def test_package_and_application_travel_to_a_cluster_that_reads_an_archive(
     out, _ = backfilled(cluster, application, server.address, "--history", archive, python=cluster.python)
     report = json.loads(out.splitlines()[-1])
     assert report["message"].endswith("goes on at the cut")
-    assert flights_counted(server.address) == {"United": 15, "Delta": 15}
+    wait_for(server.address, {"United": 15, "Delta": 15})
     assert list(cluster.folder.glob("work-*/app-*/*/logflume-package/logflume/__init__.py"))
     assert not list(cluster.folder.glob("worker-*/**/logflume-*"))  # scratch directories are gone
 
