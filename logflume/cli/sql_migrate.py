@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from logflume.cli.common import Bootstrap, Data, Json, make_app, where
 
 if TYPE_CHECKING:
-    from logflume.sql.migrations import Migrations
+    from logflume.sql.migrations import Migration, Migrations
 
 app = make_app("Numbered scripts of a folder, each run once, in order.\n\nExample: logflume sql migrate new add_orders")
 
@@ -49,6 +50,7 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Run the scripts that were not run yet.
 
@@ -58,13 +60,19 @@ def apply(
         if dry_run:
             for each in migrations.pending():
                 if until is None or each.version <= until:
-                    typer.echo(f"version {each.version} ({each.name}) would be run")
+                    _tell(each, "would be run", as_json=as_json)
             return
         count = 0
         for each in migrations.apply(until=until, runs_again=again):
-            typer.echo(f"version {each.version} ({each.name}) is done")
+            _tell(each, "is done", as_json=as_json)
             count += 1
-        typer.echo(f"{count} run" if count else "nothing to run")
+        if not as_json:
+            typer.echo(f"{count} run" if count else "nothing to run")
+
+
+def _tell(script: Migration, what: str, *, as_json: bool) -> None:
+    found = {"version": script.version, "name": script.name, "state": what}
+    typer.echo(json.dumps(found) if as_json else f"version {script.version} ({script.name}) {what}")
 
 
 @app.command()

@@ -110,7 +110,8 @@ class Timeline:
         return True
 
     def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
-        """Set the state of a key at a time; None deletes it."""
+        """Set the state of a key at a time; None deletes it. Also what deletes nothing moves the newest time."""
+        self.newest = max(self.newest, time)
         if state is not None:
             self._note(key, time)
         elif not self._forget(key, time):

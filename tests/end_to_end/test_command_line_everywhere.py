@@ -17,19 +17,32 @@ from logflume.cli import COMMANDS
 from ._command import run
 
 OPTION = re.compile(r"--?[a-zA-Z]")
-SPEAKS_LINES = {("serve",), ("run",), ("registry", "serve"), ("sql", "serve"), ("secure", "init")}
+SPEAKS_LINES = {
+    ("serve",),
+    ("run",),
+    ("registry", "serve"),
+    ("sql", "serve"),
+    ("secure", "init"),
+    ("schema", "classes"),
+    ("sql", "functions"),
+    ("sql", "migrate", "new"),
+    ("sql", "migrate", "validate"),
+}
 """What runs until it is stopped, and what prints files to keep, has no result to print as JSON."""
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command and subcommand, by its path."""
     for name, command in COMMANDS.items():
-        found = get_command(importlib.import_module(f"logflume.cli.{command.module}").app)
-        subcommands = getattr(found, "commands", None)
-        if subcommands:
-            yield from (((name, sub), each) for sub, each in subcommands.items())
-        else:
-            yield (name,), found
+        yield from leaves((name,), get_command(importlib.import_module(f"logflume.cli.{command.module}").app))
+
+
+def leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    subcommands = getattr(command, "commands", None)
+    if not subcommands:
+        yield path, command
+    for name, each in (subcommands or {}).items():
+        yield from leaves((*path, name), each)
 
 
 EVERY = dict(commands())

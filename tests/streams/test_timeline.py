@@ -33,6 +33,7 @@ def test_times_are_those_of_a_model(steps: list[tuple[str, bytes, int]], low: in
             timeline.newest = seen  # the time of a store is kept beside it
         elif what == "delete":
             if time > newest - KEEP_MS:
+                newest = max(newest, time)  # a session that became null has been there
                 timeline.put(key, time, None, time)
                 model.pop((key, time), None)
         elif time > newest - KEEP_MS:  # records for what is not seen any more are late
