@@ -64,9 +64,7 @@ def test_what_is_deleted_stays_so_and_the_rest_is_there(begin: int, records: lis
 
 def test_topics_and_configs_are_as_acknowledged() -> None:
     configs = {"kept": {"retention.ms": "7"}, "back": {}, "stale": {"retention.ms": "1"}}
-    admin = SimpleNamespace(
-        list_topics=lambda: list(configs), describe_topics=lambda names: {names[0]: SimpleNamespace(configs=configs[names[0]])}
-    )
+    admin = SimpleNamespace(list_topics=lambda: list(configs), changed_topic_configs=lambda name: configs[name])
     log: Any = SimpleNamespace(admin=lambda: admin)
     worker = TopicChurner("w", log, pause_s=0)
     worker._known = {"kept": "7", "deleted": None}
