@@ -177,9 +177,10 @@ class Fetcher:
             unknown = [s for s in self.states.values() if s.position is None and not s.is_initialising and s.not_before_s <= now]
             for state in unknown:
                 state.is_initialising = True
+            asked = [(state, state.epoch) for state in unknown]
             by_node, held_back = self._fetchable(now)
-        if unknown:
-            self._start(self._initialise(unknown))
+        if asked:
+            self._start(self._initialise(asked))
         for node, states in by_node.items():
             index = self._free_channel(node)
             self._busy.setdefault(node, set()).add(index)
@@ -285,9 +286,9 @@ class Fetcher:
             state.is_in_flight = False
         self.kick()
 
-    async def _initialise(self, states: list[PartitionState]) -> None:
-        """Find where to start: the committed offset, else by the reset policy."""
-        epochs = [state.epoch for state in states]
+    async def _initialise(self, asked: list[tuple[PartitionState, int]]) -> None:
+        """Find where to start: the committed offset, else by the reset policy. A seek since the epochs were taken stands."""
+        states = [state for state, _ in asked]
         try:
             committed: Mapping[TopicPartition, Any] = await self._find_committed([s.partition for s in states])
             rest = [s.partition for s in states if committed.get(s.partition) is None]
@@ -298,12 +299,12 @@ class Fetcher:
             found = await self._reset_offsets(led, "it has no committed offset") if led else {}
         except LogflumeError as error:
             with self.lock:  # a seek meanwhile has answered the question
-                for state, epoch in zip(states, epochs, strict=True):
+                for state, epoch in asked:
                     if state.epoch == epoch:
                         self._failed(state, error)
         else:
             with self.lock:
-                for state, epoch in zip(states, epochs, strict=True):
+                for state, epoch in asked:
                     offset = committed.get(state.partition)
                     if state.epoch == epoch:
                         if offset is not None:
@@ -354,14 +355,14 @@ class Fetcher:
         topic_class = messages.FetchRequest.FetchTopic
         partition_class = messages.FetchRequest.FetchPartition
         each = max(PARTITION_MIN_BYTES, self._max_bytes // max(1, len(states)))
-        positions = {state.partition: state.fetch_position or 0 for state in states}
+        positions = {state.partition: state.fetch_position for state in states}
         topics = [
             topic_class(
                 topic=topic,
                 partitions=[
                     partition_class(
                         partition=tp.partition,
-                        fetch_offset=positions[tp],
+                        fetch_offset=positions[tp] or 0,
                         partition_max_bytes=each,
                         current_leader_epoch=self.states[tp].leader_epoch if tp in self.states else -1,
                     )
@@ -375,7 +376,7 @@ class Fetcher:
         )
 
     def _answered(self, asked: Mapping[TopicPartition, tuple[PartitionState, int, int | None]], response: Any) -> None:
-        errors: list[tuple[PartitionState, KafkaError]] = []
+        errors: list[tuple[PartitionState, KafkaError, int]] = []
         with self.lock:
             for topic in response.responses:
                 for answer in topic.partitions:
@@ -384,7 +385,7 @@ class Fetcher:
                         continue
                     if answer.error_code:
                         error = KafkaError(answer.error_code, topic=topic.topic, partition=answer.partition_index)
-                        errors.append((state, error))
+                        errors.append((state, error, epoch))
                         continue
                     state.failures = 0
                     state.end_offset = answer.last_stable_offset if self._read_committed else answer.high_watermark
@@ -392,8 +393,8 @@ class Fetcher:
                         assert offset is not None
                         self._queue(state, answer, offset)
             self.lock.notify_all()
-        for state, error in errors:
-            self._failed(state, error)
+        for state, error, epoch in errors:
+            self._failed(state, error, epoch=epoch)
 
     def _queue(self, state: PartitionState, answer: Any, offset: int) -> None:
         end = end_of(answer.records)
@@ -412,13 +413,13 @@ class Fetcher:
         state.buffered_bytes += size
         state.fetch_position, state.fetch_epoch = max(after, offset), leader_epoch
 
-    def _failed(self, state: PartitionState, error: LogflumeError) -> None:
-        """Take a failure: look for the leader again, find a new position, or tell the caller."""
+    def _failed(self, state: PartitionState, error: LogflumeError, *, epoch: int = -1) -> None:
+        """Take a failure: look for the leader again, find a new position, or tell the caller. `epoch`: of what was asked."""
         loop = asyncio.get_running_loop()
         if isinstance(error, KafkaError) and error.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if not state.is_initialising:
                 state.is_initialising = True
-                self._start(self._out_of_range(state))
+                self._start(self._out_of_range(state, epoch))
             return
         with self.lock:
             state.failures += 1
@@ -430,9 +431,9 @@ class Fetcher:
         if error.is_retriable:
             _log.info("%s-%d: %s; trying again", state.partition.topic, state.partition.partition, error)
 
-    async def _out_of_range(self, state: PartitionState) -> None:
+    async def _out_of_range(self, state: PartitionState, epoch: int) -> None:
         """The position is not in the log (any more): go on where the reset policy says, and say so."""
-        tp, epoch, position = state.partition, state.epoch, state.fetch_position
+        tp, position = state.partition, state.fetch_position
         try:
             bounds = await list_offsets(self._cluster, self._cluster.channel, {tp: EARLIEST})
             start = bounds[tp][0]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from logflume.log import (
     UnknownName,
     connect,
 )
+from logflume.log.client.fetcher import Fetcher
 from logflume.log.client.log import Log
 
 from ._client_tools import WAIT_S, read, read_all, wait_until
@@ -128,6 +130,38 @@ def test_chunks_and_objects_by_key_land_on_the_same_partitions(log: Log, topic: 
         assert [(r.key, r.value) for r in records[:half]] == [(r.key, r.value) for r in records[half:]]
         order = [values.index(r.value) for r in records[:half]]
         assert order == sorted(order)
+
+
+@pytest.mark.parametrize("first", ["assigned", "out of range"])
+def test_a_seek_stands_while_a_position_is_looked_for(log: Log, topic: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.admin().create_topic(topic, partitions=1)
+    producer, where = log.producer(), TopicPartition(topic, 0)
+    for n in range(5):
+        producer.send(topic, b"%d" % n)
+    producer.flush()
+    start = Fetcher._start
+    sought = threading.Event()
+
+    def late(fetcher: Fetcher, coroutine: Coroutine[Any, Any, None]) -> None:
+        """The application seeks before the search has begun."""
+        if coroutine.__name__ == {"assigned": "_initialise", "out of range": "_out_of_range"}[first] and not sought.is_set():
+            consumer.seek(where, 3)
+            sought.set()
+        start(fetcher, coroutine)
+
+    monkeypatch.setattr(Fetcher, "_start", late)
+    consumer = log.consumer()
+    consumer.assign([where])
+    if first == "out of range":
+        consumer.position(where)
+        consumer.seek(where, 99)
+    assert sought.wait(60)
+    chunks: list[Chunk] = []
+    while not chunks:
+        chunks = consumer.poll(timeout_s=1)
+    assert [record.offset for chunk in chunks for record in chunk.records()] == [3, 4]
+    consumer.close()
+    producer.close()
 
 
 def test_positions_seek_pause_and_time(log: Log, topic: str) -> None:
