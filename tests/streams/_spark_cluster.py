@@ -77,10 +77,11 @@ def python_without_the_package(folder: Path) -> str:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
     python = folder / "bin" / "python"
     command = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    own = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    own = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=alone).stdout.strip()
     Path(own, "others.pth").write_text(sysconfig.get_path("purelib"))  # a path, whose own .pth files are not read
     lacks = subprocess.run(
-        [str(python), "-c", "import logflume"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [str(python), "-c", "import logflume"], cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=alone
     )
     assert "No module named 'logflume'" in lacks.stderr
     return str(python)

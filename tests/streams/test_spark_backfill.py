@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -49,10 +48,11 @@ ORDERS = [TopicPartition("orders", p) for p in range(PARTITIONS)]
 def spark() -> Iterator[Any]:
     from logflume.streams.spark import SparkSettings, open_session
 
-    os.environ["PYTHONPATH"] = str(ROOT)
-    session = open_session("logflume-tests", SparkSettings("local[2,4]"))  # a task is tried four times, as on a cluster
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        session = open_session("logflume-tests", SparkSettings("local[2,4]"))  # a task is tried four times, as on a cluster
+        yield session
+        session.stop()
 
 
 @pytest.fixture
