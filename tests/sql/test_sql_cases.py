@@ -11,7 +11,7 @@ from logflume.sql.testing import Verdict
 from logflume.sql.testing.report import run_all, select_cases
 
 # Passes reached; raise it with each step.
-PASSED_MIN = 1006
+PASSED_MIN = 1167
 ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(os.environ.get("LOGFLUME_SQL_CASES", ROOT.parent / "shared" / "sql-cases")) / "query-validation-tests"
 
