@@ -22,6 +22,7 @@ from .handlers import StreamsError
 from .opening import Surroundings, TopicMadeAnew, across_gap, check_restored, open_task, source_ids, start_positions
 from .options import Guarantee
 from .outputs import Columns, merge_by_time
+from .pace import Pace
 from .positions import read_times, to_offsets
 from .problems import PoisonRecord
 from .restore import Restorer
@@ -29,7 +30,6 @@ from .status import CommitTimes
 from .task import Task
 from .writer import LogWriter
 
-_RECORDS_PER_ROUND = 50_000
 _IDLE_POLL_S = 0.2
 _RESTORE_STEP_S = 0.05
 _ADVANCE_EVERY_MS = 10
@@ -67,6 +67,7 @@ class Session:
         self._ids: dict[str, str] = {}
         self._checked_s = monotonic_s()
         self._lags_s = monotonic_s()
+        self._pace = Pace()
         self._advanced_ms = 0
         self.tasks: dict[tuple[str, int], Task] = {}
         self._committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -184,7 +185,7 @@ class Session:
 
     def _process(self) -> None:
         """Process what is planned, up to a bound; `_progress` becomes the number of records."""
-        self._progress = 0
+        self._progress, begun_s = 0, self._monotonic_s()
         now_ms = int(self._around.wall_s() * 1000)
         is_due = now_ms - self._advanced_ms >= _ADVANCE_EVERY_MS
         if is_due:
@@ -195,17 +196,20 @@ class Session:
             for task in running:
                 task.plan(self._is_caught_up)
             is_aligned = _is_aligned(sub)
-            limit = min((task.frontier() for task in running), default=_EVERYTHING) if is_aligned else _EVERYTHING
+            limit = (
+                min((_reach(task, self._pace.records) for task in running), default=_EVERYTHING) if is_aligned else _EVERYTHING
+            )
             for task in running:
                 if is_due or not task.has_begun:
                     task.advance(now_ms)
                     self._note_change(task, 0)
                 before = task.counts.bytes_in
-                done = task.process(limit, _EVERYTHING[0] if is_aligned else _RECORDS_PER_ROUND)
+                done = task.process(limit, _EVERYTHING[0] if is_aligned else self._pace.records)
                 if done:
                     self._progress += done
                     self._note_change(task, task.counts.bytes_in - before)
             self._send_outputs(sub, running)
+        self._pace.took(self._progress, self._monotonic_s() - begun_s)
 
     def _is_caught_up(self, partition: TopicPartition) -> bool:
         return self.consumer.lag(partition) == 0
@@ -447,6 +451,11 @@ def _topics_read(around: Surroundings) -> dict[str, set[str]]:
 def _is_aligned(sub: SubTopology) -> bool:
     """Return whether its tasks advance together by time."""
     return any(out.is_repartition for out in sub.outputs.values())
+
+
+def _reach(task: Task, records: int) -> tuple[int, int]:
+    """Return how far a task may go now beside others: what comes later is not before that, and it is about so many records."""
+    return min(task.frontier(), task.horizon(records))
 
 
 def _inputs(sub: SubTopology, partition: int, assigned: Collection[TopicPartition]) -> set[TopicPartition]:

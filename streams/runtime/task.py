@@ -104,6 +104,15 @@ class Task:
         """Return (time, partition): what comes later than what is planned lies not before this; far away when caught up."""
         return (self.merger.time_ms, self.partition) if self.merger.is_blocked else _FOREVER
 
+    def horizon(self, records: int) -> tuple[int, int]:
+        """Return (time, partition) up to which there are about so many planned records; far away when there are fewer."""
+        left = records
+        for run in self.merger.runs:
+            if len(run) >= left:
+                return int(run.times_ms[left - 1]), self.partition
+            left -= len(run)
+        return _FOREVER
+
     @property
     def has_work(self) -> bool:
         return bool(self.merger.runs)

@@ -17,7 +17,17 @@ import pytest
 from logflume.log import InvalidInput, UnknownName, connect
 from logflume.log.interfaces import Log
 from logflume.log.records import TopicPartition
-from logflume.streams.runtime import Engine, EngineOptions, EngineState, Guarantee, OnGap, OnProblem, PoisonRecord, StreamsError
+from logflume.streams.runtime import (
+    Engine,
+    EngineOptions,
+    EngineState,
+    Guarantee,
+    OnGap,
+    OnProblem,
+    PoisonRecord,
+    StreamsError,
+    pace,
+)
 from logflume.streams.seams import Plan
 from tests.streams.handmade import WINDOW, counting_plan, join_plan, window_plan
 
@@ -145,8 +155,13 @@ def test_a_restart_goes_on_and_an_empty_disk_is_filled_from_the_changelog(
     assert sequences(read(log, "counts-out")) == expected_counts(rows)
 
 
-def test_history_over_several_partitions_is_counted_as_if_read_by_time(log: Log, run: Callable[..., Engine]) -> None:
+@pytest.mark.parametrize("round_records", [64, 4_096])
+def test_history_over_several_partitions_is_counted_as_if_read_by_time(
+    log: Log, run: Callable[..., Engine], round_records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One partition is far behind in the log; without alignment by time most of it would come late."""
+    monkeypatch.setattr(pace, "FIRST_RECORDS", round_records)
+    monkeypatch.setattr(pace, "MAX_RECORDS", round_records)
     admin, producer = log.admin(), log.producer()
     admin.ensure_topic("lines", partitions=2)
     rows = [(p, i, 1000 + i * 7) for p in range(2) for i in range(3000)]

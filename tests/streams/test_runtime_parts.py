@@ -17,6 +17,7 @@ from logflume.log.records import Chunk, TopicPartition
 from logflume.streams.graph import TimeWindow
 from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, Handlers, OnProblem, PoisonRecord, describe_status
 from logflume.streams.runtime.outputs import TaskOutputs
+from logflume.streams.runtime.pace import MAX_RECORDS, MIN_RECORDS, ROUND_S, Pace
 from logflume.streams.runtime.positions import read_times, to_offsets
 from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.topics import changelog_configs
@@ -165,3 +166,17 @@ def test_a_status_line_names_what_was_left_out() -> None:
     assert describe_status(status).endswith("lag unknown, 2 late, 1,000 to restore")
     going = replace(status, restore_records_per_s=50.0)
     assert describe_status(going).endswith("1,000 to restore, 50 a second, 20 s to go")
+
+
+def test_rounds_become_shorter_while_records_are_slow_and_longer_while_full_ones_are_quick() -> None:
+    pace = Pace()
+    for _ in range(20):
+        pace.took(pace.records, 3.0)
+    assert pace.records == MIN_RECORDS
+    pace.took(pace.records - 1, 0.001)
+    assert pace.records == MIN_RECORDS, "what there was does not say how quick a full round would be"
+    for _ in range(20):
+        pace.took(pace.records, 0.01)
+    assert pace.records == MAX_RECORDS
+    pace.took(MAX_RECORDS, ROUND_S)
+    assert pace.records == MAX_RECORDS
