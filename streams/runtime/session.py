@@ -349,15 +349,10 @@ class Session:
             return
         assigned = frozenset(self.consumer.assignment())
         wanted = {
-            (sub.name, partition.partition): sub
+            (sub.name, partition): sub
             for sub in self._around.plan.subtopologies
-            for partition in assigned
-            if partition.topic in sub.program.sources.values()
+            for partition in whole_tasks(sub, assigned, self._around.topics.partitions)
         }
-        grown = [key for key, task in self.tasks.items() if _inputs(wanted[key], task.partition, assigned) != set(task.inputs)]
-        if grown:
-            self.commit()
-            self._release(grown)
         fresh = assigned.difference(*(task.inputs for task in self.tasks.values()))
         self.consumer.pause(fresh)
         self._paused |= fresh
@@ -458,9 +453,16 @@ def _reach(task: Task, records: int) -> tuple[int, int]:
     return min(task.frontier(), task.horizon(records))
 
 
-def _inputs(sub: SubTopology, partition: int, assigned: Collection[TopicPartition]) -> set[TopicPartition]:
-    """Return what a task reads of the assignment."""
-    return {TopicPartition(topic, partition) for topic in sub.program.sources.values()}.intersection(assigned)
+def whole_tasks(sub: SubTopology, assigned: Collection[TopicPartition], partitions: Mapping[str, int]) -> list[int]:
+    """Return the tasks that are assigned with all that they read: whoever assigns may not have heard of a topic for a moment,
+    and a task that runs without one of its inputs joins with what is not there. Their next assignment has the rest.
+
+    `partitions`: topic -> how many it has.
+    """
+    topics = set(sub.program.sources.values())
+    numbers = {each.partition for each in assigned if each.topic in topics}
+    read = {number: {TopicPartition(topic, number) for topic in topics if number < partitions[topic]} for number in numbers}
+    return sorted(number for number, inputs in read.items() if inputs <= set(assigned))
 
 
 def is_fatal(error: LogflumeError) -> bool:

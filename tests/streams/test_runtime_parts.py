@@ -20,11 +20,13 @@ from logflume.streams.runtime.outputs import TaskOutputs
 from logflume.streams.runtime.pace import MAX_RECORDS, MIN_RECORDS, ROUND_S, Pace
 from logflume.streams.runtime.positions import read_times, to_offsets
 from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.session import whole_tasks
 from logflume.streams.runtime.topics import changelog_configs
 from logflume.streams.runtime.writer import by_inner_key
 from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Checkpoint, SegmentLayout
 from logflume.streams.state.trimming import ChangelogTimes
+from tests.streams.handmade import join_plan
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
@@ -180,3 +182,14 @@ def test_rounds_become_shorter_while_records_are_slow_and_longer_while_full_ones
     assert pace.records == MAX_RECORDS
     pace.took(MAX_RECORDS, ROUND_S)
     assert pace.records == MAX_RECORDS
+
+
+def test_a_task_begins_once_all_that_it_reads_is_assigned() -> None:
+    (joining,) = join_plan().subtopologies
+    left, right = sorted(set(joining.program.sources.values()))
+    both = {left: 2, right: 2}
+    every = [TopicPartition(topic, number) for topic in both for number in range(2)]
+    assert whole_tasks(joining, every, both) == [0, 1]
+    assert whole_tasks(joining, every[:3], both) == [0]
+    assert whole_tasks(joining, every[:2], both) == []
+    assert whole_tasks(joining, [*every, TopicPartition(left, 2)], {**both, left: 3}) == [0, 1, 2]
