@@ -21,7 +21,7 @@ from ..exact.rows import Exact, exact
 from ..kernels import loaded_kernels
 from ..vectors.expressions import KINDS, Mask, Unsupported, Vector, VectorOf, compile_vector, full
 from ..vectors.expressions import Rows as VectorRows
-from ..vectors.library_calls import Formed, compile_form
+from ..vectors.function_calls import Formed, compile_form
 from .batch import Batch, ColumnId
 from .column import Column, patched
 

@@ -10,7 +10,7 @@ from logflume.log.schemas import Kind
 
 from .. import expr as e
 from .expressions import Kinds, Rows, Vector, VectorOf, compile_vector, either, full, wrapped
-from .library_casts import library_cast
+from .function_casts import function_cast
 
 _INTEGERS = (Kind.INTEGER, Kind.BIGINT)
 _INTEGER_TEXT_BYTES = 20
@@ -37,7 +37,7 @@ def compile_cast(expr: e.Cast, kinds: Kinds) -> tuple[Kind, VectorOf]:
         return target, lambda rows: _integer_text(operand(rows), rows)
     if kind is Kind.BOOLEAN and target is Kind.STRING:
         return target, lambda rows: _boolean_text(operand(rows))
-    return target, library_cast(expr, kinds)
+    return target, function_cast(expr, kinds)
 
 
 def _changed(found: Vector, change: Any) -> Vector:

@@ -36,7 +36,7 @@ def compile_call(expr: e.Call, kinds: Kinds) -> tuple[Kind, VectorOf]:
     build = _BUILDERS.get(expr.function.kernel or "")
     if build is not None:
         return expr.type.kind, build(expr, kinds)
-    from .library_calls import compile_form
+    from .function_calls import compile_form
 
     call = compile_form(expr, kinds)
 

@@ -7,6 +7,7 @@ member walks to the target on its own; where it is on its way is its current ass
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -54,7 +55,7 @@ Member = TypeVar("Member", bound=EpochMember[Any, Any])
 
 
 @dataclass(slots=True, eq=False)
-class EpochGroup(Generic[Member, Target]):
+class EpochGroup(ABC, Generic[Member, Target]):
     """A group.
 
     `assigned_ms`: when the target was computed (wall time, 0 for never).
@@ -117,9 +118,9 @@ class EpochGroup(Generic[Member, Target]):
         for member in self.members.values():
             member.cancel_timers()
 
+    @abstractmethod
     def topics_in_use(self, topics: Topics) -> frozenset[str]:
         """Return the topics that exist and that its members read."""
-        raise NotImplementedError
 
 
 def hash_topics(names: Iterable[str], topics: Topics) -> int:

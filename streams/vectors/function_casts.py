@@ -26,7 +26,7 @@ _TYPES = {kind: DataType(kind) for kind in KINDS}
 _ODD = np.array([b < 0x20 or b >= 0x7F or b in b'"\\' for b in range(256)], np.bool_)
 
 
-def library_cast(expr: e.Cast, kinds: Kinds) -> VectorOf:
+def function_cast(expr: e.Cast, kinds: Kinds) -> VectorOf:
     """Return the vector of a cast by its form over columns. Raises Unsupported: there is none."""
     form = cast_columns(expr.operand.type, expr.type)
     if form is None or expr.type.kind not in KINDS:
