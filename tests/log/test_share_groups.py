@@ -21,8 +21,9 @@ from logflume.log.broker.groups.epoch_records import (
     decode_epoch_key,
     encode_epoch_key,
 )
+from logflume.log.broker.groups.heartbeats import HeartbeatResult
 from logflume.log.broker.groups.offset_commits import Committer, NewOffset
-from logflume.log.broker.groups.share import ShareHeartbeat, ShareHeartbeatResult
+from logflume.log.broker.groups.share import ShareHeartbeat
 from logflume.log.broker.groups.share.assignor import assign_simple
 from logflume.log.broker.groups.share.records import (
     InitializedValue,
@@ -94,12 +95,10 @@ class Groups:
         if journal is None:
             self.coordinator.commit_offsets("classic", Committer(), {("t", 0): NewOffset(1)})
 
-    def beat(
-        self, member: str, epoch: int = 0, topics: tuple[str, ...] | None = None, *, group: str = "g"
-    ) -> ShareHeartbeatResult:
+    def beat(self, member: str, epoch: int = 0, topics: tuple[str, ...] | None = None, *, group: str = "g") -> HeartbeatResult:
         reply = self.groups.heartbeat(ShareHeartbeat(group, member, epoch, None, topics, "c", "/h"))
         assert reply.is_done
-        result: ShareHeartbeatResult = reply.value
+        result: HeartbeatResult = reply.value
         return result
 
     def snapshot(self) -> dict[str, Any]:

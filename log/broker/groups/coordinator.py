@@ -20,10 +20,11 @@ from .classic.membership import JoinRequest, JoinResult, Membership, SyncRequest
 from .config import GroupConfig
 from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup, ConsumerMember
-from .consumer.groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult, check_request
+from .consumer.groups import ConsumerGroups, ConsumerHeartbeat, check_request
 from .consumer.migration import fill_classic, may_downgrade, upgraded
 from .epoch_records import GroupKind
 from .epoch_rules import Records
+from .heartbeats import HeartbeatResult
 from .journal_records import GroupKey, encode_group_key, encode_group_value
 from .offset_commits import (
     Committer,

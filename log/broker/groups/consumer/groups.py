@@ -14,6 +14,7 @@ from ..config import GroupConfig
 from ..epoch_records import GroupEpochValue, GroupKind, Partition, Role
 from ..epoch_rules import EpochRules, Records, member_tombstones
 from ..epochs import LEAVING_EPOCH
+from ..heartbeats import HeartbeatResult
 from ..ports import GroupSettings, Topics
 from ..refused import Refused
 from .assignors import ASSIGNORS
@@ -59,17 +60,6 @@ class ConsumerHeartbeat:
         """Whether the member says everything, so that it wants to hear everything."""
         has_topics = self.topics is not None or self.regex is not None
         return self.member_epoch == 0 or (self.rebalance_timeout_ms != -1 and has_topics and self.owned is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatResult:
-    """The answer; `assigned` is None when nothing changed."""
-
-    error: ErrorCode
-    message: str | None = None
-    member_id: str = ""
-    member_epoch: int = 0
-    assigned: frozenset[Partition] | None = None
 
 
 class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
@@ -148,9 +138,10 @@ class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
             ErrorCode.NONE,
             member_id=member.member_id,
             member_epoch=member.current.epoch,
+            heartbeat_interval_ms=self.setting("heartbeat.interval.ms", group.group_id),
             assigned=member.current.assigned if has_news else None,
         )
-        return self.answer(group, records, result, _failed(result))
+        return self.answer(group, records, result, result.failed())
 
     def update(
         self,
@@ -256,9 +247,10 @@ class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
                 raise Refused(ErrorCode.FENCED_INSTANCE_ID, f"Static member {beat.member_id} was fenced by {holder_id}.")
         if member is None:
             raise self.unknown(group.group_id, beat.member_id)
-        result = HeartbeatResult(ErrorCode.NONE, member_id=beat.member_id, member_epoch=beat.member_epoch)
+        interval_ms = self.setting("heartbeat.interval.ms", group.group_id)
+        result = HeartbeatResult(ErrorCode.NONE, None, beat.member_id, beat.member_epoch, interval_ms)
         if beat.member_epoch == LEAVING_EPOCH:
-            return self.remove_members(group, [member], result, _failed(result))
+            return self.remove_members(group, [member], result, result.failed())
         if beat.instance_id is None:
             raise Refused(ErrorCode.INVALID_REQUEST, "InstanceId can't be null for a static member that leaves for a while.")
         member.current = replace(
@@ -269,7 +261,7 @@ class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
             epochs=dict.fromkeys(member.current.assigned, 0),
         )
         member.revocation.cancel()
-        return self.answer(group, {(Role.CURRENT, member.member_id): member.current}, result, _failed(result))
+        return self.answer(group, {(Role.CURRENT, member.member_id): member.current}, result, result.failed())
 
     def remove_members(self, group: ConsumerGroup, members: list[ConsumerMember], result: object, failed: object) -> Reply:
         """Take members out; the reply is `result` once that is on disk, or `failed`."""
@@ -335,7 +327,3 @@ def _updated(metadata: MemberValue, beat: ConsumerHeartbeat) -> MemberValue:
 def _interest(metadata: MemberValue) -> tuple[object, ...]:
     """Return what a new target assignment depends on."""
     return metadata.topics, metadata.regex, metadata.assignor
-
-
-def _failed(result: HeartbeatResult) -> HeartbeatResult:
-    return replace(result, error=ErrorCode.COORDINATOR_NOT_AVAILABLE, assigned=None)

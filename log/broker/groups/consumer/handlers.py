@@ -13,9 +13,10 @@ from ...seams import Reply, RequestContext
 from ..admin_handlers import operations_on
 from ..coordinator import GroupCoordinator
 from ..epoch_records import Partition, by_topic
+from ..heartbeats import heartbeat_response
 from ..ports import Topics
 from .group import ConsumerGroup, ConsumerMember, may_see_all
-from .groups import ConsumerHeartbeat, HeartbeatResult
+from .groups import ConsumerHeartbeat
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """Types of members of a consumer group (KIP-1099)."""
@@ -64,26 +65,9 @@ class ConsumerHandlers:
             may_see=may_see_all if context.rights is UNRESTRICTED else MaySee(context.rights),
         )
         reply = Reply()
-        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(self._heartbeat_response(beat.group_id, result)))
-        return reply
-
-    def _heartbeat_response(self, group_id: str, result: HeartbeatResult) -> Any:
         response = messages.ConsumerGroupHeartbeatResponse
-        if result.error:
-            return response(error_code=result.error, error_message=result.message)
-        assignment = None
-        if result.assigned is not None:
-            topics = [
-                response.TopicPartitions(topic_id=topic_id, partitions=indexes)
-                for topic_id, indexes in by_topic(result.assigned).items()
-            ]
-            assignment = response.Assignment(topic_partitions=topics)
-        return response(
-            member_id=result.member_id,
-            member_epoch=result.member_epoch,
-            heartbeat_interval_ms=self._coordinator.settings.number("consumer.heartbeat.interval.ms", group_id),
-            assignment=assignment,
-        )
+        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(heartbeat_response(response, result)))
+        return reply
 
     def describe(
         self, context: RequestContext, request: messages.ConsumerGroupDescribeRequest

@@ -15,6 +15,7 @@ from ..config import GroupConfig
 from ..epoch_records import GroupEpochValue, GroupKind, Partition, Role
 from ..epoch_rules import EpochRules, Records
 from ..epochs import LEAVING_EPOCH
+from ..heartbeats import HeartbeatResult
 from ..ports import GroupSettings, Topics
 from ..refused import Refused
 from ..table import GroupTable
@@ -37,18 +38,6 @@ class ShareHeartbeat:
     topics: tuple[str, ...] | None
     client_id: str
     client_host: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShareHeartbeatResult:
-    """The answer; `assigned` is None when nothing changed."""
-
-    error: ErrorCode
-    message: str | None = None
-    member_id: str = ""
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assigned: frozenset[Partition] | None = None
 
 
 class ShareGroups(EpochRules[ShareGroup, ShareMember]):
@@ -135,7 +124,7 @@ class ShareGroups(EpochRules[ShareGroup, ShareMember]):
     # -- heartbeats
 
     def heartbeat(self, beat: ShareHeartbeat) -> Reply:
-        """Join, stay or leave; the reply is a ShareHeartbeatResult once what it says is on disk."""
+        """Join, stay or leave; the reply is a HeartbeatResult once what it says is on disk."""
         try:
             _check_request(beat)
             self._table.check_alive(beat.group_id)
@@ -143,21 +132,21 @@ class ShareGroups(EpochRules[ShareGroup, ShareMember]):
                 return self._leave(beat)
             group, member, records = self._find_or_add(beat)
         except Refused as refused:
-            return Reply.of(ShareHeartbeatResult(refused.error, str(refused), beat.member_id))
+            return Reply.of(HeartbeatResult(refused.error, str(refused), beat.member_id))
         before = member.current
         self._set_metadata(member, beat, records)
         self.refresh(group, records, must_bump=(Role.MEMBER, member.member_id) in records)
         self._reconcile(group, member, records)
         self.restart_timers(group, member)
         has_news = beat.member_epoch != before.epoch or beat.topics is not None or member.current.assigned != before.assigned
-        result = ShareHeartbeatResult(
+        result = HeartbeatResult(
             ErrorCode.NONE,
             member_id=member.member_id,
             member_epoch=member.current.epoch,
             heartbeat_interval_ms=self.setting("heartbeat.interval.ms", group.group_id),
             assigned=member.current.assigned if has_news else None,
         )
-        return self.answer(group, records, result, _failed(result))
+        return self.answer(group, records, result, result.failed())
 
     def _find_or_add(self, beat: ShareHeartbeat) -> tuple[ShareGroup, ShareMember, Records]:
         group = self.get(beat.group_id)
@@ -205,8 +194,8 @@ class ShareGroups(EpochRules[ShareGroup, ShareMember]):
         member = group.members.get(beat.member_id)
         if member is None:
             raise self.unknown(beat.group_id, beat.member_id)
-        result = ShareHeartbeatResult(ErrorCode.NONE, member_id=beat.member_id, member_epoch=LEAVING_EPOCH)
-        return self.answer(group, self.removed(group, [member]), result, _failed(result))
+        result = HeartbeatResult(ErrorCode.NONE, member_id=beat.member_id, member_epoch=LEAVING_EPOCH)
+        return self.answer(group, self.removed(group, [member]), result, result.failed())
 
     # -- administration
 
@@ -282,7 +271,3 @@ def _check_request(beat: ShareHeartbeat) -> None:
     require(is_modest, f"A member subscribes to at most {MAX_TOPICS} topics with names of up to {MAX_TOPIC_CHARS} characters.")
     if beat.member_epoch == 0:
         require(bool(beat.topics), "SubscribedTopicNames must be set in first request.")
-
-
-def _failed(result: ShareHeartbeatResult) -> ShareHeartbeatResult:
-    return replace(result, error=ErrorCode.COORDINATOR_NOT_AVAILABLE, assigned=None)

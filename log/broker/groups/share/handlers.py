@@ -10,10 +10,11 @@ from ...access import Operation, Resource
 from ...seams import Reply, RequestContext
 from ..admin_handlers import operations_on
 from ..epoch_records import by_topic
+from ..heartbeats import heartbeat_response
 from ..ports import Topics
 from .assignor import SIMPLE
 from .group import ShareGroup, ShareMember
-from .groups import ShareGroups, ShareHeartbeat, ShareHeartbeatResult
+from .groups import ShareGroups, ShareHeartbeat
 
 
 class ShareGroupHandlers:
@@ -40,7 +41,9 @@ class ShareGroupHandlers:
             client_host=f"/{context.host}",
         )
         reply = Reply()
-        self._groups.heartbeat(beat).then(lambda result: reply.set(_heartbeat_response(result)))
+        self._groups.heartbeat(beat).then(
+            lambda result: reply.set(heartbeat_response(messages.ShareGroupHeartbeatResponse, result))
+        )
         return reply
 
     def describe(
@@ -102,22 +105,3 @@ class ShareGroupHandlers:
 
 def _refusal(error: ErrorCode) -> messages.ShareGroupHeartbeatResponse:
     return messages.ShareGroupHeartbeatResponse(error_code=error, error_message=error.text)
-
-
-def _heartbeat_response(result: ShareHeartbeatResult) -> Any:
-    response = messages.ShareGroupHeartbeatResponse
-    if result.error:
-        return response(error_code=result.error, error_message=result.message)
-    assignment = None
-    if result.assigned is not None:
-        topics = [
-            response.TopicPartitions(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in by_topic(result.assigned).items()
-        ]
-        assignment = response.Assignment(topic_partitions=topics)
-    return response(
-        member_id=result.member_id,
-        member_epoch=result.member_epoch,
-        heartbeat_interval_ms=result.heartbeat_interval_ms,
-        assignment=assignment,
-    )
