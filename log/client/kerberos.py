@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from importlib.util import find_spec
 from typing import Any
 
 from logflume.log.errors import InvalidInput
@@ -12,12 +11,6 @@ from .errors import LoginRefused
 from .security import Security
 
 _NO_LAYER = 1
-
-
-def check_gssapi() -> None:
-    """Raises InvalidInput: the library is missing."""
-    if find_spec("gssapi") is None:
-        raise InvalidInput("sasl.mechanism=GSSAPI needs MIT Kerberos and gssapi: pip install 'logflume[gssapi]'")
 
 
 def kerberos(security: Security, host: str) -> Generator[bytes, bytes, None]:

@@ -13,6 +13,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,9 +157,8 @@ class Security:
         _check_choice("sasl.mechanism", self.mechanism, MECHANISMS)
         names = {name.rpartition(".")[0] if name.rpartition(".")[2] in SOURCES else name for name in self.settings}
         if self.mechanism == "GSSAPI":
-            from .kerberos import check_gssapi
-
-            check_gssapi()
+            if find_spec("gssapi") is None:
+                raise InvalidInput("sasl.mechanism=GSSAPI needs MIT Kerberos and gssapi: pip install 'logflume[gssapi]'")
         elif self.mechanism != "OAUTHBEARER":
             missing = [name for name in ("sasl.username", "sasl.password") if name not in names]
             if missing:

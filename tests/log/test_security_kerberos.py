@@ -101,7 +101,7 @@ def listener(**configs: str) -> ListenerSettings:
 
 def test_without_the_library_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logflume.log.broker.security.mechanisms.find_spec", lambda name: None)
-    monkeypatch.setattr("logflume.log.client.kerberos.find_spec", lambda name: None)
+    monkeypatch.setattr("logflume.log.client.security.find_spec", lambda name: None)
     with pytest.raises(InvalidInput, match=r"pip install 'logflume\[gssapi\]'; or set sasl\.enabled\.mechanisms"):
         check_mechanisms(listener(sasl__kerberos__service__name="kafka"))
     with pytest.raises(InvalidInput, match=r"pip install 'logflume\[gssapi\]'"):
