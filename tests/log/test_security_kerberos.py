@@ -11,11 +11,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 
 from logflume.log import LoginRefused, Security, connect
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.security import LoginFailed
 from logflume.log.broker.security.kerberos import LocalRules, check_choice
 from logflume.log.broker.security.listener_settings import ListenerSettings
 from logflume.log.broker.security.mechanisms import check_mechanisms
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 from logflume.log.protocol import ErrorCode, messages
 

@@ -1,6 +1,6 @@
 """SASL GSSAPI with Kerberos V5 (RFC 4752): a ticket of the realm's own authority says who it is.
 
-The cryptography is a `Context`'s; here are the order of the messages, the choice of a layer (none: TLS is what encrypts) and
+The cryptography is a `TicketContext`'s; here are the order of the messages, the choice of a layer (none: TLS is what encrypts) and
 `sasl.kerberos.principal.to.local.rules`, which make a user of a Kerberos principal (Hadoop's auth_to_local, as Kafka has it).
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import re2
 
+from logflume.log.broker.ports import Offload, TicketAcceptor
+from logflume.log.broker.replies import Reply
 from logflume.log.errors import InvalidInput
 
-from ..seams import Offload, Reply
 from .login import Identity, LoginFailed, Step
 
 SETTING = "sasl.kerberos.principal.to.local.rules"
@@ -27,28 +28,6 @@ _PRINCIPAL = re.compile(r"([^/@\\]+)(?:/([^/@\\]+))?@([^/@\\]+)")
 _RULE = re.compile(r"RULE:\[(\d{1,3}):([^\]]*)\](?:\(([^)]*)\))?(?:s/([^/]*)/([^/]*)/(g)?)?/?([LU])?")
 _NUMBER = re.compile(r"\$(\d+)")
 _SIMPLE = re.compile(r"[^/@\s]{1,1024}")
-
-
-class Context(Protocol):
-    """The broker's end of one security context. Each may wait for a disk; raises LoginFailed."""
-
-    def accept(self, token: bytes) -> bytes:
-        """Take a token of the client; return the answer to it."""
-        ...
-
-    def initiator(self) -> str | None:
-        """Return the client's principal, as alice/admin@REALM, once the context is established, else None."""
-        ...
-
-    def wrap(self, message: bytes) -> bytes: ...
-
-    def unwrap(self, message: bytes) -> bytes: ...
-
-
-class Acceptor(Protocol):
-    """The key of the broker's service."""
-
-    def begin(self) -> Context: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +120,7 @@ class KerberosExchange:
 
     __slots__ = ("_context", "_has_offered", "_offload", "_rules")
 
-    def __init__(self, acceptor: Acceptor, rules: LocalRules, offload: Offload) -> None:
+    def __init__(self, acceptor: TicketAcceptor, rules: LocalRules, offload: Offload) -> None:
         self._context, self._rules, self._offload = acceptor.begin(), rules, offload
         self._has_offered = False
 

@@ -7,20 +7,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from typing import Protocol
 
+from logflume.log.broker.complaints import Complaints
+from logflume.log.broker.ports import Clock, Keys, Offload, TicketAcceptor, Timers
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 
-from ..access.scram import Mechanism, ScramCredential
-from ..complaints import Complaints
-from ..core import Core
 from .audit import Audit
-from .bearer import BearerExchange, Keys, TokenRules
+from .bearer import BearerExchange, TokenRules
+from .credentials import Mechanism, ScramCredential
 from .jaas import parse_jaas, plain_passwords
-from .kerberos import SETTING, Acceptor, KerberosExchange, LocalRules
+from .kerberos import SETTING, KerberosExchange, LocalRules
 from .listener_settings import ListenerSettings
 from .login import Exchange, Identity, LoginCounts, LoginPolicy
 from .plain import PlainExchange
 from .scram import ScramExchange, random_nonce
+from .tokens import DelegationTokens
+from .users import Users
 
 SCRAM = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
 OAUTHBEARER, GSSAPI = "OAUTHBEARER", "GSSAPI"
@@ -37,7 +41,7 @@ class Provider:
     """What the mechanisms of a listener ask others for: the keys of its identity provider, its own Kerberos key and realm."""
 
     keys: Keys | None = None
-    acceptor: Acceptor | None = None
+    acceptor: TicketAcceptor | None = None
     realm: str = ""
 
 
@@ -50,10 +54,35 @@ class KerberosKey:
     keytab: str
 
 
+class Surroundings(Protocol):
+    """What logins need of the broker; `Core` has it."""
+
+    @property
+    def users(self) -> Users: ...
+
+    @property
+    def tokens(self) -> DelegationTokens: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def timers(self) -> Timers: ...
+
+    @property
+    def offload(self) -> Offload: ...
+
+    @property
+    def random_bytes(self) -> Callable[[int], bytes]: ...
+
+
 class UserAccounts:
     """The cluster's users and delegation tokens as SCRAM asks for them."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Surroundings) -> None:
         self._core = core
 
     def find(self, user: str, mechanism: Mechanism, *, is_token: bool) -> tuple[ScramCredential, Identity | None]:
@@ -75,7 +104,9 @@ class UserAccounts:
         return credential, users.identity(user, mechanism, credential)
 
 
-def login_policy(core: Core, settings: ListenerSettings, counts: LoginCounts, told: Told, *, provider: Provider) -> LoginPolicy:
+def login_policy(
+    core: Surroundings, settings: ListenerSettings, counts: LoginCounts, told: Told, *, provider: Provider
+) -> LoginPolicy:
     """Return the policy of a listener's logins. Raises as `check_mechanisms`."""
     return LoginPolicy(
         _mechanisms(core, settings, provider),
@@ -103,7 +134,7 @@ def teller(complaints: Complaints, audit: Audit | None) -> Told:
     return told
 
 
-def owner_policy(core: Core, counts: LoginCounts, told: Told) -> LoginPolicy:
+def owner_policy(core: Surroundings, counts: LoginCounts, told: Told) -> LoginPolicy:
     """Return the policy of the owner's socket, where a process may log in as a user on his behalf."""
     makers: dict[str, Callable[[], Exchange]] = {"PLAIN": partial(PlainExchange, core.users, {}, core.offload)}
     for name, mechanism in SCRAM.items():
@@ -173,7 +204,7 @@ def local_rules(settings: ListenerSettings, realm: str) -> LocalRules:
     return LocalRules(settings.text(SETTING, mechanism=GSSAPI), realm=realm)
 
 
-def _mechanisms(core: Core, settings: ListenerSettings, provider: Provider) -> Mapping[str, Callable[[], Exchange]]:
+def _mechanisms(core: Surroundings, settings: ListenerSettings, provider: Provider) -> Mapping[str, Callable[[], Exchange]]:
     makers: dict[str, Callable[[], Exchange]] = {}
     for name in check_mechanisms(settings):
         if name == "PLAIN":
