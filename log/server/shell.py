@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.schema_ids import SchemaFinder
-from logflume.log.broker.seams import Reply
+from logflume.log.broker.ports import SchemaFinder
+from logflume.log.broker.replies import Reply
 from logflume.log.broker.security import LoginCounts
 from logflume.log.broker.security.audit import Audit
 from logflume.log.broker.security.listener_settings import PLAINTEXT, SASL_PLAINTEXT, ListenerSettings
 from logflume.log.broker.security.mechanisms import OAUTHBEARER, check_mechanisms, login_policy, owner_policy, teller
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 

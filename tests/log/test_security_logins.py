@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker.access.scram import Mechanism, ScramCredential, make_credential
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.security import Identity, LoginFailed, Step
+from logflume.log.broker.security.credentials import Mechanism, ScramCredential, make_credential
 from logflume.log.broker.security.jaas import parse_jaas, plain_passwords
 from logflume.log.broker.security.listener_settings import ListenerSettings
 from logflume.log.broker.security.mechanisms import check_mechanisms
 from logflume.log.broker.security.plain import parse_plain
 from logflume.log.broker.security.scram import ScramExchange
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 from logflume.log.protocol import ErrorCode, frames, messages, tables
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 from logflume.log.protocol import messages
 from logflume.log.server import Address, gather_configs, read_config_file

@@ -6,19 +6,23 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
+from typing import Protocol
 
+from logflume.log.broker.complaints import Complaints
+from logflume.log.broker.ports import Clock, Keys, Offload, Timers
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 
-from ..access.scram import Mechanism, ScramCredential
-from ..complaints import Complaints
-from ..core import Core
 from .audit import Audit
-from .bearer import BearerExchange, Keys, TokenRules
+from .bearer import BearerExchange, TokenRules
+from .credentials import Mechanism, ScramCredential
 from .jaas import parse_jaas, plain_passwords
 from .listener_settings import ListenerSettings
 from .login import Exchange, Identity, LoginCounts, LoginPolicy
 from .plain import PlainExchange
 from .scram import ScramExchange, random_nonce
+from .tokens import DelegationTokens
+from .users import Users
 
 SCRAM = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
 OAUTHBEARER = "OAUTHBEARER"
@@ -29,10 +33,35 @@ _OAUTH = "sasl.oauthbearer."
 _log = logging.getLogger("logflume.logins")
 
 
+class Surroundings(Protocol):
+    """What logins need of the broker; `Core` has it."""
+
+    @property
+    def users(self) -> Users: ...
+
+    @property
+    def tokens(self) -> DelegationTokens: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def timers(self) -> Timers: ...
+
+    @property
+    def offload(self) -> Offload: ...
+
+    @property
+    def random_bytes(self) -> Callable[[int], bytes]: ...
+
+
 class UserAccounts:
     """The cluster's users and delegation tokens as SCRAM asks for them."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Surroundings) -> None:
         self._core = core
 
     def find(self, user: str, mechanism: Mechanism, *, is_token: bool) -> tuple[ScramCredential, Identity | None]:
@@ -55,7 +84,7 @@ class UserAccounts:
 
 
 def login_policy(
-    core: Core, settings: ListenerSettings, counts: LoginCounts, told: Told, *, keys: Keys | None = None
+    core: Surroundings, settings: ListenerSettings, counts: LoginCounts, told: Told, *, keys: Keys | None = None
 ) -> LoginPolicy:
     """Return the policy of a listener's logins; `keys` are those of its identity provider. Raises as `check_mechanisms`."""
     return LoginPolicy(
@@ -84,7 +113,7 @@ def teller(complaints: Complaints, audit: Audit | None) -> Told:
     return told
 
 
-def owner_policy(core: Core, counts: LoginCounts, told: Told) -> LoginPolicy:
+def owner_policy(core: Surroundings, counts: LoginCounts, told: Told) -> LoginPolicy:
     """Return the policy of the owner's socket, where a process may log in as a user on his behalf."""
     makers: dict[str, Callable[[], Exchange]] = {"PLAIN": partial(PlainExchange, core.users, {}, core.offload)}
     for name, mechanism in SCRAM.items():
@@ -129,7 +158,7 @@ def token_rules(settings: ListenerSettings) -> TokenRules:
     )
 
 
-def _mechanisms(core: Core, settings: ListenerSettings, keys: Keys | None) -> Mapping[str, Callable[[], Exchange]]:
+def _mechanisms(core: Surroundings, settings: ListenerSettings, keys: Keys | None) -> Mapping[str, Callable[[], Exchange]]:
     makers: dict[str, Callable[[], Exchange]] = {}
     for name in check_mechanisms(settings):
         if name == "PLAIN":
