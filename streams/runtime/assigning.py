@@ -2,7 +2,7 @@
 
 A task reads the same partition of all topics of its sub-topology, so these move together. What moves is first given up by its
 member, which reads on until the group has agreed, and given to the other one when it has joined again without it (KIP-429). A
-task that nobody has goes where its state is, on disk or as a standby, so that after a restart of all members each has what it had.
+task that nobody has goes where its state is, on disk or as a standby: after a restart of all members each has what it had.
 
 Members say how far the copies on their disks have come. A copy that lacks no more than `acceptable_lag_records` of the furthest
 one is *warm*. State is given only to members that are warm: who is to have it and is not first warms up beside the one that has
@@ -93,9 +93,7 @@ def assign_tasks(sharing: Sharing, members: Sequence[Subscription], partition_co
     }
 
 
-def assign_copies(
-    sharing: Sharing, members: Sequence[Subscription], partition_counts: Mapping[str, int]
-) -> dict[str, Copies]:
+def assign_copies(sharing: Sharing, members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> dict[str, Copies]:
     """Return whose state each member follows: standbys, what warms up, and what it is to have once another has given it up.
 
     >>> members = [Subscription(name, None, frozenset({"x"})) for name in "abc"]
@@ -110,9 +108,7 @@ def assign_copies(
             if task[0] in sharing.stateful and set(_free(deal.parts[task], deal.claims, name)) != set(deal.parts[task]):
                 standbys[name].add(task)
     return {
-        name: Copies(
-            tuple(_name(task) for task in sorted(standbys[name])), tuple(_name(task) for task in member.warmups)
-        )
+        name: Copies(tuple(_name(task) for task in sorted(standbys[name])), tuple(_name(task) for task in member.warmups))
         for name, member in deal.members.items()
     }
 

@@ -121,9 +121,7 @@ class Standbys:
         inputs = frozenset(TopicPartition(topic, partition) for topic in topics)
         committed = self._committed(inputs)
         positions = {source: offset.offset if offset else 0 for source, offset in committed.items()}
-        task, restorations = open_task(
-            self._around, sub, partition, inputs, committed, positions, memory_bytes=_MEMORY_BYTES
-        )
+        task, restorations = open_task(self._around, sub, partition, inputs, committed, positions, memory_bytes=_MEMORY_BYTES)
         for each in restorations:
             if not each.is_table_source:
                 each.end = _ENDLESS

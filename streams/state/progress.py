@@ -1,4 +1,4 @@
-"""How far the state in this directory had come when it was last noted: a hint for who deals out tasks, never for what is restored.
+"""How far the state in this directory had come when it was last noted: a hint for who deals out tasks, not for restoring.
 
 Databases are not opened to be asked: a member of a group says what it has before it knows what it will run.
 """
