@@ -1,13 +1,13 @@
 """Scripts laid out: one clause a line, keywords in capitals, comments and blank lines kept. `logflume sql fmt` prints it.
 
-Only white space and the case of unquoted words change. A statement that would be read differently afterwards, or that is not of the
-dialect, stays as it was written.
+Only white space and the case of unquoted words change. A statement that would be read differently afterwards, or that is not of
+the dialect, stays as it was written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lark import Tree
@@ -39,7 +39,7 @@ _OPERATORS = frozenset(["+", "-", "*", "/", "%", "||", "=", "<>", "!=", "<", "<=
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A piece of a script. `joins`: a bracket that follows it belongs to it; `is_type`: part of a type; `lines_before`: up to it."""
+    """A piece of a script. `joins`: a bracket behind it is its own; `is_type`: of a type; `lines_before`: line ends up to it."""
 
     kind: str
     text: str
@@ -60,9 +60,7 @@ def format_script(text: str, *, width_chars: int = WIDTH_CHARS) -> str:
 
     >>> print(format_script("create stream s as select a,b -- both\\nfrom t where a>1 emit changes;"), end="")
     CREATE STREAM s AS
-    SELECT
-      a,
-      b -- both
+    SELECT a, b -- both
     FROM t
     WHERE a > 1
     EMIT CHANGES;
@@ -82,7 +80,8 @@ def _tokens(text: str) -> Iterator[_Token]:
     end = 0
     for match in _TOKEN.finditer(text):
         lines = text.count("\n", end, match.start())
-        yield _Token(match.lastgroup or "", match.group().rstrip() if match.lastgroup == "comment" else match.group(), match.start(), lines)
+        kind = match.lastgroup or ""
+        yield _Token(kind, match.group().rstrip() if kind == "comment" else match.group(), match.start(), lines)
         end = match.end()
 
 
@@ -140,13 +139,19 @@ def _laid_out(text: str, tokens: list[_Token], width_chars: int) -> list[str]:
         known = [roles.of(t, tokens[0].start) for t in tokens]
         lines = _layout(_with_signs(known), 0, width_chars)
         laid_out = "\n".join(lines)
-        with_same_comments = [t.text for t in _tokens(laid_out) if t.kind == "comment"] == [t.text for t in tokens if t.kind == "comment"]
         try:
-            if with_same_comments and parse_statement(_without_variables(laid_out, stand_in)) == before:
+            if (
+                _comments(_tokens(laid_out)) == _comments(tokens)
+                and parse_statement(_without_variables(laid_out, stand_in)) == before
+            ):
                 return lines
         except StatementError:
             break
     return source.split("\n")
+
+
+def _comments(tokens: Iterable[_Token]) -> list[str]:
+    return [token.text for token in tokens if token.kind == "comment"]
 
 
 def _without_variables(text: str, stand_in: str) -> str:
@@ -167,7 +172,7 @@ class _Roles:
     def __init__(self, tree: Tree[object]) -> None:
         self._names: set[int] = set()
         self._heads: set[int] = set()
-        self._types: list[tuple[int, int]] = []
+        self._types: set[int] = set()
         for node in tree.iter_subtrees():
             start = getattr(node.meta, "start_pos", None)
             if start is None:
@@ -178,16 +183,16 @@ class _Roles:
             elif str(node.data).startswith("call") and node.data != "calendar":
                 self._heads.add(start)
             elif str(node.data).endswith("_type") and node.data != "create_type":
-                self._types.append((start, stop))
+                self._types.update(range(start, stop))
                 if node.data == "simple_type":
                     self._heads.add(start)
-            elif node.data in ("anonymous",):
+            elif node.data == "anonymous":
                 self._names.update(range(start, stop))
 
     def of(self, token: _Token, offset: int) -> _Token:
         """Return a token with its role."""
         at = token.start - offset
-        is_type = any(start <= at < stop for start, stop in self._types)
+        is_type = at in self._types
         if token.kind != "word":
             return replace(token, is_type=is_type)
         if at in self._heads:
@@ -250,7 +255,7 @@ def _clauses(tokens: Sequence[_Token]) -> list[Sequence[_Token]]:
 
 def _by_clause(tokens: Sequence[_Token], indent: int, width_chars: int) -> list[str]:
     clauses = _clauses(tokens)
-    if len(clauses) < 2:  # noqa: PLR2004 - nothing to split
+    if len(clauses) < 2:
         return []
     return [line for clause in clauses for line in _layout(clause, indent, width_chars)]
 
@@ -261,7 +266,7 @@ def _by_list(tokens: Sequence[_Token], indent: int, width_chars: int) -> list[st
         return []
     size = 2 if len(tokens) > 1 and tokens[1].word in ("BY", "DISTINCT") else 1
     items = _split(tokens[size:], ",")
-    if len(items) < 2:  # noqa: PLR2004 - no list
+    if len(items) < 2:
         return []
     return [" " * indent + _flat(tokens[:size]), *_items(items, indent + _INDENT, width_chars)]
 
