@@ -74,7 +74,7 @@ class FirstBytes(asyncio.Protocol):
         self._transport.close()
 
     def _leave(self) -> None:
-        self._state.connections.discard(self)  # type: ignore[arg-type]
+        self._state.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -113,7 +113,7 @@ class FirstBytes(asyncio.Protocol):
                 writer.close()
             finally:
                 state.tasks.discard(task)
-                state.connections.discard(connection)  # type: ignore[arg-type]
+                state.connections.discard(connection)
 
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=self._loop), serve, loop=self._loop)
 
