@@ -249,12 +249,13 @@ class Engine:
         session = self._session
         assert session is not None
         readers: dict[str, dict[int, StoreReader]] = {}
-        for task in session.tasks.values():
-            if task.state and not session.restorer.is_restoring(task):
-                for name in task.state.stores:
+        for task in sorted(session.tasks.values(), key=lambda each: each.partition):
+            if task.state and not session.is_restoring(task):
+                same_everywhere = readers.keys() & task.subtopology.global_stores().keys()
+                for name in task.state.stores.keys() - same_everywhere:
                     readers.setdefault(name, {})[task.partition] = task.state.reader(name)
         self._readers.publish(readers)
-        self._state = EngineState.RUNNING if session.restorer.is_idle else EngineState.RESTORING
+        self._state = EngineState.RUNNING if session.is_ready else EngineState.RESTORING
 
     def _task_released(self, task: Task) -> None:
         """Keep the counts of a task that is closed; what it had not committed is done, and counted, once more."""
@@ -305,7 +306,7 @@ class Engine:
             dict(dropped),
             None if None in lags or not lags else sum(lag for lag in lags if lag is not None),
             self._commit_times.status(),
-            session.restorer.remaining_records if session else 0,
+            session.restorer.remaining_records + session.tables.remaining_records if session else 0,
             session.restorer.records_per_s if session else 0.0,
             session.standbys.status if session else (),
             str(self._error) if self._error else None,
@@ -320,7 +321,7 @@ class Engine:
             inputs.append(InputStatus(partition.topic, partition.partition, each.position, lag, each.buffered_records, lag_ms))
         return TaskStatus(
             task.name,
-            session.restorer.is_restoring(task),
+            session.is_restoring(task),
             max((each.time_ms for each in task.inputs.values()), default=-1),
             task.counts.records_in,
             task.counts.records_out,
