@@ -30,6 +30,7 @@ from .session import Session, is_fatal, is_replaced
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
 from .task import Ending, Task
 from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
+from .watch import Watch
 
 _log = logging.getLogger("logflume.streams")
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 5.0
@@ -55,6 +56,7 @@ class Engine:
         specs = {spec.name: spec for sub in plan.subtopologies for spec in sub.program.stores}
         self._readers = StoreReaders(specs)
         self._commit_times = CommitTimes()
+        self._watch = Watch(plan.application, blocked_after_ms=self.options.blocked_after_ms, monotonic_s=monotonic_s)
         self._stopping = threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -92,6 +94,7 @@ class Engine:
         )
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch.look_on, args=(self._done,), name="engine-watch", daemon=True).start()
 
     def _open_endpoint(self, where: str, directory: StateDirectory) -> Endpoint:
         pages = {
@@ -232,6 +235,7 @@ class Engine:
             self._log_handle,
             monotonic_s=self._monotonic_s,
             commit_times=self._commit_times,
+            watch=self._watch,
             closer=closer,
             on_tasks=self._tasks_changed,
             on_release=self._task_released,
@@ -309,6 +313,7 @@ class Engine:
             session.restorer.remaining_records + session.tables.remaining_records if session else 0,
             session.restorer.records_per_s if session else 0.0,
             session.standbys.status if session else (),
+            self._watch.blocked,
             str(self._error) if self._error else None,
         )
 

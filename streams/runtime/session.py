@@ -30,6 +30,7 @@ from .restore import Restorer
 from .standbys import Standbys
 from .status import CommitTimes
 from .task import Task
+from .watch import Watch
 from .writer import LogWriter
 
 _IDLE_POLL_S = 0.2
@@ -51,6 +52,7 @@ class Session:
         *,
         monotonic_s: Callable[[], float],
         commit_times: CommitTimes,
+        watch: Watch,
         closer: Closer,
         on_tasks: Callable[[], None],
         on_release: Callable[[Task], None],
@@ -61,6 +63,7 @@ class Session:
         self._log = log
         self._monotonic_s = monotonic_s
         self._commit_times = commit_times
+        self._watch = watch
         self._closer = closer
         self._on_tasks = on_tasks
         self._on_release = on_release
@@ -144,6 +147,7 @@ class Session:
 
     def abandon(self) -> None:
         """Drop everything uncommitted: after an error nothing in memory may reach a store."""
+        self._watch.leave()
         self._commit_times.aborts += 1
         self._release_all()
         within(
@@ -225,6 +229,7 @@ class Session:
                 min((_reach(task, self._pace.records) for task in running), default=_EVERYTHING) if is_aligned else _EVERYTHING
             )
             for task in running:
+                self._watch.enter(task.name)
                 if is_due or not task.has_begun:
                     task.advance(now_ms)
                     self._note_change(task, 0)
@@ -233,6 +238,7 @@ class Session:
                 if done:
                     self._progress += done
                     self._note_change(task, task.counts.bytes_in - before)
+                self._watch.leave()
             self._send_outputs(sub, running)
         self._pace.took(self._progress, self._monotonic_s() - begun_s)
 
@@ -296,7 +302,9 @@ class Session:
         started_s, failpoint = self._monotonic_s(), self._options.failpoint
         failpoint("before-flush")
         for task in changed:
+            self._watch.enter(task.name)
             task.flush()
+            self._watch.leave()
         for sub in self._around.plan.subtopologies:
             self._send_outputs(sub, [task for task in changed if task.subtopology is sub])
         failpoint("after-flush")

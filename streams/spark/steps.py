@@ -100,7 +100,7 @@ def refuse_global_tables(plan: Plan) -> None:
     tables = sorted(topic for sub in plan.subtopologies for topic in sub.global_topics)
     if tables:
         raise InvalidInput(
-            f"{plan.application!r} joins a global table ({tables[0]!r}), whose rows count from when they come, not by their time: "
+            f"{plan.application!r} joins a global table ({tables[0]!r}), whose rows count from when they come, not by time: "
             "history cannot be computed apart from it; join it as a table (app.table), or run the application without Spark"
         )
 
