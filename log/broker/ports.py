@@ -126,6 +126,28 @@ class Keys(Protocol):
         ...
 
 
+class TicketContext(Protocol):
+    """The broker's end of one security context of Kerberos. Each may wait for a disk; raises LoginFailed."""
+
+    def accept(self, token: bytes) -> bytes:
+        """Take a token of the client; return the answer to it."""
+        ...
+
+    def initiator(self) -> str | None:
+        """Return the client's principal, as alice/admin@REALM, once the context is established, else None."""
+        ...
+
+    def wrap(self, message: bytes) -> bytes: ...
+
+    def unwrap(self, message: bytes) -> bytes: ...
+
+
+class TicketAcceptor(Protocol):
+    """The Kerberos key of the broker's service."""
+
+    def begin(self) -> TicketContext: ...
+
+
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
     """A record of an internal compacted topic; value None is a tombstone."""

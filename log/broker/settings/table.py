@@ -27,9 +27,9 @@ NO_EFFECT = {
     "own-controller": "the broker is its own controller",
     "own-metrics": "metrics are read from /metrics (logflume.http.listener)",
     "quotas": "quotas are those of AlterClientQuotas; no class is loaded",
-    "sasl": "clients are not authenticated",
+    "sasl": "the broker itself logs in nowhere",
     "tiered": "there is no tiered storage",
-    "tls": "connections are not encrypted",
+    "tls": "it names a class of Java, or is how a broker connects to others",
 }
 """Why a setting has no effect, by the word in the table."""
 
