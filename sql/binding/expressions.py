@@ -12,7 +12,7 @@ from logflume.log import near_matches
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, TIMESTAMP, DataType, Kind, array, map_of, struct
 from logflume.log.schemas import Column as Col
 from logflume.sql import ast
-from logflume.sql.errors import NotSupported, StatementError
+from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.functions import choose_overload, unknown_function
 from logflume.sql.types import literal_decimal, resolve_type, show_type
@@ -162,8 +162,15 @@ class Binder:
                 return self._call(e)
             case ast.Lambda():
                 raise StatementError("a lambda can only be an argument of a function such as TRANSFORM, FILTER or REDUCE")
-            case ast.AtTimeZone():
-                raise NotSupported("AT TIME ZONE")
+            case ast.Over(call):
+                raise StatementError(
+                    f"{call.name} OVER (...) needs all rows: it stands in the SELECT, the QUALIFY and the ORDER BY of a query that "
+                    "ends, by itself and not in a query in FROM",
+                    e.span,
+                )
+            case ast.AtTimeZone(operand, zone):
+                there = (operand, ast.StringLiteral("UTC", span=e.span), ast.StringLiteral(zone, span=e.span))
+                return self.bind(ast.Call("CONVERT_TZ", there, span=e.span))
         raise AssertionError(e)
 
     # -------------------------------------------------------------------------------------------- simple forms
