@@ -25,6 +25,7 @@ from ..windows import SESSION_BOUNDS, WINDOW_START, SessionWindow, Window
 from .batch import Batch
 from .column import Bytes, Column, joined
 from .fields import plain_name
+from .key_forms import KeyForms
 
 FEW_ROWS = 48
 _MAX_ESCAPED = 5
@@ -47,8 +48,18 @@ class Encoded:
 class KeyEncoder:
     """Gives the encoded keys of a batch in one format: as they came where nothing changed them, else made of the key columns."""
 
-    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], *, is_raw: bool, window: Window | None) -> None:
+    def __init__(
+        self,
+        format: FormatSpec,
+        columns: tuple[Field, ...],
+        *,
+        is_raw: bool,
+        window: Window | None,
+        forms: KeyForms | None = None,
+    ) -> None:
+        """`forms`: brings them to the form in which others wrote the same keys."""
         self._columns = columns
+        self._forms = forms
         self._is_raw = is_raw
         self._window = window
         self._run = None if is_raw or not columns else _exact_keys(format, columns, window)
@@ -75,7 +86,8 @@ class KeyEncoder:
         failed: set[int] = set()
         is_null = [False] * len(batch) if gone is None else gone.tolist()
         assert self._run is not None
-        return Bytes.of_objects(self._run(lists, is_null, _noting(failed, report))), failed
+        keys = Bytes.of_objects(self._run(lists, is_null, _noting(failed, report)))
+        return keys if self._forms is None else self._forms.unified(keys), failed
 
     def _encode_vector(self, column: Column, batch: Batch, loaded: Kernels) -> Bytes:
         vector = column.vector()
