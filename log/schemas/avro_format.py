@@ -21,7 +21,7 @@ from .avro_values import from_avro, to_avro, without_logical_types
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .layouts import Layout
 from .registries import RegisteredSchema, registry_at
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 from .writing import schema_to_write_with
 

@@ -26,7 +26,7 @@ from .proto_schema import (
 )
 from .proto_values import getters_of, setters_of
 from .registries import RegisteredSchema, registry_at
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, DataType
 from .writing import schema_to_write_with
 

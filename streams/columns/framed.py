@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from logflume.log import DecodeError
-from logflume.log.batch.spans import span_objects
+from logflume.log import DecodeError, span_objects
 from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column as Field
 from logflume.log.schemas import FormatSpec, Found, Kind, Layout, Leaf, Wire, has_layouts, read_layout
