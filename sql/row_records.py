@@ -148,6 +148,11 @@ class RecordMakers:
     def __init__(self) -> None:
         self._kept: dict[str, RowRecords] = {}
 
+    def knows(self, source: SourceInfo) -> bool:
+        """Tell whether a record of this source is made without asking anybody for anything."""
+        found = self._kept.get(source.name)
+        return found is not None and found.source is source and not (source.key_format.registry or source.value_format.registry)
+
     def of(self, source: SourceInfo) -> RowRecords:
         """Return what makes records of a source as it is now."""
         found = self._kept.get(source.name)

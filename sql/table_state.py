@@ -165,6 +165,10 @@ class Tables:
                 time.sleep(_CHANGELOG_PAUSE_S)
         return self._partitions[topic]
 
+    def known_partitions(self, topic: str) -> int | None:
+        """Return the number of partitions of a changelog if it is known here."""
+        return self._partitions.get(topic)
+
     def forget(self, query_id: str) -> None:
         """Forget what belongs to a query that has ended or changed; another of its name may follow."""
         self._shapes.pop(query_id, None)
