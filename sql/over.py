@@ -1,4 +1,4 @@
-"""Functions over rows of the result: `f(...) OVER (PARTITION BY ... ORDER BY ...)`, and QUALIFY, which keeps rows by what they give.
+"""Functions over rows of the result, `f(...) OVER (PARTITION BY ... ORDER BY ...)`, and QUALIFY, which keeps rows by them.
 
 For queries that end. The query runs without them first, with all that they read as columns that are not shown; then each function
 goes through the rows of each partition in order. An aggregate with ORDER BY is of the rows up to this one and those that stand
@@ -251,7 +251,7 @@ class _Function:
         if distance < 0:
             raise StatementError(f"{shape}: rows are counted from 0, found {distance}", self._over.span)
         place = self._place(args[0])
-        otherwise = self._constant(args[2]) if len(args) > 2 else None  # noqa: PLR2004 - the third argument
+        otherwise = self._constant(args[2]) if len(args) > 2 else None
 
         def moved(numbers: Sequence[int]) -> Iterator[Any]:
             for n in range(len(numbers)):

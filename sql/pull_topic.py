@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logflume.log import DecodeError, TopicPartition
 from logflume.log.interfaces import Log
@@ -68,6 +68,16 @@ def points(query: ast.Query, catalog: Catalog) -> dict[str, Until]:
             if found.setdefault(topic, (ref, point))[1] != point:
                 raise StatementError(f"the topic {topic} is read at two points; a query reads a topic at one", ref.span)
     return {topic: point for topic, (_, point) in found.items() if point is not None}
+
+
+def at_the_end(query: ast.Query) -> ast.Query:
+    """Return a query without AS OF."""
+
+    def source(ref: ast.SourceRef) -> ast.SourceRef:
+        return replace(ref, as_of=None, query=None if ref.query is None else at_the_end(ref.query))
+
+    joins = tuple(replace(join, source=source(join.source)) for join in query.joins)
+    return replace(query, source=source(query.source), joins=joins, unions=tuple(map(at_the_end, query.unions)))
 
 
 def _point(as_of: ast.AsOf) -> Until:
@@ -147,8 +157,8 @@ def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS, 
     if until.offsets:
         if len(until.offsets) != count:
             raise SqlError(
-                f"AS OF OFFSET: topic {topic} has {count} partition(s), found {len(until.offsets)} offset(s); write one for each, "
-                f"as in AS OF OFFSET ({', '.join(str(ends[tp]) for tp in partitions)}), which is its end"
+                f"AS OF OFFSET: topic {topic} has {count} partition(s), found {len(until.offsets)} offset(s); write one for "
+                f"each, as in AS OF OFFSET ({', '.join(str(ends[tp]) for tp in partitions)}), which is its end"
             )
         ends = {tp: min(ends[tp], until.offsets[tp.partition]) for tp in partitions}
     last_ms = math.inf if until.time_ms is None else until.time_ms

@@ -164,8 +164,8 @@ class Binder:
                 raise StatementError("a lambda can only be an argument of a function such as TRANSFORM, FILTER or REDUCE")
             case ast.Over(call):
                 raise StatementError(
-                    f"{call.name} OVER (...) needs all rows: it stands in the SELECT, the QUALIFY and the ORDER BY of a query that "
-                    "ends, by itself and not in a query in FROM",
+                    f"{call.name} OVER (...) needs all rows: it stands in the SELECT or the QUALIFY of a query that ends, and not "
+                    "in a query in FROM",
                     e.span,
                 )
             case ast.AtTimeZone(operand, zone):

@@ -235,6 +235,12 @@ def _check_clauses(query: ast.Query, library: Library) -> None:
         raise StatementError("HAVING requires a GROUP BY clause; WHERE filters records.", query.clause_span("HAVING"))
     if query.group_by is not None and query.partition_by is not None:
         raise StatementError("Queries only support one of PARTITION BY and GROUP BY", query.clause_span("PARTITION BY"))
+    if query.qualify is not None:
+        raise StatementError("QUALIFY is for queries that end: it needs all rows", query.clause_span("QUALIFY"))
+    for ref in (query.source, *(join.source for join in query.joins)):
+        if ref.as_of is not None:
+            reason = "AS OF is for queries that end: a query that follows its topics reads them from their start"
+            raise StatementError(reason, ref.as_of.span)
     if query.emit == "FINAL" and (query.group_by is None or query.window is None):
         raise StatementError(
             "EMIT FINAL is only supported for windowed aggregations: GROUP BY and WINDOW", query.clause_span("EMIT")
