@@ -100,7 +100,7 @@ def _is_key(e: x.Expr) -> bool:
 
 
 def is_simple(query: ast.Query) -> bool:
-    """Tell whether the rows of a query are all that is needed: nothing to sort, to compute over rows, or to look up in the past."""
+    """Tell whether the rows of a query are all that it needs: nothing to sort, to compute over rows or to look up in the past."""
     return not (query.order_by or query.offset or has_over(query)) and query.source.as_of is None
 
 

@@ -62,6 +62,12 @@ _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _TIME_COLUMNS = frozenset({"ROWTIME", "WINDOWSTART", "WINDOWEND"})
 
 
+def over_refused(e: ast.Over) -> StatementError:
+    """Return the error for a function over rows where there are no rows."""
+    reason = "needs all rows: it stands in the SELECT or the QUALIFY of a query that ends, and not in a query in FROM"
+    return StatementError(f"{e.call.name} OVER (...) {reason}", e.span)
+
+
 @dataclass(frozen=True, slots=True)
 class Binder:
     """Binds expressions of one clause.
@@ -162,12 +168,8 @@ class Binder:
                 return self._call(e)
             case ast.Lambda():
                 raise StatementError("a lambda can only be an argument of a function such as TRANSFORM, FILTER or REDUCE")
-            case ast.Over(call):
-                raise StatementError(
-                    f"{call.name} OVER (...) needs all rows: it stands in the SELECT or the QUALIFY of a query that ends, and not "
-                    "in a query in FROM",
-                    e.span,
-                )
+            case ast.Over():
+                raise over_refused(e)
             case ast.AtTimeZone(operand, zone):
                 there = (operand, ast.StringLiteral("UTC", span=e.span), ast.StringLiteral(zone, span=e.span))
                 return self.bind(ast.Call("CONVERT_TZ", there, span=e.span))
