@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from logflume.log.errors import LogflumeError, StorageError
+from logflume.log.internal_topics import BROKER_TOPICS
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
@@ -24,6 +25,7 @@ from .cluster import ClusterState, Topic
 from .configs import BrokerConfig
 from .diskspace import DiskSpace, default_min_free_bytes
 from .features import Features
+from .internal_topics import partitions_beyond
 from .quotas.store import make_quotas
 from .schema_ids import VALIDATIONS, Demand, SchemaFinder, SchemaJudge, demands_of
 from .seams import Clock, Offload, Timers, do_at_once
@@ -195,18 +197,6 @@ class Core:
             if not self.data_dir.remove_unfinished(topic, index):
                 _log.warning("%s is not a log of this broker; it is left alone", directory)
 
-    def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str] | None = None) -> Topic:
-        """Create a topic, durably: its logs first, so that one that is missing later is known to be lost.
-
-        Raises KafkaError as `check_new_topic`, StorageError.
-        """
-        self.check_new_topic(name, partition_count, configs or {})
-        self.finish_deletions({name})
-        topic = self.new_topic(name, partition_count, configs or {})
-        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.now(self.cluster.add_topics([topic])))
-        self.take_in(topic, 0, logs)
-        return topic
-
     def new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         """Return a topic that was checked and is still to be made."""
         return Topic(name, self.random_bytes(16), partition_count, dict(configs))
@@ -231,19 +221,15 @@ class Core:
                 ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is being created, extended or deleted by another request; try again"
             )
 
-    def finish_deletions(self, names: Collection[str]) -> None:
-        """Delete what an interrupted deletion of topics of these names left. Raises StorageError."""
-        for left in [topic for topic in self.cluster.deleting if topic.name in names]:
-            self._delete_logs(left)
-
     def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str], *, others: int = 0) -> None:
         """Raise KafkaError if a topic like this cannot be created, beside so many partitions of others."""
         check_topic_name(name)
         if name in self.cluster.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         self.check_not_busy(name)
-        self._check_count(partition_count)
-        self._check_total(partition_count + others)
+        if name not in BROKER_TOPICS:
+            self._check_count(partition_count)
+        self._check_total(name, partition_count + others)
         self.check_topic_configs(configs)
 
     def check_topic_configs(self, configs: Mapping[str, str]) -> None:
@@ -265,7 +251,7 @@ class Core:
                 f"The topic {topic.name} currently has {topic.partition_count} partition(s); {total} would not be an increase.",
             )
         self._check_count(total)
-        self._check_total(total - topic.partition_count + others)
+        self._check_total(topic.name, total - topic.partition_count + others)
 
     def check_request_size(self, topics: int) -> None:
         """Raise KafkaError POLICY_VIOLATION if a request names more topics than one may."""
@@ -371,13 +357,15 @@ class Core:
                 f"expected 1 to {most} partitions (logflume.topic.max.partitions), found {count}; choose fewer or more",
             )
 
-    def _check_total(self, more: int) -> None:
+    def _check_total(self, name: str, more: int) -> None:
         most = self.config.number("logflume.max.partitions")
         there = len(self.partitions) + self._coming_partitions
-        if there + more > most:
+        beyond = partitions_beyond(name)
+        if beyond is not None and there + more > most + beyond:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{there} partitions and {more} more would be over logflume.max.partitions, {most}; "
+                f"{there} partitions and {more} more would be over logflume.max.partitions, {most}"
+                f"{f' and {beyond} for topics like {name}' if beyond else ''}; "
                 "delete topics, choose fewer partitions or raise the setting",
             )
 
@@ -389,18 +377,6 @@ class Core:
             return self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms, is_new=is_new)
 
         return open_one
-
-    def _make_logs(self, topic: Topic, indexes: range, record: Callable[[], None]) -> list[PartitionLog]:
-        """Make new logs, then have them recorded; if either fails nothing of it stays. Raises StorageError."""
-        try:
-            logs = self.for_logs(self.opener(topic, is_new=True), indexes)
-            record()
-        except StorageError:
-            for index in indexes:
-                with contextlib.suppress(StorageError):  # the next start removes what is left
-                    self.data_dir.delete_directory(topic.name, index, topic_id=topic.topic_id.hex())
-            raise
-        return logs
 
     def _open_all(self, topic: Topic) -> None:
         """Open all partitions of a topic; one that cannot be is offline. Raises StorageError for an internal topic."""

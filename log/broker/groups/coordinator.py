@@ -45,7 +45,7 @@ from .refused import Refused
 from .replay import Replay
 from .share import ShareGroup, ShareGroups
 from .streams import StreamsGroup, StreamsGroups, StreamsHeartbeat, StreamsResult
-from .streams.groups import MayCreate
+from .streams.groups import MayCreate, TopicsMissing
 from .streams.groups import check_request as check_streams_request
 from .table import MAX_ID_CHARS, AnyGroup, GroupTable
 
@@ -145,10 +145,19 @@ class GroupCoordinator:
         return group if isinstance(group, StreamsGroup) else None
 
     def streams_heartbeat(self, beat: StreamsHeartbeat, may_create: MayCreate) -> Reply:
-        """Join, stay in or leave a streams group; the reply is a StreamsResult.
+        """Join, stay in or leave a streams group, whose internal topics are made first; the reply is a StreamsResult.
 
         A group of another kind without members becomes a streams group, with its offsets.
         """
+        try:
+            return self._streams_heartbeat(beat, None)
+        except TopicsMissing as missing:
+            reply, made = Reply(), self._streams.make(missing.topics, may_create)
+            made.then(lambda problems: self._streams_heartbeat(beat, problems).then(reply.set))
+            return reply
+
+    def _streams_heartbeat(self, beat: StreamsHeartbeat, problems: Mapping[str, str] | None) -> Reply:
+        """Raises TopicsMissing."""
         try:
             check_streams_request(beat)
             self._groups.check_alive(beat.group_id)
@@ -157,7 +166,7 @@ class GroupCoordinator:
             return Reply.of(StreamsResult(refused.error, str(refused), beat.member_id))
         group = self._groups.get(beat.group_id)
         if isinstance(group, StreamsGroup):
-            return self._streams.heartbeat(group, beat, may_create)
+            return self._streams.heartbeat(group, beat, problems)
         if group is not None and (group.members or beat.member_epoch != 0 or isinstance(group, ShareGroup)):
             text = f"Group {beat.group_id} is not a streams group."
             return Reply.of(StreamsResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
@@ -167,7 +176,7 @@ class GroupCoordinator:
         streams = self._streams.new_group(beat.group_id)
         if group is not None:
             streams.owed = self._tombstones(group)
-        reply = self._streams.heartbeat(streams, beat, may_create)
+        reply = self._streams.heartbeat(streams, beat, problems)
         if streams.members:
             self._groups.put(streams)
         return reply

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ...protocol.errors import ErrorCode
 from ..seams import Reply
+
+
+class NewTopic(Protocol):
+    """A topic that is wanted; a `replication_factor` of 0 or -1 is the broker's default."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def partitions(self) -> int: ...
+
+    @property
+    def replication_factor(self) -> int: ...
+
+    @property
+    def configs(self) -> tuple[tuple[str, str], ...]: ...
 
 
 class Topics(Protocol):
@@ -30,8 +46,8 @@ class Topics(Protocol):
 class InternalTopics(Protocol):
     """Makes the topics that streams groups need for themselves."""
 
-    def create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
-        """Create a topic, durably; a `replication_factor` of 0 or -1 is the broker's default. Raises LogflumeError."""
+    def create(self, wanted: Sequence[NewTopic]) -> Reply:
+        """Create topics, those that are not there; the reply, once it is durable, is what went wrong by topic, as text."""
         ...
 
 

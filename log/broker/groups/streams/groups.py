@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....errors import LogflumeError
 from ....protocol.errors import ErrorCode
 from ...deadline import Deadline
 from ...seams import Clock, Journal, Reply, Timers
@@ -24,6 +23,14 @@ from .topology import InternalTopic, Topology, check_topology
 
 MayCreate = Callable[[str], bool]
 """Whether the asking client may create a topic."""
+
+
+class TopicsMissing(Exception):
+    """A heartbeat needs internal topics that are to be made first."""
+
+    def __init__(self, topics: tuple[InternalTopic, ...]) -> None:
+        super().__init__(", ".join(topic.name for topic in topics))
+        self.topics = topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +140,34 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
 
     # -- heartbeat
 
-    def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat, may_create: MayCreate) -> Reply:
-        """Join, stay or leave, by a request that was checked; the reply is a StreamsResult once what it says is on disk."""
+    def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat, problems: Mapping[str, str] | None) -> Reply:
+        """Join, stay or leave, by a request that was checked; the reply is a StreamsResult once what it says is on disk.
+
+        `problems`: what went wrong as the group's internal topics were made, None if that was not tried yet.
+
+        Raises TopicsMissing: some are to be made first; nothing has changed.
+        """
         try:
             if beat.member_epoch == LEAVING_EPOCH:
                 return self._leave(group, beat)
-            return self._stay(group, beat, may_create)
+            return self._stay(group, beat, problems)
         except Refused as refused:
             return Reply.of(StreamsResult(refused.error, str(refused), beat.member_id))
 
-    def _stay(self, group: StreamsGroup, beat: StreamsHeartbeat, may_create: MayCreate) -> Reply:
+    def make(self, topics: Sequence[InternalTopic], may_create: MayCreate) -> Reply:
+        """Make internal topics; the reply is what went wrong by topic, as text."""
+        denied = {topic.name: f"Unauthorized to CREATE on topic {topic.name}." for topic in topics if not may_create(topic.name)}
+        reply = Reply()
+        made = self._internal.create([topic for topic in topics if topic.name not in denied])
+        made.then(lambda problems: reply.set(denied | {name: f"{name}: {text}" for name, text in problems.items()}))
+        return reply
+
+    def _stay(self, group: StreamsGroup, beat: StreamsHeartbeat, problems: Mapping[str, str] | None) -> Reply:
         # Everything that can be refused is refused before anything changes.
         known = group.members.get(beat.member_id)
         self._check_member(group, known, beat)
         topology = self._topology_for(group, beat)
-        configured = self._configured(group, topology, may_create)
+        configured = self._configured(group, topology, problems)
         _check_tasks(configured, beat.owned)
         records: Records = {}
         member = known or self._add(group, beat.member_id)
@@ -206,30 +226,20 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
             return group.topology
         raise Refused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
 
-    def _configured(self, group: StreamsGroup, topology: Topology, may_create: MayCreate) -> Configured:
-        """Return the topology with its topics, after creating those of its own that are missing."""
+    def _configured(self, group: StreamsGroup, topology: Topology, problems: Mapping[str, str] | None) -> Configured:
+        """Return the topology with its topics. Raises TopicsMissing: those of its own are to be made first."""
         configured = group.configured
         is_current = configured is not None and configured.topology == topology and not self.is_refresh_due(group)
-        if not is_current or configured is None:
+        if not is_current or configured is None or configured.missing:
             configured = configure(topology, self._topics)
         if not configured.missing:
             return configured
-        problems = [text for topic in configured.missing if (text := self._create(topic, may_create))]
-        configured = configure(topology, self._topics)
-        if configured.problem is None or not problems:
-            return configured
+        if problems is None:
+            raise TopicsMissing(configured.missing)
+        assert configured.problem is not None, "they are missing"
         status, text = configured.problem
-        return replace(configured, problem=(status, f"{text}; {'; '.join(problems[:3])}"))
-
-    def _create(self, topic: InternalTopic, may_create: MayCreate) -> str | None:
-        """Create an internal topic; return what went wrong."""
-        if not may_create(topic.name):
-            return f"Unauthorized to CREATE on topic {topic.name}."
-        try:
-            self._internal.create(topic.name, topic.partitions, topic.replication_factor, dict(topic.configs))
-        except LogflumeError as error:
-            return f"{topic.name}: {error}"
-        return None
+        told = [problems[topic.name] for topic in configured.missing if topic.name in problems]
+        return replace(configured, problem=(status, "; ".join([text, *told[:3]])))
 
     def _add(self, group: StreamsGroup, member_id: str) -> StreamsMember:
         nothing = StreamsMemberValue(None, "", "", -1, NEVER, "", None, ())
