@@ -47,6 +47,7 @@ class Coordinators:
             topics,
             share_partitions,
             new_id=lambda: str(uuid.uuid4()),
+            offload=core.offload,
         )
         self.groups.load()
         core.topic_listeners.append(self.groups.on_topics_deleted)

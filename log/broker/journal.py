@@ -12,9 +12,12 @@ from logflume.log.protocol import ErrorCode
 
 from .core import LEADER_EPOCH, Core
 from .seams import JournalRecord, ReplayedBatch, Reply
+from .slices import Steps
 from .topic_changes import make_own
 
 COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 * 1024**2)}
+APPENDS_AT_A_TIME = 100
+"""Of those that waited for the topic, in one slice."""
 _log = logging.getLogger("logflume.broker")
 
 
@@ -84,14 +87,22 @@ class TopicJournal:
             problem = errors.get(self._topic)
             if problem is not None:
                 _log.error("cannot make %s: %s", self._topic, problem)
-            while self._waiting:
-                try:
-                    self._waiting[0](problem)
-                finally:
-                    self._waiting.popleft()
+            self._core.slices.run(self._go_on(problem))
 
         wanted = {self._topic: (self._configured_count, COMPACTED)}
         make_own(self._core, wanted).then(done)
+
+    def _go_on(self, problem: LogflumeError | None) -> Steps:
+        """Do what waits for the topic."""
+        done = 0
+        while self._waiting:
+            try:
+                self._waiting[0](problem)
+            finally:
+                self._waiting.popleft()
+            done += 1
+            if done % APPENDS_AT_A_TIME == 0:
+                yield None
 
     def replay(self, partition: int) -> Iterator[ReplayedBatch]:
         """Yield what the partition holds; nothing if the topic was never written to. Raises StorageError, CorruptBatch."""

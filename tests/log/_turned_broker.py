@@ -36,8 +36,10 @@ class Turns:
 
     def offload(self, work: Callable[[], Any]) -> Reply:
         before, self.is_elsewhere = self._work, True
-        reply = do_at_once(work)
+        value = do_at_once(work).value
         self._work, self.is_elsewhere = before, False
+        reply = Reply()
+        self.next_turn(lambda: reply.set(value))
         return reply
 
     def run(self, work: Callable[[], Any]) -> Any:

@@ -359,13 +359,15 @@ def test_a_transaction_over_many_partitions_ends_in_short_turns(known: TurnedBro
 
 def test_thousands_of_transactional_ids_are_told_in_short_turns(tmp_path: Path) -> None:
     broker = TurnedBroker(tmp_path)
-    ids = [f"x{number}" for number in range(4_000)]
+    ids = [f"x{number}" for number in range(2_500)]
     for name in ids:
         broker.coordinators.transactions.init_producer(name, 60_000)
+        if name == ids[0]:
+            broker.turns.run_due()  # it makes the topic
     broker.turns.longest = broker.turns.turns = 0
     told = broker.call(messages.ListTransactionsRequest(duration_filter=-1), 1)
     assert sorted(each.transactional_id for each in told.transaction_states) == sorted(ids)
-    assert broker.turns.turns >= 4, "a turn for a thousand"
+    assert broker.turns.turns >= 3, "a turn for a thousand"
     broker.close()
 
 

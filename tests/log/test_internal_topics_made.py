@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker import cluster
+from logflume.log.broker import cluster, internal_topics
 from logflume.log.broker.access import OWNER
 from logflume.log.broker.journal import DataPartitions, TopicJournal
 from logflume.log.broker.seams import JournalRecord, Reply, RequestContext, do_at_once
@@ -85,8 +85,12 @@ def test_groups_and_transactions_work_in_a_broker_without_room_for_more_partitio
     broker.close()
 
 
-def test_services_and_connect_have_room_of_their_own_that_clients_cannot_take(tmp_path: Path) -> None:
-    broker = SimulatedBroker(tmp_path, configs={"logflume.max.partitions": str(MOST), "logflume.topic.max.partitions": "2000"})
+def test_services_and_connect_have_room_of_their_own_that_clients_cannot_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(internal_topics, "BEYOND_FOR_KNOWN_NAMES", 5)
+    monkeypatch.setattr(internal_topics, "BEYOND_FOR_SERVICES", 10)
+    broker = SimulatedBroker(tmp_path, configs={"logflume.max.partitions": str(MOST)})
 
     def create(name: str, partitions: int, *, principal: str = OWNER) -> int:
         request = create_topic_request(name, partitions)
@@ -99,11 +103,11 @@ def test_services_and_connect_have_room_of_their_own_that_clients_cannot_take(tm
     assert create("u", 1) == full
     for name in ("__mine", "_confluent-mine"):
         assert create(name, 1, principal="User:a") == full, "only names that are known have room"
-    assert create("connect-offsets", 501, principal="User:a") == full
-    assert create("connect-offsets", 500, principal="User:a") == 0
+    assert create("connect-offsets", 6, principal="User:a") == full
+    assert create("connect-offsets", 5, principal="User:a") == 0
     assert create("connect-status", 1) == full
-    assert create("_logflume-sql-commands", 501) == full
-    assert create("_logflume-sql-commands", 500) == 0
+    assert create("_logflume-sql-commands", 6) == full
+    assert create("_logflume-sql-commands", 5) == 0
     assert create("_logflume-sql-workers", 1) == full
     errors = make_topic(broker.core, "__consumer_offsets", 8).value
     assert errors == {}

@@ -14,7 +14,7 @@ from ...errors import DecodeError
 from ...internal_topics import OFFSETS_TOPIC
 from ...protocol.errors import ErrorCode
 from ..deadline import Deadline
-from ..seams import Clock, Journal, JournalRecord, Reply, Timers
+from ..seams import Clock, Journal, JournalRecord, Offload, Reply, Timers, do_at_once
 from .classic.group import ClassicGroup, GroupState
 from .classic.membership import JoinRequest, JoinResult, Membership, SyncRequest, SyncResult
 from .config import GroupConfig
@@ -68,16 +68,17 @@ class GroupCoordinator:
         share_states: ShareStates,
         *,
         new_id: Callable[[], str],
+        offload: Offload = do_at_once,
     ) -> None:
-        """`new_id` returns text that is never returned twice, also over restarts (a UUID)."""
+        """`new_id` returns text that is never returned twice, also over restarts (a UUID); `offload` computes big assignments."""
         self.config, self._clock, self._journal = config, clock, journal
         self._topics, self.settings = topics, settings
         self._share_states = share_states
         self._groups = GroupTable(config, self._forget_if_nothing)
-        self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id, self._downgrade)
+        self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, offload, new_id, self._downgrade)
         self._classic_members = ClassicMembers(config, self._consumers, topics, new_id, self._downgrade_in_place)
-        self._streams = StreamsGroups(config, settings, clock, timers, journal, topics, internal)
-        self.share = ShareGroups(config, settings, clock, timers, journal, topics, self._groups)
+        self._streams = StreamsGroups(config, settings, clock, timers, journal, topics, offload, internal)
+        self.share = ShareGroups(config, settings, clock, timers, journal, topics, offload, self._groups)
         self._membership = Membership(config, clock, timers, new_id, self._store_group, self._forget_if_nothing)
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)
@@ -258,6 +259,7 @@ class GroupCoordinator:
             [*self._consumers.encoded(group.group_id, removals or {}), *self._consumers.tombstones(group), record],
         )
         classic.last_write = written
+        group.members.clear()  # whoever waits for a target in it finds nobody
         if not is_settled:
             self._membership.rebalance(classic)
         return written

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...deadline import Deadline
-from ...seams import Clock, Journal, Reply, Timers
+from ...seams import Clock, Journal, Offload, Reply, Timers
 from ..config import GroupConfig
 from ..epoch_records import GroupKind, Role
-from ..epoch_rules import EpochRules, Records
+from ..epoch_rules import Assignment, EpochRules, Records
 from ..epochs import LEAVING_EPOCH, hash_topics
 from ..ports import GroupSettings, InternalTopics, Topics
 from ..refused import Refused
@@ -80,9 +82,10 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
         timers: Timers,
         journal: Journal,
         topics: Topics,
+        offload: Offload,
         internal: InternalTopics,
     ) -> None:
-        super().__init__(config, settings, clock, timers, journal, topics)
+        super().__init__(config, settings, clock, timers, journal, topics, offload)
         self._internal = internal
 
     def new_group(self, group_id: str) -> StreamsGroup:
@@ -126,17 +129,20 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
     def on_empty(self, group: StreamsGroup) -> None:
         group.delay.cancel()
 
-    def target_of(self, group: StreamsGroup) -> Mapping[str, Tasks]:
+    def assignment(self, group: StreamsGroup) -> Assignment:
         configured = group.configured
         if configured is None or configured.problem is not None:
-            return dict.fromkeys(group.members, NO_TASKS)
-        return assign_sticky(
+            return Assignment(0, partial(dict.fromkeys, tuple(group.members), NO_TASKS))
+        replicas = self.setting("num.standby.replicas", group.group_id)
+        compute = partial(
+            assign_sticky,
             {member.member_id: member.metadata.process_id for member in group.members.values()},
             configured.task_counts,
             frozenset(each.subtopology_id for each in configured.topology.subtopologies if each.changelogs),
-            group.target,
-            standby_replicas=self.setting("num.standby.replicas", group.group_id),
+            dict(group.target),
+            standby_replicas=replicas,
         )
+        return Assignment(len(group.members) + sum(configured.task_counts.values()) * (1 + replicas), compute)
 
     # -- heartbeat
 
@@ -180,17 +186,36 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
             group.topology = topology
             records[Role.OWN, ""] = topology
         self._reconfigure(group, configured, records, must_bump=must_bump)
-        status = self._assign_if_due(group, records, is_first=len(group.members) == 1 and known is None)
+        delayed = self._delayed(group, is_first=len(group.members) == 1 and known is None)
+
+        def go_on(records: Records) -> Reply:
+            return self._move(group, member, beat, current_before, delayed, records)
+
+        if delayed:
+            return go_on(records)
+        failed = _failed(StreamsResult(ErrorCode.NONE, member_id=member.member_id))
+        return self.once_assigned(group, member, records, go_on, failed)
+
+    def _move(
+        self,
+        group: StreamsGroup,
+        member: StreamsMember,
+        beat: StreamsHeartbeat,
+        before: StreamsCurrentValue,
+        status: Sequence[Told],
+        records: Records,
+    ) -> Reply:
+        """Let a member move towards its target, and answer it."""
+        topology = group.topology
+        assert topology is not None, "its members brought it"
         target = group.target.get(member.member_id, NO_TASKS)
         member.current = reconcile(group, member, target, group.assignment_epoch, beat.owned)
-        if member.current != current_before or beat.member_epoch == 0:
+        if member.current != before or beat.member_epoch == 0:
             records[Role.CURRENT, member.member_id] = member.current
         self.restart_timers(group, member)
         if beat.is_shutdown:
             group.shutdown_by = group.shutdown_by or member.member_id
-        has_news = (
-            beat.member_epoch == 0 or member.current.assigned != current_before.assigned or _has_missed(beat, current_before)
-        )
+        has_news = beat.member_epoch == 0 or member.current.assigned != before.assigned or _has_missed(beat, before)
         if has_news and member.metadata.endpoint is not None:
             group.endpoint_epoch += 1
         result = StreamsResult(
@@ -266,26 +291,21 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
     def _assignment_configs(self, group: StreamsGroup) -> tuple[tuple[str, str], ...]:
         return (("num.standby.replicas", str(self.setting("num.standby.replicas", group.group_id))),)
 
-    def _assign_if_due(self, group: StreamsGroup, records: Records, *, is_first: bool) -> list[Told]:
-        """Compute the target assignment for the group's epoch, unless it has to wait; return what a member is told then."""
+    def _delayed(self, group: StreamsGroup, *, is_first: bool) -> list[Told]:
+        """Return what a member is told if the target assignment has to wait."""
         delay_ms = self.setting("initial.rebalance.delay.ms", group.group_id)
         if is_first and delay_ms > 0 and not group.delay.is_set:
             group.delay.set_after(delay_ms)
         if group.delay.is_set:
             return [(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay.")]
-        if group.epoch <= group.assignment_epoch:
-            return []
-        if not self.may_assign(group):
+        if group.epoch > group.assignment_epoch and not self.may_assign(group):
             return [(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")]
-        self.assign(group, records)
         return []
 
     def _on_delay_end(self, group: StreamsGroup) -> None:
         """Give out the first tasks; members hear of them with their next heartbeat."""
         if group.members and group.epoch > group.assignment_epoch:
-            records: Records = {}
-            self.assign(group, records)
-            self.write(group, records)
+            self.assign(group)
 
     # -- leaving and timeouts
 
@@ -322,7 +342,7 @@ def _check_tasks(configured: Configured, owned: Tasks | None) -> None:
     """Raise Refused INVALID_REQUEST if a member has a task that does not exist."""
     if owned is None or configured.problem is not None:
         return
-    for subtopology_id, partition in owned.active | owned.standby:
+    for subtopology_id, partition in chain(owned.active, owned.standby):
         count = configured.task_counts.get(subtopology_id)
         if count is None:
             raise Refused(ErrorCode.INVALID_REQUEST, f"Subtopology {subtopology_id} does not exist in the topology.")

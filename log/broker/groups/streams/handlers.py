@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from ....protocol import messages
@@ -10,6 +11,8 @@ from ....protocol.errors import ErrorCode
 from ...access import CLUSTER_NAME, Operation, Resource
 from ...internal_topics import change_refusal
 from ...seams import Reply, RequestContext
+from ...slices import Steps
+from ..heartbeats import answer_heartbeat
 from ..ports import GroupSettings, Topics
 from .assignor import NO_TASKS, Tasks
 from .configured import Configured
@@ -47,7 +50,7 @@ class StreamsHandlers:
 
     def heartbeat(
         self, context: RequestContext, request: messages.StreamsGroupHeartbeatRequest
-    ) -> messages.StreamsGroupHeartbeatResponse | Reply:
+    ) -> messages.StreamsGroupHeartbeatResponse | Reply | Steps:
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
             return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
         problem = _unsupported(request)
@@ -58,7 +61,6 @@ class StreamsHandlers:
             context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in sorted(topology.topics())
         ):
             return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-        beat = _heartbeat(context, request, topology)
 
         def may_create(topic: str) -> bool:
             if change_refusal(context, topic):
@@ -67,10 +69,12 @@ class StreamsHandlers:
                 Operation.CREATE, Resource.TOPIC, topic
             )
 
-        reply = Reply()
-        answered = self._coordinator.streams_heartbeat(beat, may_create)
-        answered.then(lambda result: reply.set(self._response(request.group_id, result)))
-        return reply
+        return answer_heartbeat(
+            partial(_heartbeat, context, request, topology),
+            lambda beat: self._coordinator.streams_heartbeat(beat, may_create),
+            partial(self._response, request.group_id),
+            said=sum(len(ids.partitions) for tasks in (request.active_tasks, request.standby_tasks) for ids in tasks or ()),
+        )
 
     def _response(self, group_id: str, result: StreamsResult) -> Any:
         if result.error:
