@@ -10,13 +10,15 @@ from logflume.log.errors import LogflumeError
 from logflume.log.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 
 from . import groups, transactions
+from .apis.metadata import address
+from .apis.topic_changes import make_own
 from .core import Core
-from .groups import GroupConfig, GroupCoordinator, NewTopic
+from .groups import GroupConfig, GroupCoordinator
 from .journal import DataPartitions, TopicJournal
-from .metadata import address
-from .seams import Handler, Reply, RequestContext
+from .ports import NewTopic
+from .replies import Reply
+from .requests import Handler, RequestContext
 from .share import SharePartitions, ShareService
-from .topic_changes import make_own
 from .transactions import TransactionConfig, TransactionCoordinator
 
 MAX_REMEMBERED_SETTINGS = 100_000

@@ -10,10 +10,11 @@ from logflume.log.batch import check_crc, decode_records, encode_batch, parse_ma
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode
 
+from .apis.topic_changes import make_own
 from .core import LEADER_EPOCH, Core
-from .seams import JournalRecord, ReplayedBatch, Reply
-from .slices import Steps
-from .topic_changes import make_own
+from .ports import JournalRecord, ReplayedBatch
+from .replies import Reply
+from .turns.slices import Steps
 
 COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 * 1024**2)}
 APPENDS_AT_A_TIME = 100

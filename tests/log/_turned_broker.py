@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.seams import Reply, RequestContext, do_at_once
-from logflume.log.broker.simulated import SimulatedTime, SimulatedTimer
+from logflume.log.broker.ports import do_at_once
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.testing.simulated import SimulatedTime, SimulatedTimer
 from logflume.log.protocol import codec
 from logflume.log.storage import DataDir, OsDisk
 

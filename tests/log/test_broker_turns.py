@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker import cluster
-from logflume.log.broker.groups import admin_handlers, offset_handlers
-from logflume.log.broker.seams import Reply, RequestContext
-from logflume.log.broker.transactions import producer_handlers
+from logflume.log.broker.groups.apis import admin as admin_handlers
+from logflume.log.broker.groups.apis import offsets as offset_handlers
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.state import cluster
+from logflume.log.broker.transactions.apis import producers as producer_handlers
 from logflume.log.protocol import ErrorCode, messages, tables
 from logflume.log.storage.disk import write_atomically
 

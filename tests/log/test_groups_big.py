@@ -1,4 +1,4 @@
-"""Groups of thousands of partitions: what each member is to have is computed off the loop, heartbeats are answered in short turns."""
+"""Groups of thousands of partitions: targets are computed off the loop, and heartbeats are answered in short turns."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from logflume.log.broker.groups.consumer import groups as consumer_groups
 from logflume.log.broker.groups.share import groups as share_groups
 from logflume.log.broker.groups.streams import groups as streams_groups
-from logflume.log.broker.seams import Reply, do_at_once
-from logflume.log.broker.simulated import SimulatedJournal
+from logflume.log.broker.ports import do_at_once
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 

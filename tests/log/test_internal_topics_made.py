@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker import cluster, internal_topics
 from logflume.log.broker.access import OWNER
 from logflume.log.broker.journal import DataPartitions, TopicJournal
-from logflume.log.broker.seams import JournalRecord, Reply, RequestContext, do_at_once
+from logflume.log.broker.ports import JournalRecord, do_at_once
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.security import internal_topics
+from logflume.log.broker.state import cluster
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, messages
 from logflume.log.storage import DataDir

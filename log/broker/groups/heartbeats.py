@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ...protocol import messages
-from ...protocol.errors import ErrorCode
-from ..seams import Reply
-from ..slices import Steps
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.slices import Steps
+from logflume.log.protocol import messages
+from logflume.log.protocol.errors import ErrorCode
+
 from .epoch_records import Partition, by_topic
 
 SAID_AT_ONCE = 1_000

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from ...record_fields import FieldReader, write_bytes, write_count, write_string
-from ..epoch_records import (
+from logflume.log.broker.groups.epoch_records import (
     NO_TAGS,
     VALUE_VERSION,
     GroupEpochValue,
@@ -26,6 +25,7 @@ from ..epoch_records import (
     tagged,
     value_reader,
 )
+from logflume.log.broker.record_fields import FieldReader, write_bytes, write_count, write_string
 
 METADATA_HASH_TAG = CLASSIC_MEMBER_TAG = ASSIGNMENT_EPOCHS_TAG = 0
 

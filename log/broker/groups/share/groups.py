@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ....protocol.errors import ErrorCode
-from ...seams import Clock, Journal, Offload, Reply, Timers
-from ..config import GroupConfig
-from ..epoch_records import GroupEpochValue, GroupKind, Role
-from ..epoch_rules import Assignment, EpochRules, Records
-from ..epochs import LEAVING_EPOCH
-from ..heartbeats import HeartbeatResult
-from ..ports import GroupSettings, Topics
-from ..refused import Refused
-from ..table import GroupTable
+from logflume.log.broker.groups.config import GroupConfig
+from logflume.log.broker.groups.epoch_records import GroupEpochValue, GroupKind, Role
+from logflume.log.broker.groups.epoch_rules import Assignment, EpochRules, Records
+from logflume.log.broker.groups.epochs import LEAVING_EPOCH
+from logflume.log.broker.groups.heartbeats import HeartbeatResult
+from logflume.log.broker.groups.refused import Refused
+from logflume.log.broker.groups.table import GroupTable
+from logflume.log.broker.ports import Clock, GroupSettings, Journal, Offload, Timers, Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.protocol.errors import ErrorCode
+
 from .assignor import assign_simple
 from .group import NEW, ShareGroup, ShareMember
 from .records import InitializedValue, ShareCurrentValue, ShareMemberValue, TopicState, encode_share_value

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any
 
-from ....protocol import codec, messages
-from ..epoch_records import VALUE_VERSION, GroupKind, Role, TargetEpochValue, value_reader
+from logflume.log.broker.groups.epoch_records import VALUE_VERSION, GroupKind, Role, TargetEpochValue, value_reader
+from logflume.log.protocol import codec, messages
+
 from .assignor import Task, Tasks
 from .topology import Topology, read_topology, write_topology
 
