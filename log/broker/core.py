@@ -45,6 +45,8 @@ MAX_GROUPS_WITH_CONFIGS = 10_000
 PARALLEL_FROM = 16
 TOPICS_AT_A_TIME = 50
 """That get their configs anew in one slice."""
+PARTITIONS_AT_A_TIME = 100
+"""In which retention looks for what is old in one slice."""
 DISK_THREADS = 16
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -132,6 +134,7 @@ class Core:
         self.busy_topics: set[str] = set()
         """Names of topics that are being created, extended or deleted (`apis/topic_changes.py`)."""
         self._coming_partitions = 0
+        self._is_dropping = False
         self.troubles = Troubles()
         for topic in list(self.cluster.deleting):
             try:
@@ -312,13 +315,26 @@ class Core:
         return least if least >= 0 else default_min_free_bytes(self._disk.total_bytes(self.data_dir.path))
 
     def run_retention(self) -> None:
-        """Drop what is too old or too much, in every partition."""
+        """Drop what is too old or too much, in every partition, in slices; while that is under way another call does nothing."""
+        if not self._is_dropping:
+            self._is_dropping = True
+            self.slices.run(self._drop_old(list(self.partitions.items())))
+
+    def _drop_old(self, partitions: Sequence[tuple[tuple[str, int], Partition]]) -> Steps:
         now_ms = self.clock.wall_ms()
-        for partition in list(self.partitions.values()):
-            try:
-                partition.log.apply_retention(now_ms)
-            except LogflumeError as error:
-                _log.error("retention of %s-%d: %s", partition.log.topic, partition.log.partition, error)
+        try:
+            for number, (key, partition) in enumerate(partitions, start=1):
+                if number % PARTITIONS_AT_A_TIME == 0:
+                    yield None
+                if self.partitions.get(key) is not partition:
+                    continue  # deleted meanwhile
+                try:
+                    if partition.log.apply_retention(now_ms):
+                        yield None  # it has deleted files
+                except LogflumeError as error:
+                    _log.error("retention of %s-%d: %s", partition.log.topic, partition.log.partition, error)
+        finally:
+            self._is_dropping = False
 
     def close(self) -> None:
         """Checkpoint and close every log, so that the next start scans nothing."""

@@ -61,6 +61,8 @@ from .streams.groups import MayCreate, TopicsMissing
 from .streams.groups import check_request as check_streams_request
 from .table import MAX_ID_CHARS, AnyGroup, GroupTable
 
+LOOKED_AT_A_TIME = 5_000
+"""Groups and offsets that are looked at for their age in one turn of the loop."""
 DELETIONS_AT_A_TIME = 500
 """Offsets of a group that is deleted, removed in one turn of the loop."""
 
@@ -95,6 +97,8 @@ class GroupCoordinator:
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)
         self._expiry = Deadline(clock, timers, self._on_expiry)
+        self._expiring: list[str] = []
+        """Groups that this round has not looked at yet."""
 
     # -- life
 
@@ -507,18 +511,32 @@ class GroupCoordinator:
         return True
 
     def _on_expiry(self) -> None:
-        """Remove offsets past their retention and groups that nothing is left of."""
-        self._expiry.set_after(self.config.offsets_retention_check_interval_ms)
-        for group in list(self._groups.all()):
-            old = self._expired(group)
-            if old:
-                self._commits.write_tombstones(group, self.journal_partition(group.group_id), old)
-                self._offsets.forget(group.group_id, old)
-            has_offsets = self._offsets.committed(group.group_id) or self._offsets.pending_partitions(group.group_id)
-            # Nothing but a request removes a share group.
-            is_awaited = isinstance(group, ShareGroup) or (isinstance(group, ClassicGroup) and group.pending)
-            if group.state == GroupState.EMPTY and not has_offsets and not is_awaited:
-                self.delete_group(group.group_id)
+        """Remove offsets past their retention and groups that nothing is left of; some in one turn of the loop."""
+        if not self._expiring:
+            self._expiring = list(self._groups.ids())
+        left = LOOKED_AT_A_TIME
+        while self._expiring and left > 0:
+            group = self._groups.get(self._expiring.pop())
+            if group is not None:
+                left -= 1 + len(self._offsets.committed(group.group_id))
+                left -= self._expire_offsets(group) * LOOKED_AT_A_TIME // DELETIONS_AT_A_TIME
+        self._expiry.set_after(0 if self._expiring else self.config.offsets_retention_check_interval_ms)
+
+    def _expire_offsets(self, group: AnyGroup) -> int:
+        """Remove offsets of a group that are old, and the group if nothing is left; return how many."""
+        old = self._expired(group)
+        if len(old) > DELETIONS_AT_A_TIME:
+            old = old[:DELETIONS_AT_A_TIME]
+            self._expiring.append(group.group_id)
+        if old:
+            self._commits.write_tombstones(group, self.journal_partition(group.group_id), old)
+            self._offsets.forget(group.group_id, old)
+        has_offsets = self._offsets.committed(group.group_id) or self._offsets.pending_partitions(group.group_id)
+        # Nothing but a request removes a share group.
+        is_awaited = isinstance(group, ShareGroup) or (isinstance(group, ClassicGroup) and group.pending)
+        if group.state == GroupState.EMPTY and not has_offsets and not is_awaited:
+            self.delete_group(group.group_id)
+        return len(old)
 
     def _expired(self, group: AnyGroup) -> list[TopicPartition]:
         """Return the offsets that expire: all old ones of an empty group since it is empty, else those nobody reads."""
