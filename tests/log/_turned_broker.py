@@ -59,9 +59,16 @@ class Turns:
             self.turns += 1
             self.longest = max(self.longest, self._work)
 
-    def run_due(self) -> None:
-        while self._due:
+    def run_one(self) -> bool:
+        """Do one turn; say whether there was one."""
+        if self._due:
             self.run(self._due.popleft())
+            return True
+        return False
+
+    def run_due(self) -> None:
+        while self.run_one():
+            pass
 
 
 class TurnedTime(SimulatedTime):
@@ -104,8 +111,7 @@ class TurnedBroker:
     def call(self, message: Any, version: int) -> Any:
         wire = b"".join(codec.encode(message, version, bytearray()))
         request = codec.decode_request(message.api_key, version, memoryview(wire))
-        context = RequestContext(message.api_key, version, 1, "c", "127.0.0.1", 1)
-        outcome = self.turns.run(lambda: self.handlers.handle(context, request))
+        outcome = self.begin(request, version)
         self.turns.run_due()
         if isinstance(outcome, Reply):
             for wait_ms in (1, 400_000):
@@ -115,6 +121,11 @@ class TurnedBroker:
             assert outcome.is_done
             outcome = outcome.value
         return outcome
+
+    def begin(self, request: Any, version: int) -> Any:
+        """Have a request handled for one turn; return the response, or the Reply that it will come by."""
+        context = RequestContext(request.api_key, version, 1, "c", "127.0.0.1", 1)
+        return self.turns.run(lambda: self.handlers.handle(context, request))
 
     def close(self) -> None:
         self.coordinators.close()
