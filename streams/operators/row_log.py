@@ -18,7 +18,7 @@ import numpy as np
 
 from logflume.log import CorruptLog
 from logflume.log.records import I64
-from logflume.log.schemas import BYTES, STRING, DataType, Kind
+from logflume.log.schemas import BIGINT, BYTES, STRING, DataType, Kind
 from logflume.log.schemas import Column as Field
 
 from ..columns import Column
@@ -35,9 +35,9 @@ _BLOCK_BYTES = 1 << 15
 _LATELY_READ = 16
 _ARRAY_OF_BYTES = DataType(Kind.ARRAY, element=BYTES)
 
-BLOCKS = (Field("columns", STRING), Field("rows", _ARRAY_OF_BYTES), Field("unmarked", BYTES))
+BLOCKS = (Field("columns", STRING), Field("rows", _ARRAY_OF_BYTES), Field("unmarked", BYTES), Field("clock", BIGINT))
 """Of a block: names and types of the columns; numbers, times, marks, keys and columns of its rows; numbers of rows of earlier
-blocks that lost their mark."""
+blocks that lost their mark; a time beyond that of all rows that the operator has seen, or -1."""
 
 
 class _Piece:
@@ -83,6 +83,7 @@ class RowLog:
         self._unmarked: list[int] = []
         self._last_blocks: list[bytes] = []
         self.marked: set[int] = set()
+        self.clock = -1
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
@@ -95,6 +96,7 @@ class RowLog:
             for numbers, keys, times, marks in self._read(place, entry, None):
                 self.marked.update(numbers[marks].tolist())
                 yield numbers, keys, times
+            self.clock = max(self.clock, entry.state[3])
             unmarked.update(np.frombuffer(entry.state[2], "<i8").tolist())
             self.store.release([place])
         self.marked -= unmarked
@@ -104,7 +106,7 @@ class RowLog:
     def _read(self, place: bytes, entry: Entry, into: _Piece | None) -> Iterator[tuple[I64, list[bytes | None], I64, Mask]]:
         """Take the rows of a block into its piece, and yield them. Raises CorruptLog."""
         assert entry.state is not None
-        shape, written, _ = entry.state
+        shape, written = entry.state[:2]
         if shape != self._shape:
             raise CorruptLog(f"store {self.store.spec.name} has rows of ({shape}), not of ({self._shape})")
         if not written:
@@ -240,11 +242,12 @@ class RowLog:
 
     # -- task commit -----------------------------------------------------------------------------------------------------
 
-    def write(self, newest: int, oldest_seen: int) -> None:
+    def write(self, newest: int, oldest_seen: int, *, clock: int = -1) -> None:
         """Put the rows added since the last time into the store, if they are marked or not older than what is seen.
 
-        `newest`: the time of the log, by which its blocks expire.
+        `newest`: the time of the log, by which its blocks expire. `clock`: see `BLOCKS`; it stays until a later one is given.
         """
+        has_clock, self.clock = clock > self.clock, max(self.clock, clock)
         self.store.release(self._last_blocks)
         self._last_blocks = []
         begin, self._written = self._written, self.next_number
@@ -255,9 +258,9 @@ class RowLog:
             numbers = np.arange(begin, stop)
             for part in self._blocks(self._piece_of(which), numbers, oldest_seen):
                 self._put_block(newest, self._piece_of(which), part, unmarked)
-                unmarked = b""
+                unmarked, has_clock = b"", False
             begin = stop
-        if unmarked:
+        if unmarked or has_clock:
             self._put_block(newest, None, np.empty(0, np.int64), unmarked)
         self._let_go()
 
@@ -294,7 +297,7 @@ class RowLog:
             for cells in piece.cells:
                 rows += cells.write(at)
             piece.blocks.append(place)
-        put_entry(self.store, place, (self._shape, rows, unmarked), newest)
+        put_entry(self.store, place, (self._shape, rows, unmarked, self.clock), newest)
         self._last_blocks.append(place)
 
     def drop(self, oldest: int) -> None:

@@ -93,7 +93,6 @@ class StreamJoinWork(Work):
         """(time, side, key, number) of the records that wait."""
 
     def start(self) -> None:
-        self._stream_time = max(side.log.store.stream_time_ms for side in self._sides)
         for side in self._sides:
             for numbers, keys, times in side.log.start():
                 sides = np.full(len(numbers), side.which, np.int8)
@@ -103,6 +102,7 @@ class StreamJoinWork(Work):
                 assert key is not None, "only records with keys wait"
                 self._waiting.append((time, side.which, key, number))
         heapify(self._waiting)
+        self._stream_time = max(max(side.log.store.stream_time_ms, side.log.clock) for side in self._sides)
 
     def process(self, batch: Batch, source: str) -> None:
         self.process_all([(source, batch)])
@@ -235,9 +235,11 @@ class StreamJoinWork(Work):
             self._task.forward(self._node.name, after)
 
     def commit(self) -> None:
-        oldest = [self._meetings.newest(side.which) - self._reach.keep_ms + 1 for side in self._sides]
+        newest = [self._meetings.newest(side.which) for side in self._sides]
+        oldest = [each - self._reach.keep_ms + 1 for each in newest]
+        clock = self._stream_time if self._has_outer and self._stream_time > max(newest) else -1
         for side in self._sides:
-            side.log.write(max(0, self._meetings.newest(side.which)), oldest[side.which])
+            side.log.write(max(0, newest[side.which]), oldest[side.which], clock=clock)
         each_ms = max(self._reach.keep_ms // 2, _SWEPT_EACH_MS)
         if any(now > 0 and now - swept >= each_ms for now, swept in zip(oldest, self._swept, strict=True)):
             self._swept = oldest
