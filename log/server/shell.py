@@ -12,26 +12,36 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.schema_ids import SchemaFinder
-from logflume.log.broker.seams import Reply
+from logflume.log.broker.ports import SchemaFinder
+from logflume.log.broker.replies import Reply
 from logflume.log.broker.security import LoginCounts
 from logflume.log.broker.security.audit import Audit
 from logflume.log.broker.security.listener_settings import PLAINTEXT, SASL_PLAINTEXT, ListenerSettings
-from logflume.log.broker.security.mechanisms import OAUTHBEARER, check_mechanisms, login_policy, owner_policy, teller
+from logflume.log.broker.security.mechanisms import (
+    OAUTHBEARER,
+    Provider,
+    Told,
+    check_mechanisms,
+    login_policy,
+    owner_policy,
+    teller,
+)
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
 from .auditfile import AuditFile
-from .health import Answer, HealthServer
+from .health import Answer, HealthServer, Page, alive, brief
 from .jwks import Jwks
+from .kerberos import default_realm, open_acceptor
 from .listener import Guard, Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
+from .page_users import PageUsers, page_tls
 from .runtime import LoopOffload, LoopTimers, SystemClock
 from .tls import ListenerTls
 
@@ -72,6 +82,8 @@ class BrokerShell:
         """Where /metrics, /healthz and /readyz are, None for nowhere."""
         self._listener: Listener | None = None
         self._health: HealthServer | None = None
+        self._page_tls: ListenerTls | None = None
+        self._told: Told = lambda host, mechanism, principal, reason: None
         self.logins = LoginCounts()
         self._jwks: list[Jwks] = []
         self._fetching: LoopOffload | None = None
@@ -160,20 +172,28 @@ class BrokerShell:
         shell._is_ready = True
         return shell
 
+    @property
+    def http_scheme(self) -> str:
+        return "http" if self._page_tls is None else "https"
+
     async def _serve_health(self) -> None:
-        address = self.core.config.text("logflume.http.listener")
-        if not address:
+        text = self.core.config.text("logflume.http.listener")
+        if not text:
             return
         assert self._listener is not None
+        address = parse_address(text)
         sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, self.logins, time.time())
         metrics = Metrics(sources)
         pages = {
-            "/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE),
-            "/healthz": lambda: Answer(b"ok\n"),
-            "/readyz": self._readiness,
+            "/metrics": Page(lambda: Answer(metrics.text(), content_type=CONTENT_TYPE)),
+            "/healthz": Page(alive, alive),
+            "/readyz": Page(self._readiness, lambda: brief(self._readiness())),
         }
-        self._health = HealthServer(pages)
-        self.http_address = await self._health.start(parse_address(address))
+        self._page_tls, users = page_tls(self.core.config, address), None
+        if self._page_tls is not None:
+            users = PageUsers(self.core, owner_policy(self.core, self.logins, self._told))
+        self._health = HealthServer(pages, tls=self._page_tls, users=users)
+        self.http_address = await self._health.start(address)
 
     def _readiness(self) -> Answer:
         """Say whether clients are served in full; if not, what is missing, a line each."""
@@ -196,12 +216,12 @@ class BrokerShell:
     ) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
         self._open_audit()
-        told = teller(self.handlers.complaints, self.handlers.audit)
+        told = self._told = teller(self.handlers.complaints, self.handlers.audit)
         for plan in plans:
             settings = ListenerSettings(self.core.config, plan.name, plan.protocol)
-            keys, logins = self._provider_keys(settings), None
+            logins = None
             if settings.has_sasl:
-                logins = login_policy(self.core, settings, self.logins, told, keys=keys)
+                logins = login_policy(self.core, settings, self.logins, told, provider=self._provider(settings))
             guard = Guard(tls[plan.name], logins)
             self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised, guard=guard))
             if not plan.address.is_loopback and plan.protocol == SASL_PLAINTEXT:
@@ -231,9 +251,14 @@ class BrokerShell:
             self._audit_file = AuditFile(path)
             self.handlers.audit = Audit(self._audit_file.write, self.core.clock)
 
+    def _provider(self, settings: ListenerSettings) -> Provider:
+        """Return what the logins of a listener ask others for. Raises InvalidInput."""
+        acceptor = open_acceptor(settings)
+        return Provider(self._provider_keys(settings), acceptor, default_realm() if acceptor is not None else "")
+
     def _provider_keys(self, settings: ListenerSettings) -> Jwks | None:
         """Return the keys of a listener's identity provider, None without. Raises InvalidInput."""
-        if not settings.has_sasl or OAUTHBEARER not in settings.parts("sasl.enabled.mechanisms"):
+        if OAUTHBEARER not in settings.parts("sasl.enabled.mechanisms"):
             return None
         keys = Jwks(
             settings.text("sasl.oauthbearer.jwks.endpoint.url", mechanism=OAUTHBEARER),
@@ -260,6 +285,8 @@ class BrokerShell:
         for guard in self._listener.guards.values():
             if guard.tls is not None:
                 guard.tls.refresh(time.time())
+        if self._page_tls is not None:
+            self._page_tls.refresh(time.time())
 
     async def stop(self) -> None:
         """Answer what was asked, make it durable, close everything. The next start scans nothing."""
