@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
-from logflume.log.batch.memory import load_byte
+from logflume.log.memory import load_byte
 
 from .slots import hash_of
 
