@@ -19,7 +19,7 @@ from .api import (
     SourceContext,
 )
 from .columns import parse_columns
-from .config import Config
+from .config import Config, fill_in
 from .errors import BrokenRow, ConfigErrors, Problem, SourceChanged, TargetConflict, TargetRefused, TaskFenced
 from .load import ConnectorConfig, connector_spec, load_connector
 from .registry import connector_names, find_connector
@@ -66,6 +66,7 @@ __all__ = [
     "Worker",
     "connector_names",
     "connector_spec",
+    "fill_in",
     "find_connector",
     "load_connector",
     "parse_columns",
