@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from logflume.log import DecodeError, InvalidInput, near_matches
-from logflume.log.schemas import CompiledSerde, FrameSplitter, Kind, serde
-from logflume.log.schemas.coerce import INT_RANGES, from_json
+from logflume.log.schemas import INT_RANGES, CompiledSerde, FrameSplitter, Kind, from_json, serde
 
 from . import ast
 from .catalog import SourceInfo

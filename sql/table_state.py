@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from logflume.log import UnknownName
-from logflume.log.batch import key_partition
+from logflume.log import UnknownName, key_partition
 from logflume.log.interfaces import Admin
 from logflume.log.schemas import Column, FormatSpec, serde
 from logflume.streams import expr as x

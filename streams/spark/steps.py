@@ -19,8 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
-from logflume.log.batch.columns import load_kernels
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect, load_kernels
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
@@ -93,6 +92,16 @@ class StepRunner(Protocol):
     """Runs the stream tasks of a step somewhere."""
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult: ...
+
+
+def refuse_global_tables(plan: Plan) -> None:
+    """Raise InvalidInput: a global table shows what it holds when a record is processed, which no batch job can know."""
+    tables = sorted(topic for sub in plan.subtopologies for topic in sub.global_topics)
+    if tables:
+        raise InvalidInput(
+            f"{plan.application!r} joins a global table ({tables[0]!r}), whose rows count from when they come, not by time: "
+            "history cannot be computed apart from it; join it as a table (app.table), or run the application without Spark"
+        )
 
 
 def repartition_inputs(sub: SubTopology, plan: Plan) -> tuple[str, ...]:
