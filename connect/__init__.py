@@ -25,6 +25,7 @@ from .load import ConnectorConfig, connector_spec, load_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
 from .secrets import Secret
+from .source_task import make_topics
 from .spec import REQUIRED, Option, OptionType, Spec
 from .status import ConnectorStatus, State, TaskStatus
 from .worker import Worker
@@ -69,6 +70,7 @@ __all__ = [
     "fill_in",
     "find_connector",
     "load_connector",
+    "make_topics",
     "parse_columns",
     "run_connector",
     "run_connectors",

@@ -47,8 +47,12 @@ class ConnectorState(msgspec.Struct, frozen=True):
 class Connectors(Protocol):
     """Runs connectors. Thread-safe."""
 
-    def check(self, connector: ConnectorInfo) -> None:
-        """Return if this connector could be started. Raises LogflumeError with all that is wrong with it."""
+    def prepare(self, connector: ConnectorInfo) -> None:
+        """Make the topics that a source writes to, so that streams can be made over them at once.
+
+        Raises:
+            LogflumeError: all that is wrong with it; nothing was done.
+        """
 
     def plugins(self) -> list[tuple[str, str, str]]:
         """Return (name, SOURCE or SINK, what it does) of what is installed."""

@@ -605,7 +605,7 @@ class SqlEngine:
             return Message(f"Connector {s.name} {exists}, nothing was done.")
         if isinstance(s, ast.CreateConnector):
             try:
-                self._own_connectors(s.span).check(catalog.connectors[s.name])
+                self._own_connectors(s.span).prepare(catalog.connectors[s.name])
             except StatementError:
                 raise
             except LogflumeError as error:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from logflume.connect import ConnectorConfig, Worker, connector_names, fill_in, find_connector, load_connector
+from logflume.connect import ConnectorConfig, Worker, connector_names, fill_in, find_connector, load_connector, make_topics
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Consumer, Log
 from logflume.sql import ConnectorInfo, ConnectorState, ConnectorTask, command_topic
@@ -52,13 +52,19 @@ class SqlConnectors:
         self._thread: threading.Thread | None = None
         self._consumer: Consumer | None = None
 
-    def check(self, connector: ConnectorInfo) -> None:
-        """Return if this connector could be started. Raises LogflumeError with all that is wrong with it."""
+    def prepare(self, connector: ConnectorInfo) -> None:
+        """Make the topics that a source writes to, so that streams can be made over them at once.
+
+        Raises:
+            LogflumeError: all that is wrong with it; nothing was done.
+        """
         found = loaded(connector)
         if found.is_source is not connector.is_source:
             kind = "SOURCE" if found.is_source else "SINK"
             raise InvalidInput(f"{found.plugin.name!r} is a {kind.lower()}: write CREATE {kind} CONNECTOR")
-        if not found.is_source:
+        if found.is_source:
+            make_topics(self._log, found)
+        else:
             self._log.admin().describe_topics(found.topics)
 
     def plugins(self) -> list[tuple[str, str, str]]:
