@@ -26,9 +26,18 @@ from .security.acl_store import make_acl_store
 from .security.tokens import DelegationTokens
 from .security.users import Users
 from .settings.lookup import BrokerConfig
-from .state.cluster import ClusterState, Topic
+from .state.cluster import ClusterState
 from .state.diskspace import DiskSpace, default_min_free_bytes
 from .state.features import Features
+from .state.metadata import (
+    BrokerConfigsSet,
+    ClusterConfigsSet,
+    DeletionFinished,
+    GroupConfigsSet,
+    Topic,
+    TopicConfigsSet,
+    TopicsAdded,
+)
 from .state.troubles import Troubles
 from .telemetry import ClientTelemetry, SubscriptionStore
 from .turns.slices import Slices, Steps
@@ -179,7 +188,7 @@ class Core:
         self.check_new_topic(name, partition_count, configs or {})
         self.finish_deletions({name})
         topic = self.new_topic(name, partition_count, configs or {})
-        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.now(self.cluster.add_topics([topic])))
+        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.now(TopicsAdded((topic,))))
         self.take_in(topic, 0, logs)
         return topic
 
@@ -254,8 +263,10 @@ class Core:
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> Steps:
         """Replace a topic's own configs, which were checked, durably; they apply at once. Raises StorageError, as those below."""
-        yield from self.cluster.later(self.cluster.set_topic_configs(topic, configs))
-        self._apply_configs(topic)
+        yield from self.cluster.later(TopicConfigsSet(topic.topic_id, configs))
+        changed = self.cluster.by_id.get(topic.topic_id)
+        if changed is not None:
+            self._apply_configs(changed)
 
     def check_broker_configs(self, configs: Mapping[str, str], *, is_default: bool) -> None:
         """Raise KafkaError INVALID_CONFIG if these cannot be the dynamic configs of this broker, or the cluster's defaults."""
@@ -264,12 +275,12 @@ class Core:
 
     def set_broker_configs(self, configs: Mapping[str, str]) -> Steps:
         """Replace the dynamic configs of this broker, which were checked; they apply at once, to topics one after the other."""
-        yield from self.cluster.later(self.cluster.set_broker_configs(configs))
+        yield from self.cluster.later(BrokerConfigsSet(configs))
         yield from self._dynamic_configs_changed()
 
     def set_cluster_configs(self, configs: Mapping[str, str]) -> Steps:
         """Replace the dynamic configs of all brokers, which were checked; they apply as those of `set_broker_configs`."""
-        yield from self.cluster.later(self.cluster.set_cluster_configs(configs))
+        yield from self.cluster.later(ClusterConfigsSet(configs))
         yield from self._dynamic_configs_changed()
 
     def _dynamic_configs_changed(self) -> Steps:
@@ -296,7 +307,7 @@ class Core:
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> Steps:
         """Replace a group's own configs, which were checked; they apply at once."""
-        yield from self.cluster.later(self.cluster.set_group_configs(group_id, configs))
+        yield from self.cluster.later(GroupConfigsSet(group_id, configs))
 
     def tell_deleted(self, names: Collection[str]) -> None:
         """Tell those who keep something about topics that these are gone."""
@@ -489,7 +500,7 @@ class Core:
     def _delete_logs(self, topic: Topic) -> None:
         """Delete the logs of a topic that is listed as deleted. Raises StorageError."""
         self.for_logs(lambda delete: delete(), self.take_out(topic))
-        self.cluster.now(self.cluster.finish_delete([topic]))
+        self.cluster.now(DeletionFinished(frozenset({topic.topic_id})))
 
     def for_logs(self, function: Callable[[_T], _R], items: Sequence[_T], *, threads: int = DISK_THREADS) -> list[_R]:
         """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""
