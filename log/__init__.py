@@ -26,6 +26,8 @@ from .internal_topics import SERVICE_PREFIX, check_own_topic, is_hidden_topic, i
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
+    from .batch.murmur2 import key_partition
+    from .batch.spans import span_objects
     from .broker.settings.table import topic_config_names
     from .client import (
         AsyncAdmin,
@@ -106,6 +108,8 @@ _LAZY = {
         "interfaces",
     ),
     **dict.fromkeys(("key_partitions", "load_kernels"), "batch.columns"),
+    "key_partition": "batch.murmur2",
+    "span_objects": "batch.spans",
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
     "topic_config_names": "broker.settings.table",
     **dict.fromkeys(("Chunk", "Headers", "Record", "TopicPartition"), "records"),
@@ -166,9 +170,11 @@ __all__ = [
     "is_hidden_topic",
     "is_internal_topic",
     "is_rebalance",
+    "key_partition",
     "key_partitions",
     "load_kernels",
     "local_data",
     "near_matches",
+    "span_objects",
     "topic_config_names",
 ]
