@@ -1,4 +1,4 @@
-"""Secrets are searched for wherever broker and clients say something: logs, errors, metrics, settings, reprs, processes, files."""
+"""Secrets are searched for wherever broker and clients say a thing: logs, errors, metrics, settings, reprs, processes, files."""
 
 import base64
 import contextlib
