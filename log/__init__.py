@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicDescription,
     )
+    from .progress import ProgressLine
     from .protocol import ErrorCode, KafkaError
     from .records import Chunk, Headers, Record, TopicPartition
 
@@ -107,6 +108,7 @@ _LAZY = {
     ),
     **dict.fromkeys(("key_partitions", "load_kernels"), "batch.columns"),
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
+    "ProgressLine": "progress",
     "topic_config_names": "broker.config_specs",
     **dict.fromkeys(("Chunk", "Headers", "Record", "TopicPartition"), "records"),
 }
@@ -147,6 +149,7 @@ __all__ = [
     "OpenTransaction",
     "Producer",
     "ProducerFenced",
+    "ProgressLine",
     "Record",
     "RecordMetadata",
     "RecordsRefused",

@@ -6,22 +6,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from logflume.log import InvalidInput, LogflumeError, connect_as_owner
+from logflume.log import InvalidInput, LogflumeError, ProgressLine, connect_as_owner
 
 from . import ast
 from .engine import DEFAULT_SERVICE, SqlEngine
 from .errors import StatementError
 from .executor import Executor
+from .paging import paged
 from .parser import parse_statement
 from .places import Role, default_state_dir
 from .pull_service import PullService
-from .render import RowLines, error_text, print_message, print_rows, row_json, row_tabbed
-from .results import PushQuery, PushRow, Rows
-from .scripts import split_script
+from .render import TABLE_ROWS_MAX, RowLines, error_text, print_message, print_rows, row_json, row_tabbed
+from .results import PushQuery, PushRow, Result, Rows
+from .scripts import StatementText, split_script
 from .session import Session
 from .workers import has_worker
 
@@ -97,6 +99,7 @@ class Runner:
     def __init__(self, executor: Executor, console: Console, *, is_json: bool = False, is_piped: bool = False) -> None:
         self.executor, self.console, self.is_json, self.is_piped = executor, console, is_json, is_piped
         self.session = Session()
+        self._progress = ProgressLine(sys.stderr)
 
     def run_text(self, text: str, *, depth: int = 0) -> None:
         """Execute a script. Raises LogflumeError at the first statement that fails; those before it stay done."""
@@ -106,15 +109,24 @@ class Runner:
                 self.run_file(Path(statement.path), depth=depth + 1)
                 continue
             self.executor.check_reachable()
-            for result in self.executor.execute_one(source, session=self.session):
+            self.session.rows_max = None if self.is_json or self.is_piped else TABLE_ROWS_MAX
+            for result in self._execute(source):
                 if isinstance(result, PushQuery):
                     self.follow(result)
                 elif isinstance(result, Rows):
-                    print_rows(self.console, result, is_json=self.is_json, is_piped=self.is_piped)
+                    with paged(self.console):
+                        print_rows(self.console, result, is_json=self.is_json, is_piped=self.is_piped)
                     if result.note and self.is_piped and not self.is_json:
                         print(result.note, file=sys.stderr)
                 else:
                     print_message(self.console, result, is_json=self.is_json)
+
+    def _execute(self, source: StatementText) -> list[Result]:
+        """Execute a statement; say how far it has read if that takes a while."""
+        self._progress.begin()
+        self.session.on_read = partial(self._progress.show, "records read:")
+        with self._progress:
+            return self.executor.execute_one(source, session=self.session)
 
     def run_file(self, path: Path, *, depth: int = 0) -> None:
         """Execute the script in a file."""
