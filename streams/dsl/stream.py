@@ -14,6 +14,7 @@ from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side
 from .binding import Scope, bind
 from .callables import Items, Pair, Pairs, returned_type
 from .calling import call, condition, foreach_node
+from .face import Face, picture
 from .fields import Field, Value
 from .missing import missing
 from .naming import Graph, slug
@@ -43,7 +44,7 @@ class Within(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Generic[K, V]):
+class Stream(Generic[K, V], metaclass=Face):
     """A stream of independent records with keys K and values V, where they are known.
 
     Immutable: methods return new streams, and one stream may be used many times.
@@ -74,6 +75,9 @@ class Stream(Generic[K, V]):
 
     def __getattr__(self, name: str) -> Any:
         raise missing("a stream", name, dir(type(self)))
+
+    def _repr_svg_(self) -> str:
+        return picture(self.graph, self.node)
 
     @property
     def schema(self) -> g.Schema:
