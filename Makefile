@@ -12,7 +12,7 @@ WORKERS ?= 2
 # Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE, common in containers), each start would compile all sources anew.
 SOURCES := log streams sql connect logflume examples
 
-.PHONY: help setup bytecode java demo test check format soak fuzz mutants bench docs sbom clean
+.PHONY: help setup bytecode java kerberos demo test check format soak fuzz mutants bench docs sbom clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -25,13 +25,16 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh log/batch/_walk.c
 java: ## install Java 17 for the Spark parts, where that is possible
 	@scripts/java.sh
 
+kerberos: $(READY) ## install a Kerberos KDC and gssapi for their tests, where that is possible
+	@scripts/kerberos.sh "$(VENV)"
+
 bytecode: $(READY)
 	@$(BIN)/python -m compileall -q $(SOURCES)
 
 demo: bytecode java ## the main job: flights of New York 2013 through log, streams, SQL, connectors and Spark
 	@$(BIN)/python -m examples.demo
 
-test: bytecode java ## every test
+test: bytecode java kerberos ## every test
 	@$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(READY) ## what to run before each commit: format, lint, types, imports, fast tests

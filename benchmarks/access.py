@@ -13,12 +13,12 @@ from typing import Any
 from logflume.log.batch import encode_batch
 from logflume.log.broker.access import AclAuthorizer, Operation, Pattern, Permission, Resource
 from logflume.log.broker.access.acls import Acl
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.quotas import QuotaTable
-from logflume.log.broker.seams import RequestContext
-from logflume.log.broker.simulated import SimulatedTime
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.testing.simulated import SimulatedTime
 from logflume.log.protocol import messages
 from logflume.log.storage import DataDir, OsDisk, PartitionLog
 

@@ -26,7 +26,7 @@ from .internal_topics import SERVICE_PREFIX, check_own_topic, is_hidden_topic, i
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
-    from .broker.config_specs import topic_config_names
+    from .broker.settings.table import topic_config_names
     from .client import (
         AsyncAdmin,
         AsyncConsumer,
@@ -109,7 +109,7 @@ _LAZY = {
     **dict.fromkeys(("key_partitions", "load_kernels"), "batch.columns"),
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
     "ProgressLine": "progress",
-    "topic_config_names": "broker.config_specs",
+    "topic_config_names": "broker.settings.table",
     **dict.fromkeys(("Chunk", "Headers", "Record", "TopicPartition"), "records"),
 }
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from .broker.access.scram import Mechanism
 from .broker.access.words import CLUSTER_NAME, Operation, Pattern, Permission, Resource
 from .broker.quotas.entities import ENTITY_TYPES
+from .broker.security.credentials import Mechanism
 from .errors import InvalidInput, UnknownName
 from .interfaces import Admin
 from .protocol import KafkaError, messages

@@ -94,6 +94,16 @@ Assignment = dict[str, list[TopicPartition]]
 """Member id -> its partitions."""
 
 Strategy = Callable[[Sequence[Subscription], Mapping[str, int]], Assignment]
+Advice = Callable[[Sequence[Subscription], Mapping[str, int]], Mapping[str, bytes]]
+
+
+def no_advice(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Mapping[str, bytes]:
+    """Tell nobody anything: the default of `AssignmentStrategy.advise`."""
+    return {}
+
+
+def take_no_advice(data: bytes) -> None:
+    """Forget what the leader said: the default of `AssignmentStrategy.on_advice`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +111,16 @@ class AssignmentStrategy:
     """A strategy under the name by which members agree on it.
 
     `is_cooperative`: members go on reading what they have while the group rebalances; then `assign` must not give away what
-    another member still has. `user_data` is asked at each join.
+    another member still has. `user_data` is asked at each join; `advise` is what the leader tells members (by id) beside their
+    partitions, and `on_advice` gets it on the thread that polls, before the partitions.
     """
 
     name: str
     assign: Strategy
     is_cooperative: bool = False
     user_data: Callable[[], bytes] = bytes
+    advise: Advice = no_advice
+    on_advice: Callable[[bytes], None] = take_no_advice
 
 
 @dataclass(frozen=True, slots=True)

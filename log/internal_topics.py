@@ -1,7 +1,7 @@
 """The names of internal topics: what brokers, logflume's services, Kafka Connect and schema registries keep for themselves.
 
 They are nobody's input or output: no stream, table, topology or connector reads or writes them; a consumer may look at them.
-`log/broker/internal_topics.py` says who changes them.
+`log/broker/security/internal_topics.py` says who changes them.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from logflume.connect.api import I64, Broken
 from logflume.log import InvalidInput
 from logflume.log.schemas import Column
 from logflume.log.schemas.arrow_values import cast_texts, column_type
 
-from ..api import I64, Broken
 from .file_block import Block, BrokenAt, Start
 from .file_identity import check_grown_only, fingerprint
 from .lines import LineFile

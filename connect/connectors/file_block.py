@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from logflume.connect.api import I64, Broken
 from logflume.log.schemas import Column
-
-from ..api import I64, Broken
 
 
 @dataclass(frozen=True, slots=True)

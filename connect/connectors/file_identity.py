@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import SourceChanged
+from logflume.connect.errors import SourceChanged
 
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1024

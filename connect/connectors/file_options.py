@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ..config import Config
-from ..errors import Problem
-from ..spec import Option, OptionType, Spec
+from logflume.connect.config import Config
+from logflume.connect.errors import Problem
+from logflume.connect.spec import Option, OptionType, Spec
+
 from .event_time import AUTO
 
 FAIL, RESTART = "fail", "restart"

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from logflume.connect.api import I64, Broken, Idle, Offset, RowSchema, SourceBatch, SourceConnector, SourceContext
+from logflume.connect.columns import parse_columns
+from logflume.connect.config import Config
+from logflume.connect.errors import SourceChanged
+from logflume.connect.pacing import Pacer
 from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import Column, Row
 
-from ..api import I64, Broken, Idle, Offset, RowSchema, SourceBatch, SourceConnector, SourceContext
-from ..columns import parse_columns
-from ..config import Config
-from ..errors import SourceChanged
-from ..pacing import Pacer
 from .csv_reader import CsvDialect, CsvReader
 from .event_time import EventTime
 from .file_block import Block, BrokenAt, FileReader, Start

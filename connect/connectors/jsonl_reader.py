@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from logflume.connect.api import Broken
 from logflume.log import DecodeError, InvalidInput
 from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, STRING, Column, DataType, FormatSpec, Kind, Row, array, serde, struct
 
-from ..api import Broken
 from .file_block import Block, BrokenAt, Start
 from .file_identity import check_grown_only, fingerprint
 from .lines import LineFile

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
+from logflume.connect.api import I64
+from logflume.connect.errors import SourceChanged
 from logflume.log import InvalidInput
 
-from ..api import I64
-from ..errors import SourceChanged
 from .file_block import Start
 
 MAX_ROW_BYTES = 16 << 20

@@ -16,14 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from logflume.connect.api import EXACTLY_ONCE, Refused, RowSchema, SinkBatch, SinkConnector, SinkContext
+from logflume.connect.config import Config
+from logflume.connect.errors import TargetConflict, TargetRefused
+from logflume.connect.spec import Option, OptionType, Spec
 from logflume.log import TopicPartition
 from logflume.log.schemas import Row
 from logflume.log.schemas.arrow_values import arrow_type, to_arrow_values
-
-from ..api import EXACTLY_ONCE, Refused, RowSchema, SinkBatch, SinkConnector, SinkContext
-from ..config import Config
-from ..errors import TargetConflict, TargetRefused
-from ..spec import Option, OptionType, Spec
 
 NEXT_OFFSET = b"logflume.next_offset"
 _ROW_GROUP_ROWS = 50_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..api import I64
+from logflume.connect.api import I64
 
 _NEWLINE, _QUOTE = 10, 34
 

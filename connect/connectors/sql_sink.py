@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
+from logflume.connect.api import EXACTLY_ONCE, Refused, SinkBatch, SinkConnector, SinkContext
+from logflume.connect.config import Config
+from logflume.connect.errors import Problem, TargetConflict, TargetRefused
+from logflume.connect.spec import Option, OptionType, Spec
 from logflume.log import InvalidInput, TopicPartition
 from logflume.log.schemas import Kind, Row
 
-from ..api import EXACTLY_ONCE, Refused, SinkBatch, SinkConnector, SinkContext
-from ..config import Config
-from ..errors import Problem, TargetConflict, TargetRefused
-from ..spec import Option, OptionType, Spec
 from .sql_statements import TableWriter
 from .sql_tables import create_or_check, make_table, offsets_table
 

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from logflume.connect.errors import TargetRefused
 from logflume.log import near_matches
 from logflume.log.schemas import Column, DataType, Kind
-
-from ..errors import TargetRefused
 
 OFFSETS_TABLE = "logflume_offsets"
 _KEY_TEXT_CHARS = 255

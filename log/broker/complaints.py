@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from .seams import Clock
+from .ports import Clock
 
 PAUSE_MS = 1000
 MAX_ADDRESSES = 10_000

@@ -10,11 +10,11 @@ from logflume.log.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANS
 from logflume.log.protocol import ErrorCode, KafkaError
 
 from . import groups, transactions
+from .apis.metadata import address
 from .core import Core
 from .groups import GroupConfig, GroupCoordinator
 from .journal import DataPartitions, TopicJournal
-from .metadata import address
-from .seams import Handler, RequestContext
+from .requests import Handler, RequestContext
 from .share import SharePartitions, ShareService
 from .transactions import TransactionConfig, TransactionCoordinator
 

@@ -13,25 +13,25 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
-from .access.store import make_acl_store
-from .cluster import ClusterState, Topic
-from .configs import BrokerConfig
-from .diskspace import DiskSpace, default_min_free_bytes
-from .features import Features
+from .ports import Address, Clock, Demand, FlushCallback, Flusher, Offload, SchemaFinder, Timers, Waiter, do_at_once
 from .quotas.store import make_quotas
-from .schema_ids import VALIDATIONS, Demand, SchemaFinder, SchemaJudge, demands_of
-from .seams import Clock, Offload, Timers, do_at_once
+from .schema_ids import VALIDATIONS, SchemaJudge, demands_of
+from .security.acl_store import make_acl_store
 from .security.tokens import DelegationTokens
 from .security.users import Users
-from .slices import Slices, Steps
+from .settings.lookup import BrokerConfig
+from .state.cluster import ClusterState, Topic
+from .state.diskspace import DiskSpace, default_min_free_bytes
+from .state.features import Features
+from .state.troubles import Troubles
 from .telemetry import ClientTelemetry, SubscriptionStore
-from .troubles import Troubles
+from .turns.slices import Slices, Steps
 
 LEADER_EPOCH = 0
 """Leader epoch of every partition: without replicas the leader never changes."""
@@ -50,20 +50,6 @@ _log = logging.getLogger("logflume.broker")
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-FlushCallback = Callable[[Exception | None], None]
-
-
-class Flusher(Protocol):
-    """Makes appended data durable; `storage.FlushScheduler` is one."""
-
-    def request(self, log: PartitionLog, callback: FlushCallback) -> None: ...
-
-
-class Waiter(Protocol):
-    """Someone who waits for a partition to move on."""
-
-    def wake(self) -> None: ...
-
 
 class Partition:
     """An open partition, its topic's forced compression (`producer` for none), the schemas it demands, and who waits for it."""
@@ -79,16 +65,6 @@ class Partition:
         if self.waiters:
             for waiter in list(self.waiters):
                 waiter.wake()
-
-
-class Address(Protocol):
-    """Where clients reach this broker."""
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def port(self) -> int: ...
 
 
 class Core:
@@ -152,7 +128,7 @@ class Core:
         self.topic_listeners: list[Callable[[Collection[str]], None]] = []
         """Called with the names of topics that were deleted."""
         self.busy_topics: set[str] = set()
-        """Names of topics that are being created, extended or deleted (`topic_changes.py`)."""
+        """Names of topics that are being created, extended or deleted (`apis/topic_changes.py`)."""
         self._coming_partitions = 0
         self.troubles = Troubles()
         for topic in list(self.cluster.deleting):

@@ -12,33 +12,32 @@ from typing import Any, Protocol
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 
-from . import (
-    acls_api,
-    cluster_api,
-    cluster_gate,
-    configs_api,
-    metadata,
-    offsets_api,
-    one_node_api,
-    quotas_api,
-    sasl_api,
-    scram_api,
-    telemetry_api,
-    tokens_api,
-    topics_api,
-)
 from .access import CLUSTER_NAME, Operation, Resource
+from .apis import acls as acls_api
+from .apis import cluster as cluster_api
+from .apis import configs as configs_api
+from .apis import metadata
+from .apis import offsets as offsets_api
+from .apis import one_node as one_node_api
+from .apis import quotas as quotas_api
+from .apis import sasl as sasl_api
+from .apis import scram as scram_api
+from .apis import telemetry as telemetry_api
+from .apis import tokens as tokens_api
+from .apis import topics as topics_api
+from .apis.fetch import FetchHandler
+from .apis.produce import ProduceHandler
 from .complaints import Complaints
 from .core import Core
-from .features import refuse_disabled
-from .fetch import FetchHandler
-from .groups import TxnAdmission
 from .patterns import judged
-from .produce import ProduceHandler
-from .seams import CLOSE_CONNECTION, Handler, Reply, RequestContext, as_reply
+from .ports import TxnAdmission
+from .replies import Reply, as_reply
+from .requests import CLOSE_CONNECTION, Handler, RequestContext
+from .security import cluster_gate
 from .security.audit import Audit
-from .slices import Steps
-from .splitting import SPLITS, in_slices
+from .state.features import refuse_disabled
+from .turns.slices import Steps
+from .turns.splitting import SPLITS, in_slices
 
 API_VERSIONS = 18
 MAX_ELEMENTS, MAX_WHOLE_ELEMENTS = 100_000, 10_000

@@ -9,7 +9,8 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode
 
 from .core import LEADER_EPOCH, Core, Partition
-from .seams import JournalRecord, ReplayedBatch, Reply
+from .ports import JournalRecord, ReplayedBatch
+from .replies import Reply
 
 COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 * 1024**2)}
 

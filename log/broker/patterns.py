@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from .seams import Handler, Offload, Reply, RequestContext
-from .slices import Steps
+from .ports import Offload
+from .replies import Reply
+from .requests import Handler, RequestContext
+from .turns.slices import Steps
 
 LIMIT_CHARS = 1_024
 MEMORY_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ..errors import DecodeError
+from logflume.log.errors import DecodeError
 
 
 def write_varint(value: int) -> bytes:

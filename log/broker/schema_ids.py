@@ -7,11 +7,8 @@ keys and values pass. What was answered is remembered: yes for an hour, no for s
 
 from __future__ import annotations
 
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from logflume.log.batch import BatchHeader
 from logflume.log.batch.header import Buffer
@@ -20,7 +17,8 @@ from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError
 
 from .incoming import RowsRefused
-from .seams import Clock, Offload, Reply
+from .ports import GUID_BYTES, Clock, Demand, Offload, SchemaFinder, SchemaRef
+from .replies import Reply
 
 KEPT_ANSWERS = 10_000
 IDS_AT_A_TIME = 64
@@ -28,36 +26,8 @@ IDS_AT_A_TIME = 64
 _YES_MS, _NO_MS, _AWAY_MS = 3_600_000, 5_000, 1_000
 VALIDATIONS = ("confluent.key.schema.validation", "confluent.value.schema.validation")
 _STRATEGIES = "io.confluent.kafka.serializers.subject."
-_ID_BYTES, _GUID_BYTES = 5, 17
+_ID_BYTES = 5
 _HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What a topic demands of one side: a schema of the subject that is called so."""
-
-    side: str
-    topic: str
-    strategy: str
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaRef:
-    """A schema as a record names it: a zero and its id, or a one and its GUID."""
-
-    data: bytes
-
-    @property
-    def guid(self) -> str:
-        """The GUID; empty where it is an id."""
-        return str(uuid.UUID(bytes=self.data[1:])) if len(self.data) == _GUID_BYTES else ""
-
-    @property
-    def id(self) -> int:
-        return int.from_bytes(self.data[1:], "big")
-
-    def __str__(self) -> str:
-        return f"GUID {self.guid}" if self.guid else f"id {self.id}"
 
 
 _Asked = tuple[Demand, SchemaRef]
@@ -103,17 +73,9 @@ def find_schemas(batch: Buffer, header: BatchHeader, demands: tuple[Demand, ...]
 def _ref(data: bytes) -> SchemaRef | None:
     if data[:1] == b"\x00" and len(data) >= _ID_BYTES:
         return SchemaRef(bytes(data[:_ID_BYTES]))
-    if data[:1] == b"\x01" and len(data) >= _GUID_BYTES:
-        return SchemaRef(bytes(data[:_GUID_BYTES]))
+    if data[:1] == b"\x01" and len(data) >= GUID_BYTES:
+        return SchemaRef(bytes(data[:GUID_BYTES]))
     return None
-
-
-class SchemaFinder(Protocol):
-    """Asks a registry; blocks."""
-
-    def is_met(self, demand: Demand, ref: SchemaRef, /) -> bool:
-        """Return whether a schema is of the subject that is demanded. Raises LogflumeError where there is no answer."""
-        ...
 
 
 class SchemaJudge:

@@ -349,7 +349,7 @@ class Admin:
         _check(group.error_code, f"group {group_id!r}")
         members = tuple(
             GroupMemberDescription(
-                m.member_id, m.group_instance_id, m.client_id, m.client_host, tuple(decode_assignment(m.member_assignment))
+                m.member_id, m.group_instance_id, m.client_id, m.client_host, tuple(decode_assignment(m.member_assignment)[0])
             )
             for m in group.members
         )

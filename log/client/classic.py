@@ -17,7 +17,7 @@ from logflume.log.records import TopicPartition
 
 from .cluster import Cluster
 from .errors import ClientClosed
-from .group import NO_GENERATION, STALE_MEMBER, GroupMember
+from .group import NO_GENERATION, STALE_MEMBER, GroupMember, Joined
 from .loop import IoLoop
 from .membership import Interest, Owner
 from .transport import Channel
@@ -43,7 +43,7 @@ class ClassicMembership:
         self._loop = loop
         self._on_change = on_change
         self._interest = Interest()
-        self._joining: Future[list[TopicPartition]] | None = None
+        self._joining: Future[Joined] | None = None
         self._member = GroupMember(
             cluster,
             channel,
@@ -55,6 +55,7 @@ class ClassicMembership:
             on_change=on_change,
         )
         self._is_cooperative = all(strategy.is_cooperative for strategy in strategies)
+        self._takes_advice = {strategy.name: strategy.on_advice for strategy in strategies}
 
     @property
     def is_member(self) -> bool:
@@ -114,15 +115,16 @@ class ClassicMembership:
         self._cancel_join()
         self._member.stop()
 
-    def _finish(self, owner: Owner, joining: Future[list[TopicPartition]]) -> None:
+    def _finish(self, owner: Owner, joining: Future[Joined]) -> None:
         try:
-            assigned = set(joining.result())
+            joined = joining.result()
         except CancelledError:
             raise ClientClosed("the consumer was closed") from None
         except LogflumeError:
             self._member.needs_join = True
             raise
-        owned = set(owner.assignment())
+        self._takes_advice[joined.strategy](joined.advice)
+        owned, assigned = set(owner.assignment()), set(joined.partitions)
         if owned - assigned:
             owner.give_up(owned - assigned)
             self._member.needs_join = True

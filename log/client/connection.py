@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from logflume.log.errors import DecodeError, LogflumeError, TransportError
 from logflume.log.protocol import ErrorCode, KafkaError, frames, messages
 
 from .errors import LoginRefused
-from .logins import exchange_of
+from .logins import advance, exchange_of
 from .security import Security
 from .versions import TRANSACTION_V2, VersionRanges, choose_version
 
@@ -92,17 +93,18 @@ class Connection(asyncio.BufferedProtocol):
         self.ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in response.finalized_features or ()}
 
-    async def log_in(self, security: Security, *, timeout_s: float) -> None:
+    async def log_in(self, security: Security, *, host: str, timeout_s: float) -> None:
         """Log in by SASL (KIP-43, KIP-152). Raises LoginRefused, TransportError, InvalidInput."""
         mechanism = security.mechanism
         answer = await self._send(messages.SaslHandshakeRequest(mechanism=mechanism), 1, timeout_s)
         if answer.error_code:
             there = ", ".join(answer.mechanisms)
             raise LoginRefused(f"{self.address} has no mechanism {mechanism}; it has {there or 'none on this listener'}")
-        exchange = await self._loop.run_in_executor(None, exchange_of, security)
+        run = self._loop.run_in_executor  # passwords are stretched, tickets fetched: nothing for the loop
+        exchange = await run(None, partial(exchange_of, security, host=host))
         version = choose_version(messages.SaslAuthenticateRequest.api_key, self.ranges)
-        token, lifetime_ms = next(exchange), 0
-        while True:
+        token, lifetime_ms = await run(None, advance, exchange, None), 0
+        while token is not None:
             response = await self._send(messages.SaslAuthenticateRequest(auth_bytes=token), version, timeout_s)
             if response.error_code:
                 who = f" as {security.username!r}" if security.username else ""
@@ -110,10 +112,7 @@ class Connection(asyncio.BufferedProtocol):
                     f"{self.address} refused the login{who} by {mechanism}: {response.error_message or 'no reason'}"
                 )
             lifetime_ms = response.session_lifetime_ms
-            try:
-                token = exchange.send(response.auth_bytes)
-            except StopIteration:
-                break
+            token = await run(None, advance, exchange, response.auth_bytes)
         if lifetime_ms > 0:
             self._ends_s = self._loop.time() + lifetime_ms / 1000 * SESSION_USED
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from logflume.log.errors import LogflumeError, TransportError, UnknownName
@@ -40,6 +41,15 @@ _MOVED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
 _log = logging.getLogger("logflume.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a join brought: partitions by the strategy of that name, and what the leader says beside them."""
+
+    partitions: list[TopicPartition]
+    strategy: str
+    advice: bytes
 
 
 class GroupMember:
@@ -81,8 +91,8 @@ class GroupMember:
     def metadata(self) -> GroupMetadata:
         return GroupMetadata(self.group_id, self.generation, self.member_id, self.instance_id)
 
-    async def join(self, interest: Interest, owned: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Join (again) and return the partitions assigned; waits for the others as long as the group's rebalance takes.
+    async def join(self, interest: Interest, owned: Iterable[TopicPartition]) -> Joined:
+        """Join (again) and return what is assigned; waits for the others as long as the group's rebalance takes.
 
         `owned`: what this member goes on reading meanwhile.
         """
@@ -94,7 +104,7 @@ class GroupMember:
         finally:
             self._is_joining = False
 
-    async def _join_at_last(self) -> list[TopicPartition]:
+    async def _join_at_last(self) -> Joined:
         attempt = 0
         while True:
             attempt += 1
@@ -141,7 +151,7 @@ class GroupMember:
 
     # joining
 
-    async def _join_once(self) -> list[TopicPartition]:
+    async def _join_once(self) -> Joined:
         if self._interest.pattern is not None:
             await self._cluster.refresh(None)
         self._topics, self._partition_counts = self._wanted_now(), {}
@@ -169,7 +179,8 @@ class GroupMember:
         )
         synced = await self._channel.request(request, node=node, timeout_s=self._max_poll_interval_ms / 1000 + JOIN_MARGIN_S)
         _raise(synced.error_code, self.group_id)
-        return decode_assignment(synced.assignment)
+        partitions, advice = decode_assignment(synced.assignment)
+        return Joined(partitions, response.protocol_name, advice)
 
     def _wanted_now(self) -> frozenset[str]:
         """Return the topics of interest as far as they are known; a pattern matches no internal topics."""
@@ -204,11 +215,12 @@ class GroupMember:
                 "group %s: %s; it is read when it exists", self.group_id, UnknownName("topic", name, self._cluster.topics)
             )
         self._partition_counts = {name: counts.get(name, 0) for name in wanted}
-        shares = self._strategies[response.protocol_name].assign(members, counts)
+        strategy = self._strategies[response.protocol_name]
+        shares, advice = strategy.assign(members, counts), strategy.advise(members, counts)
         assignment_class = messages.SyncGroupRequest.SyncGroupRequestAssignment
         return [
-            assignment_class(member_id=member.member_id, assignment=encode_assignment(shares.get(member.member_id, [])))
-            for member in members
+            assignment_class(member_id=name, assignment=encode_assignment(shares.get(name, []), advice.get(name, b"")))
+            for name in (member.member_id for member in members)
         ]
 
     def _take_join_error(self, error: KafkaError) -> None:

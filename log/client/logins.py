@@ -1,4 +1,4 @@
-"""The client's side of SASL: PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677) and OAUTHBEARER (RFC 7628).
+"""The client's side of SASL: PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628) and GSSAPI (RFC 4752).
 
 An exchange is a generator that yields tokens and is sent the broker's; it raises LoginRefused if the broker is not to be trusted.
 """
@@ -26,8 +26,15 @@ MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
 _BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
-def exchange_of(security: Security, *, random_bytes: Callable[[int], bytes] = os.urandom) -> Exchange:
-    """Return the exchange that the settings ask for; secrets are read now. Raises InvalidInput."""
+def exchange_of(security: Security, *, host: str, random_bytes: Callable[[int], bytes] = os.urandom) -> Exchange:
+    """Return the exchange that the settings ask for; secrets are read now. Raises InvalidInput.
+
+    `host`: the broker's, whose service a ticket of Kerberos is for.
+    """
+    if security.mechanism == "GSSAPI":
+        from .kerberos import kerberos
+
+        return kerberos(security, host)
     if security.mechanism == "OAUTHBEARER":
         return bearer(token_of(security))
     user, password = security.username, security.secret("sasl.password")
@@ -38,6 +45,14 @@ def exchange_of(security: Security, *, random_bytes: Callable[[int], bytes] = os
     hash_name = "sha256" if security.mechanism == "SCRAM-SHA-256" else "sha512"
     nonce = base64.b64encode(random_bytes(24)).decode()
     return scram(user, password, hash_name, nonce, is_token=security.settings.get("sasl.scram.tokenauth") == "true")
+
+
+def advance(exchange: Exchange, answer: bytes | None) -> bytes | None:
+    """Hand over the broker's answer (None to begin); return the next token, None at the end."""
+    try:
+        return next(exchange) if answer is None else exchange.send(answer)
+    except StopIteration:
+        return None
 
 
 def plain(user: str, password: str) -> Exchange:

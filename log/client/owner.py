@@ -1,7 +1,7 @@
 """Reaching a log as the owner of its data: through the Unix socket in a data directory of this machine and this user.
 
-What only the owner may do (`log/broker/internal_topics.py`) then works without a password, and ACLs lock nobody out of his own
-data.
+What only the owner may do (`log/broker/security/internal_topics.py`) then works without a password, and ACLs lock nobody out of
+his own data.
 """
 
 from __future__ import annotations

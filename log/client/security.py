@@ -13,6 +13,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from logflume.log.security import KeyMaterial
 
 PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 SECRETS = (
     "sasl.password",
     "ssl.key.password",
@@ -45,6 +46,9 @@ SETTINGS = (
     "sasl.oauthbearer.token.endpoint.url",
     "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.scope",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.keytab",
     *SECRETS,
 )
 SOURCES = ("file", "env", "keyring")
@@ -152,7 +156,10 @@ class Security:
     def _check_sasl(self) -> None:
         _check_choice("sasl.mechanism", self.mechanism, MECHANISMS)
         names = {name.rpartition(".")[0] if name.rpartition(".")[2] in SOURCES else name for name in self.settings}
-        if self.mechanism != "OAUTHBEARER":
+        if self.mechanism == "GSSAPI":
+            if find_spec("gssapi") is None:
+                raise InvalidInput("sasl.mechanism=GSSAPI needs MIT Kerberos and gssapi: pip install 'logflume[gssapi]'")
+        elif self.mechanism != "OAUTHBEARER":
             missing = [name for name in ("sasl.username", "sasl.password") if name not in names]
             if missing:
                 raise InvalidInput(f"sasl.mechanism={self.mechanism} needs {' and '.join(missing)}")

@@ -40,19 +40,21 @@ def decode_subscription(member: Any) -> Subscription:
     )
 
 
-def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+def encode_assignment(partitions: Iterable[TopicPartition], user_data: bytes = b"") -> bytes:
     """Return a member's assignment (version 0, which all versions begin with)."""
     part_class = messages.ConsumerProtocolAssignment.TopicPartition
     parts = [part_class(topic=t, partitions=[tp.partition for tp in tps]) for t, tps in by_topic(partitions).items()]
-    return bytes(_VERSION_BYTES) + codec.encode_data(messages.ConsumerProtocolAssignment(assigned_partitions=parts), 0)
+    message = messages.ConsumerProtocolAssignment(assigned_partitions=parts, user_data=user_data or None)
+    return bytes(_VERSION_BYTES) + codec.encode_data(message, 0)
 
 
-def decode_assignment(data: bytes | memoryview) -> list[TopicPartition]:
-    """Return the partitions of an assignment; empty bytes are no partitions."""
+def decode_assignment(data: bytes | memoryview) -> tuple[list[TopicPartition], bytes]:
+    """Return the partitions of an assignment, and what the leader says beside them; empty bytes are neither."""
     if len(data) < _VERSION_BYTES:
-        return []
+        return [], b""
     message = _decode("ConsumerProtocolAssignment", data)
-    return [TopicPartition(t.topic, p) for t in message.assigned_partitions for p in t.partitions]
+    partitions = [TopicPartition(t.topic, p) for t in message.assigned_partitions for p in t.partitions]
+    return partitions, bytes(message.user_data or b"")
 
 
 def _decode(name: str, data: bytes | memoryview) -> Any:

@@ -180,7 +180,7 @@ class WireChannel:
         try:
             await connection.negotiate(timeout_s=CONNECT_TIMEOUT_S)
             if self._transport.security.has_sasl:
-                await connection.log_in(self._transport.security, timeout_s=CONNECT_TIMEOUT_S)
+                await connection.log_in(self._transport.security, host=address.host, timeout_s=CONNECT_TIMEOUT_S)
         except BaseException:
             connection.close()
             raise

@@ -10,7 +10,8 @@ import struct
 from functools import cache
 from typing import Any
 
-from ..errors import DecodeError, InvalidInput
+from logflume.log.errors import DecodeError, InvalidInput
+
 from . import tables
 from .decoders import Decoder, Malformed, TooMany, make_decoder
 from .encoders import Encoder, make_encoder

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from ..errors import LogflumeError
+from logflume.log.errors import LogflumeError
 
 
 class ErrorCode(IntEnum):

@@ -10,7 +10,8 @@ import struct
 from functools import cache
 from typing import Any, NamedTuple
 
-from ..errors import DecodeError
+from logflume.log.errors import DecodeError
+
 from . import codec, tables
 from .decoders import Malformed, read_uvarint, skip_tag
 from .errors import ErrorCode

@@ -22,7 +22,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from ..errors import UnknownName
+from logflume.log.errors import UnknownName
 
 PRIMITIVES = frozenset(
     {"bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "string", "bytes", "uuid", "records"}

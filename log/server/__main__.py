@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.children import end_with_parent
 from logflume.log.collector import ShortCollections
 from logflume.log.errors import LogflumeError

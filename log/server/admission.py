@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from logflume.log.broker.configs import BrokerConfig, parse_overrides
+from logflume.log.broker.settings.lookup import BrokerConfig, parse_overrides
 
 
 class Admission:

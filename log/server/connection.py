@@ -19,7 +19,8 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
-from logflume.log.broker.seams import ANONYMOUS, CLOSE_CONNECTION, Reply, RequestContext, as_reply
+from logflume.log.broker.replies import Reply, as_reply
+from logflume.log.broker.requests import ANONYMOUS, CLOSE_CONNECTION, RequestContext
 from logflume.log.broker.security import Login
 from logflume.log.errors import DecodeError, LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, codec, frames, messages

@@ -10,7 +10,8 @@ from typing import Any
 
 from logflume.log.broker.access import OWNER
 from logflume.log.broker.handlers import require_handled
-from logflume.log.broker.seams import CLOSE_CONNECTION, Reply, RequestContext
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import CLOSE_CONNECTION, RequestContext
 from logflume.log.errors import TransportError
 from logflume.log.storage import LogSlice
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logflume.log.broker.seams import Offload
+from logflume.log.broker.ports import Offload
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError
 
 MAX_BYTES, MAX_KEYS = 1 << 20, 1000

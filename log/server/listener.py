@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from logflume.log.broker.access import OWNER
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.seams import ANONYMOUS
+from logflume.log.broker.requests import ANONYMOUS
 from logflume.log.broker.security import Login, LoginPolicy
 from logflume.log.errors import InvalidInput, TransportError
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.security.listener_settings import PLAINTEXT, PROTOCOLS, SSL, ListenerSettings
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 
 from .addresses import UNIX_PREFIX, WILDCARDS, Address, parse_address

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from logflume.log.broker.seams import Reply, Timer
+from logflume.log.broker.ports import Timer
+from logflume.log.broker.replies import Reply
 
 
 class SystemClock:

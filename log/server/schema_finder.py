@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from logflume.log.broker.schema_ids import Demand, SchemaRef
+from logflume.log.broker.ports import Demand, SchemaRef
 from logflume.log.schemas.proto_compiler import compile_proto
 from logflume.log.schemas.proto_schema import messages_of
 from logflume.log.schemas.registries import HttpRegistry, RegisteredSchema, SchemaNotFound

@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.schema_ids import SchemaFinder
-from logflume.log.broker.seams import Reply
+from logflume.log.broker.ports import SchemaFinder
+from logflume.log.broker.replies import Reply
 from logflume.log.broker.security import LoginCounts
 from logflume.log.broker.security.audit import Audit
 from logflume.log.broker.security.listener_settings import PLAINTEXT, SASL_PLAINTEXT, ListenerSettings
-from logflume.log.broker.security.mechanisms import OAUTHBEARER, check_mechanisms, login_policy, owner_policy, teller
+from logflume.log.broker.security.mechanisms import OAUTHBEARER, Provider, check_mechanisms, login_policy, owner_policy, teller
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
@@ -29,6 +29,7 @@ from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
 from .auditfile import AuditFile
 from .health import Answer, HealthServer
 from .jwks import Jwks
+from .kerberos import default_realm, open_acceptor
 from .listener import Guard, Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
@@ -199,9 +200,9 @@ class BrokerShell:
         told = teller(self.handlers.complaints, self.handlers.audit)
         for plan in plans:
             settings = ListenerSettings(self.core.config, plan.name, plan.protocol)
-            keys, logins = self._provider_keys(settings), None
+            logins = None
             if settings.has_sasl:
-                logins = login_policy(self.core, settings, self.logins, told, keys=keys)
+                logins = login_policy(self.core, settings, self.logins, told, provider=self._provider(settings))
             guard = Guard(tls[plan.name], logins)
             self.addresses.append(self._listener.listen(plan.name, plan.address, advertised=plan.advertised, guard=guard))
             if not plan.address.is_loopback and plan.protocol == SASL_PLAINTEXT:
@@ -231,9 +232,14 @@ class BrokerShell:
             self._audit_file = AuditFile(path)
             self.handlers.audit = Audit(self._audit_file.write, self.core.clock)
 
+    def _provider(self, settings: ListenerSettings) -> Provider:
+        """Return what the logins of a listener ask others for. Raises InvalidInput."""
+        acceptor = open_acceptor(settings)
+        return Provider(self._provider_keys(settings), acceptor, default_realm() if acceptor is not None else "")
+
     def _provider_keys(self, settings: ListenerSettings) -> Jwks | None:
         """Return the keys of a listener's identity provider, None without. Raises InvalidInput."""
-        if not settings.has_sasl or OAUTHBEARER not in settings.parts("sasl.enabled.mechanisms"):
+        if OAUTHBEARER not in settings.parts("sasl.enabled.mechanisms"):
             return None
         keys = Jwks(
             settings.text("sasl.oauthbearer.jwks.endpoint.url", mechanism=OAUTHBEARER),

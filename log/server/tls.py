@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from logflume.log.broker.seams import ANONYMOUS
+from logflume.log.broker.requests import ANONYMOUS
 from logflume.log.broker.security.listener_settings import ListenerSettings
 from logflume.log.broker.security.principals import PrincipalRules
 from logflume.log.errors import InvalidInput, LogflumeError

@@ -307,6 +307,7 @@ class Engine:
             self._commit_times.status(),
             session.restorer.remaining_records if session else 0,
             session.restorer.records_per_s if session else 0.0,
+            session.standbys.status if session else (),
             str(self._error) if self._error else None,
         )
 

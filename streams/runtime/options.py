@@ -51,6 +51,11 @@ class EngineOptions:
         purge_interval_ms: how often what was processed is deleted from repartition topics.
         instance_id: the name of this instance, which must be its own: a restart is then the same member of the group wherever it
             runs. None: one that follows from the host's name and the state directory's path.
+        num_standby_replicas: how many other instances keep a copy of each task's state, which follows its changelog: one of them
+            takes over at once when the instance ends.
+        acceptable_recovery_lag: how many records of its changelogs a copy may lack to be given the task; what moves to an
+            instance without such a copy is copied first, and runs where it was meanwhile.
+        max_warmup_replicas: how many tasks are copied for that at a time.
         drops: stores that the application kept and shall lose, because the topology has them no more; others stop the start.
         endpoint: "host:port" on which the instance answers what it is doing, and reads of its stores, to other processes (port 0:
             any free one; they find it through the group). None: nowhere.
@@ -77,6 +82,9 @@ class EngineOptions:
     session_timeout_ms: int = 45_000
     transaction_timeout_ms: int = 10_000
     purge_interval_ms: int = 30_000
+    num_standby_replicas: int = 0
+    acceptable_recovery_lag: int = 10_000
+    max_warmup_replicas: int = 2
     drops: tuple[str, ...] = ()
     endpoint: str | None = None
     leaves_group: bool = True
@@ -112,6 +120,9 @@ class EngineOptions:
         ):
             if getattr(self, name) <= 0:
                 raise InvalidInput(f"{name} must be greater than 0, not {getattr(self, name)}")
+        for name, least in (("num_standby_replicas", 0), ("acceptable_recovery_lag", 0), ("max_warmup_replicas", 1)):
+            if getattr(self, name) < least:
+                raise InvalidInput(f"{name} must be {least} or more, not {getattr(self, name)}")
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise InvalidInput(
                 f"transaction_timeout_ms ({self.transaction_timeout_ms}) must be greater than "

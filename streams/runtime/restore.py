@@ -36,6 +36,26 @@ class Restoration:
         return self.position >= self.end
 
 
+def take_changes(each: Restoration, chunk: Chunk) -> int:
+    """Bring a store up by the records of a chunk before its end; return how many."""
+    start = int(chunk.offsets.searchsorted(each.position))
+    stop = int(chunk.offsets.searchsorted(each.end))
+    state = each.task.state
+    assert state is not None
+    store = state.stores[each.store]
+    each.position = max(each.position, chunk.next_offset if stop == len(chunk) else each.end)
+    each.task.changelogs[each.store] = each.position
+    checkpoint = replace(state.checkpoint, changelogs=dict(each.task.changelogs))
+    if each.is_table_source:
+        node = each.task.subtopology.table_sources[each.store]
+        each.task.function.restore(node, chunk, start, stop)
+        state.commit(state.encode_dirty(), checkpoint)
+    elif stop > start:
+        state.restore(store, chunk.slice(start, stop), checkpoint)
+    each.records += stop - start
+    return stop - start
+
+
 class Restorer:
     """Restores tasks step by step, so that the engine can go on with others. One thread, a consumer of its own."""
 
@@ -108,7 +128,7 @@ class Restorer:
         assert self._consumer is not None
         for chunk in self._consumer.poll(timeout_s=timeout_s):
             for each in self._pending.get(TopicPartition(chunk.topic, chunk.partition), []):
-                self._apply(each, chunk)
+                self._records += take_changes(each, chunk)
         for source in list(self._pending):
             position = self._consumer.position(source)
             for each in self._pending[source]:
@@ -128,24 +148,6 @@ class Restorer:
         self._consumer.assign(self._pending)
         for source, group in self._pending.items():
             self._consumer.seek(source, min(each.position for each in group))
-
-    def _apply(self, each: Restoration, chunk: Chunk) -> None:
-        start = int(chunk.offsets.searchsorted(each.position))
-        stop = int(chunk.offsets.searchsorted(each.end))
-        state = each.task.state
-        assert state is not None
-        store = state.stores[each.store]
-        each.position = max(each.position, chunk.next_offset if stop == len(chunk) else each.end)
-        each.task.changelogs[each.store] = each.position
-        checkpoint = replace(state.checkpoint, changelogs=dict(each.task.changelogs))
-        if each.is_table_source:
-            node = each.task.subtopology.table_sources[each.store]
-            each.task.function.restore(node, chunk, start, stop)
-            state.commit(state.encode_dirty(), checkpoint)
-        elif stop > start:
-            state.restore(store, chunk.slice(start, stop), checkpoint)
-        each.records += stop - start
-        self._records += stop - start
 
     def _finish(self) -> None:
         for source, group in list(self._pending.items()):

@@ -16,7 +16,7 @@ from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Dirty
 
-from .assigning import task_strategy
+from .assigning import Copies, Sharing, task_strategy
 from .closing import Closer, within
 from .handlers import StreamsError
 from .opening import Surroundings, TopicMadeAnew, across_gap, check_restored, open_task, source_ids, start_positions
@@ -26,6 +26,7 @@ from .pace import Pace
 from .positions import read_times, to_offsets
 from .problems import PoisonRecord
 from .restore import Restorer
+from .standbys import Standbys
 from .status import CommitTimes
 from .task import Task
 from .writer import LogWriter
@@ -96,13 +97,18 @@ class Session:
             read_committed=True,
             offset_reset="none",
             session_timeout_ms=self._options.session_timeout_ms,
-            assignment_strategies=[task_strategy(_topics_read(around), around.directory.tasks)],
+            assignment_strategies=[task_strategy(_sharing(around), self._progress_of_state, self._take_advice)],
             client_id=f"{application}-{instance}",
         )
         self._writer = LogWriter(
             self._producer, self.consumer, around.admin, self._options, around.topics.partitions, wall_s=around.wall_s
         )
-        self.restorer = Restorer(lambda: log.consumer(read_committed=True, offset_reset="earliest"), monotonic_s)
+        self.restorer = Restorer(self._changelog_consumer, monotonic_s)
+        self.standbys = Standbys(around, self._changelog_consumer, self.consumer.committed, closer, monotonic_s)
+        self._copies = Copies()
+
+    def _changelog_consumer(self) -> Consumer:
+        return self._log.consumer(read_committed=True, offset_reset="earliest")
 
     # -- the loop --------------------------------------------------------------------------------------------------------
 
@@ -116,12 +122,13 @@ class Session:
             self._producer.init_transactions()
         self._ids = source_ids(self._around)
         self._checked_s = self._monotonic_s()
-        self.consumer.subscribe(sorted(self._ids), on_assigned=self._assigned, on_revoked=self._revoked)
+        self._join()
         while not is_stopping():
             self._check_inputs()
             self._poll()
             self._open_assigned()
             self.restorer.step(timeout_s=_RESTORE_STEP_S)
+            self._follow()
             self._process()
             self._control_flow()
             self._note_lags()
@@ -129,13 +136,13 @@ class Session:
                 self.commit()
             self._purge()
         self.commit()
-        self._release(list(self.tasks))
+        self._release_all()
         within(_FAREWELL_S, self.restorer.close, self.consumer.close, self._producer.close, self.leave_group)
 
     def abandon(self) -> None:
         """Drop everything uncommitted: after an error nothing in memory may reach a store."""
         self._commit_times.aborts += 1
-        self._release(list(self.tasks))
+        self._release_all()
         within(
             _FAREWELL_S,
             self._writer.abort,
@@ -143,6 +150,11 @@ class Session:
             lambda: self.consumer.close(leave_group=False),
             self._producer.close,
         )
+
+    def _release_all(self) -> None:
+        self._release(list(self.tasks))
+        self.standbys.close()
+        self._around.directory.progress.write(self._monotonic_s, is_due=True)
 
     def leave_group(self) -> None:
         """Hand the partitions on now: closing the consumer leaves a static member in the group."""
@@ -177,7 +189,7 @@ class Session:
                 self._note_change(task, 0)
 
     def _poll_timeout_s(self) -> float:
-        if self._progress or not self.restorer.is_idle:
+        if self._progress or not self.restorer.is_idle or self.standbys.is_behind:
             return 0.0
         if not self._has_changes:
             return _IDLE_POLL_S
@@ -294,6 +306,7 @@ class Session:
                     topic = self._around.topics.changelogs[task.subtopology.name, store]
                     self._purgeable[TopicPartition(topic, task.partition)] = offset
             task.has_committed()
+            _note_progress(self._around, task)
         self._committed.update(offsets)
         repartitions = self._around.topics.repartition_topics
         self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})
@@ -330,6 +343,31 @@ class Session:
 
     # -- assignment ------------------------------------------------------------------------------------------------------
 
+    def _join(self) -> None:
+        """Join the group, or ask it to deal out its tasks once more."""
+        self.consumer.subscribe(sorted(self._ids), on_assigned=self._assigned, on_revoked=self._revoked)
+
+    def _progress_of_state(self) -> dict[str, int]:
+        directory = self._around.directory
+        return directory.progress.tell(directory.tasks())
+
+    def _take_advice(self, copies: Copies) -> None:
+        self._copies = copies
+
+    def _follow(self) -> None:
+        """Bring the copies of others' state up a step; when what is to move here is ready for it, say so."""
+        self.standbys.step()
+        self._around.directory.progress.write(self._monotonic_s)
+        if self.standbys.take_ready():
+            self._join()
+
+    def _tasks_of(self, assigned: frozenset[TopicPartition]) -> dict[tuple[str, int], SubTopology]:
+        return {
+            (sub.name, partition): sub
+            for sub in self._around.plan.subtopologies
+            for partition in whole_tasks(sub, assigned, self._around.topics.partitions)
+        }
+
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Note what is new in the assignment; nothing of it is fetched before its task is open."""
         committed = self.consumer.committed(partitions)
@@ -347,19 +385,18 @@ class Session:
         if self._is_opened:
             self._resume_restored()
             return
+        self.standbys.leave(self._tasks_of(frozenset(self.consumer.assignment())))
         assigned = frozenset(self.consumer.assignment())
-        wanted = {
-            (sub.name, partition): sub
-            for sub in self._around.plan.subtopologies
-            for partition in whole_tasks(sub, assigned, self._around.topics.partitions)
-        }
+        wanted = self._tasks_of(assigned)
+        standbys = self.standbys.wanted(self._copies, wanted)
         fresh = assigned.difference(*(task.inputs for task in self.tasks.values()))
         self.consumer.pause(fresh)
         self._paused |= fresh
         positions = start_positions(self._around, {tp: self._committed.get(tp) for tp in fresh}, self._ids)
         memory = self._around.disk_memory
-        memory.tasks = max(1, sum(bool(sub.program.stores) for sub in wanted.values()))
-        memory_bytes = memory.entries_bytes // memory.tasks
+        stateful = max(1, sum(bool(sub.program.stores) for sub in wanted.values()))
+        memory.tasks = stateful + len(standbys)
+        memory_bytes = memory.entries_bytes // stateful
         for task in self.tasks.values():
             if task.state:
                 task.state.hold(memory_bytes)
@@ -374,12 +411,16 @@ class Session:
             self.restorer.add(restorations)
             for source, each in task.inputs.items():
                 self.consumer.seek(source, each.fetched_to)
+        self.standbys.keep(standbys, self._copies)
         self._is_opened = True
         self._owner = {}
         for task in self.tasks.values():
             for source in task.inputs:
                 self._owner.setdefault(source, []).append(task)
-        _log.info("%s: %d tasks on %d partitions", self._around.plan.application, len(self.tasks), len(assigned))
+        _log.info(
+            "%s: %d tasks on %d partitions, %d standbys",
+            self._around.plan.application, len(self.tasks), len(assigned), len(self.standbys),
+        )  # fmt: skip
         self._resume_restored()
         self._on_tasks()
 
@@ -425,6 +466,7 @@ class Session:
         for task in released:
             self._on_release(task)
             self.restorer.remove(task)
+            _note_progress(self._around, task)
             if task.state:
                 self._closer.close(task.state)
 
@@ -438,9 +480,22 @@ class Session:
                 self.consumer.seek(partition, across_gap(self._options, partition, position, starts[partition]))
 
 
-def _topics_read(around: Surroundings) -> dict[str, set[str]]:
-    """Return what each sub-topology reads: the same partitions of these topics go to one member."""
-    return {sub.name: set(sub.program.sources.values()) for sub in around.plan.subtopologies}
+def _sharing(around: Surroundings) -> Sharing:
+    """Return what the group shares: of what each sub-topology reads, the same partitions go to one member."""
+    subs, options = around.plan.subtopologies, around.options
+    return Sharing(
+        {sub.name: set(sub.program.sources.values()) for sub in subs},
+        frozenset(sub.name for sub in subs if sub.program.stores),
+        options.num_standby_replicas,
+        options.max_warmup_replicas,
+        options.acceptable_recovery_lag,
+    )
+
+
+def _note_progress(around: Surroundings, task: Task) -> None:
+    """Keep how far a task's state has come, for the next time that tasks are dealt out."""
+    if task.state:
+        around.directory.progress.note(task.name, sum(task.state.checkpoint.changelogs.values()))
 
 
 def _is_aligned(sub: SubTopology) -> bool:

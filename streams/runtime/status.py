@@ -53,6 +53,14 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyStatus:
+    """A copy of a task's state. `lag_records`: what it lacks of the changelogs, None: not known yet."""
+
+    name: str
+    lag_records: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CommitStatus:
     """Task commits since the start. Latencies in ms over the last 512."""
 
@@ -79,6 +87,7 @@ class EngineStatus:
     commit: CommitStatus = CommitStatus()
     restore_remaining_records: int = 0
     restore_records_per_s: float = 0.0
+    standbys: tuple[StandbyStatus, ...] = ()
     error: str | None = None
 
 

@@ -2,6 +2,7 @@
 
 <state_dir>/<application>/lock            held while an engine runs on it
 <state_dir>/<application>/instance.json   format, application, instance id
+<state_dir>/<application>/progress.json   how far its tasks had come (`progress.py`)
 <state_dir>/<application>/<sub-topology>.<partition>/   RocksDB
 """
 
@@ -17,6 +18,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import msgspec
 
 from logflume.log import DataDirLocked, InvalidInput, StorageError
+
+from .progress import Progress
 
 DIRECTORY_FORMAT = 1
 _MAX_INSTANCES = 64
@@ -58,6 +61,7 @@ class StateDirectory:
         except BaseException:
             os.close(self._lock)
             raise
+        self.progress = Progress(self.path / "progress.json")
 
     @property
     def instance_id(self) -> str:
@@ -75,6 +79,7 @@ class StateDirectory:
     def wipe(self, task: str) -> None:
         """Delete a task's database (it is rebuilt from the changelog)."""
         shutil.rmtree(self.task_path(task), ignore_errors=True)
+        self.progress.forget(task)
 
     def close(self) -> None:
         """Release the lock. Idempotent."""

@@ -8,11 +8,12 @@ from typing import Any
 
 from logflume.log.broker import groups
 from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.groups import GroupConfig, GroupCoordinator
-from logflume.log.broker.seams import Reply, RequestContext
-from logflume.log.broker.simulated import SimulatedJournal, SimulatedTime, SimulatedTopics
-from logflume.log.broker.slices import Slices
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.testing.simulated import SimulatedJournal, SimulatedTime, SimulatedTopics
+from logflume.log.broker.turns.slices import Slices
 from logflume.log.protocol import codec, messages, tables
 from logflume.log.protocol.errors import ErrorCode
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.seams import Reply, RequestContext
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
 from logflume.log.protocol import messages, tables
 
 from ._simulated_broker import SimulatedBroker

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from logflume.log.batch import check_crc, decode_records, parse_header
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.seams import Reply, RequestContext
-from logflume.log.broker.simulated import SimulatedTime
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.testing.simulated import SimulatedTime
 from logflume.log.errors import StorageError
 from logflume.log.storage import DataDir, PartitionLog
 from logflume.log.storage.testing.disk import SimulatedDisk

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logflume.log.broker import transactions
-from logflume.log.broker.seams import Reply, RequestContext
-from logflume.log.broker.simulated import SimulatedJournal, SimulatedTime
-from logflume.log.broker.slices import Slices
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.testing.simulated import SimulatedJournal, SimulatedTime
 from logflume.log.broker.transactions import TransactionConfig, TransactionCoordinator
+from logflume.log.broker.turns.slices import Slices
 from logflume.log.protocol import codec, messages, tables
 from logflume.log.protocol.errors import ErrorCode
 

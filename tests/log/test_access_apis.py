@@ -15,7 +15,8 @@ from logflume.log.broker.access.acls import Acl
 from logflume.log.broker.access.words import SUPPORTED
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.seams import Reply, RequestContext
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 from logflume.log.protocol.tables import Field, Message, Struct
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from logflume.log.broker.access.scram import Mechanism, load_credentials, make_credential
+from logflume.log.broker.security.credentials import Mechanism, load_credentials, make_credential
 from logflume.log.protocol import ErrorCode, messages
 
 from ._server_process import ServerProcess

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker.seams import NO_RESPONSE, Reply, RequestContext
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import NO_RESPONSE, RequestContext
 from logflume.log.protocol import messages
 from logflume.log.storage import PartitionLog
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.seams import CLOSE_CONNECTION, Reply, RequestContext
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import CLOSE_CONNECTION, RequestContext
 from logflume.log.protocol import frames, tables
 
 from ._protocol_strategies import message

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from logflume.log import StorageError
-from logflume.log.broker.cluster import PRODUCER_ID_BLOCK, ClusterState, Topic
-from logflume.log.broker.seams import Reply
-from logflume.log.broker.slices import Slices, Steps
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.state.cluster import PRODUCER_ID_BLOCK, ClusterState, Topic
+from logflume.log.broker.turns.slices import Slices, Steps
 from logflume.log.storage import OsDisk
 
 
@@ -121,7 +121,7 @@ def test_a_write_that_fails_changes_nothing_and_is_told(cluster: Cluster, monkey
         raise StorageError("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("logflume.log.broker.cluster.write_atomically", full)
+        patched.setattr("logflume.log.broker.state.cluster.write_atomically", full)
         tell = cluster.elsewhere.work()
     tell()
     cluster.turn()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
-from logflume.log.broker import config_specs
-from logflume.log.broker.config_spec import ConfigType
-from logflume.log.broker.config_specs import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.settings import table as config_specs
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.settings.spec import ConfigType
+from logflume.log.broker.settings.table import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.server import EmbeddedBroker, start_embedded
 

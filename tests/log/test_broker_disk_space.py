@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logflume.log.broker.diskspace import DiskSpace
+from logflume.log.broker.state.diskspace import DiskSpace
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.server import start_embedded
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logflume.log.batch import encode_batch
-from logflume.log.broker.troubles import FIRST_PAUSE_MS, MAX_PAUSE_MS, Troubles
+from logflume.log.broker.state.troubles import FIRST_PAUSE_MS, MAX_PAUSE_MS, Troubles
 from logflume.log.errors import CorruptLog, StorageError
 from logflume.log.protocol import ErrorCode, messages
 from logflume.log.server.shell import BrokerShell

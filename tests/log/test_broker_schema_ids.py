@@ -14,8 +14,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from logflume.log import KafkaError, connect
 from logflume.log.batch import encode_batch, parse_header
 from logflume.log.broker.incoming import RowsRefused
-from logflume.log.broker.schema_ids import IDS_AT_A_TIME, Demand, SchemaJudge, SchemaRef, demands_of, find_schemas
-from logflume.log.broker.seams import Reply, do_at_once
+from logflume.log.broker.ports import Demand, SchemaRef, do_at_once
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.schema_ids import IDS_AT_A_TIME, SchemaJudge, demands_of, find_schemas
 from logflume.log.interfaces import Log
 from logflume.log.protocol import ErrorCode
 from logflume.log.registry import RegistryServer

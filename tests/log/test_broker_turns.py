@@ -14,15 +14,18 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker import cluster
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.core import Core
-from logflume.log.broker.groups import admin_handlers, offset_handlers
+from logflume.log.broker.groups.apis import admin as admin_handlers
+from logflume.log.broker.groups.apis import offsets as offset_handlers
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.seams import Reply, RequestContext, do_at_once
-from logflume.log.broker.simulated import SimulatedTime, SimulatedTimer
-from logflume.log.broker.transactions import producer_handlers
+from logflume.log.broker.ports import do_at_once
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.state import cluster
+from logflume.log.broker.testing.simulated import SimulatedTime, SimulatedTimer
+from logflume.log.broker.transactions.apis import producers as producer_handlers
 from logflume.log.protocol import ErrorCode, codec, messages, tables
 from logflume.log.storage import DataDir, OsDisk
 from logflume.log.storage.disk import write_atomically

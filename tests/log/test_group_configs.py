@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker.config_specs import BROKER_CONFIGS, GROUP_CONFIGS
-from logflume.log.broker.configs import BrokerConfig
-from logflume.log.broker.group_config_specs import bounds_of
+from logflume.log.broker.settings.groups import bounds_of
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.settings.table import BROKER_CONFIGS, GROUP_CONFIGS
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.server import start_embedded
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from logflume.log.broker.groups import GroupConfig, coordinator
 from logflume.log.broker.groups import journal_records as records
-from logflume.log.broker.groups.partitioner import partition_of
-from logflume.log.broker.seams import JournalRecord, Reply
+from logflume.log.broker.partitioner import partition_of
+from logflume.log.broker.ports import JournalRecord
+from logflume.log.broker.replies import Reply
 from logflume.log.errors import DecodeError
 from logflume.log.protocol.errors import ErrorCode
 

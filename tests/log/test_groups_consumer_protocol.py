@@ -25,8 +25,8 @@ from logflume.log.broker.groups.epoch_records import (
     encode_epoch_key,
 )
 from logflume.log.broker.patterns import PatternError, compile_pattern
-from logflume.log.broker.seams import Reply
-from logflume.log.broker.simulated import SimulatedJournal
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logflume.log.broker.seams import Reply, RequestContext
-from logflume.log.broker.slices import Slices
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.turns.slices import Slices
 from logflume.log.protocol import codec, tables
 
 from ._groups_harness import Broker

@@ -8,7 +8,7 @@ import pytest
 
 from logflume.log.broker.groups import GroupConfig
 from logflume.log.broker.groups.classic.membership import PENDING_MAX, JoinRequest
-from logflume.log.broker.simulated import SimulatedJournal
+from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol.errors import ErrorCode
 
 from . import test_groups_streams as streams

@@ -3,7 +3,7 @@
 import pytest
 
 from logflume.log.broker.groups import GroupConfig
-from logflume.log.broker.seams import Reply
+from logflume.log.broker.replies import Reply
 from logflume.log.protocol.errors import ErrorCode
 
 from ._groups_harness import Broker

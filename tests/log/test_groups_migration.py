@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from logflume.log.broker.groups import GroupConfig
 from logflume.log.broker.groups.subscription import read_assignment, write_assignment
-from logflume.log.broker.seams import Reply
-from logflume.log.broker.simulated import SimulatedJournal
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol import codec, messages
 from logflume.log.protocol.errors import ErrorCode
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from logflume.log.broker.groups import GroupConfig
-from logflume.log.broker.seams import Reply
-from logflume.log.broker.simulated import SimulatedJournal
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol.errors import ErrorCode
 
 from ._groups_harness import Broker

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from logflume.log.broker.groups import GroupConfig
-from logflume.log.broker.seams import Reply
+from logflume.log.broker.replies import Reply
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from logflume.log.broker.groups.classic.group import ClassicGroup, GroupState
 from logflume.log.broker.groups.consumer.group import ConsumerGroup
 from logflume.log.broker.groups.subscription import write_assignment
-from logflume.log.broker.seams import Reply
-from logflume.log.broker.simulated import SimulatedJournal
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol.errors import ErrorCode
 
 from . import test_groups_streams as streams

@@ -23,8 +23,8 @@ from logflume.log.broker.groups.streams import records
 from logflume.log.broker.groups.streams.assignor import NO_TASKS, Tasks, assign_sticky
 from logflume.log.broker.groups.streams.configured import Status
 from logflume.log.broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
-from logflume.log.broker.seams import Reply
-from logflume.log.broker.simulated import SimulatedJournal
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 

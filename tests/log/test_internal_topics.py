@@ -9,7 +9,8 @@ import pytest
 from logflume.log.broker.access import OWNER
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.handlers import Handlers
-from logflume.log.broker.seams import ANONYMOUS, Reply, RequestContext
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import ANONYMOUS, RequestContext
 from logflume.log.protocol import ErrorCode, messages
 
 from ._simulated_broker import SimulatedBroker

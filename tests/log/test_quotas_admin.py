@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from logflume.log.broker.quotas import QuotaTable
 from logflume.log.broker.quotas.entities import CLIENT_KEYS, FETCH, PRODUCE, REQUEST
 from logflume.log.broker.quotas.limiter import Quotas
-from logflume.log.broker.seams import RequestContext
-from logflume.log.broker.simulated import SimulatedTime
+from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.testing.simulated import SimulatedTime
 from logflume.log.protocol import ErrorCode, messages
 
 from ._simulated_broker import SimulatedBroker

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker.access.scram import Mechanism, ScramCredential, make_credential
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.security import Identity, LoginFailed, Step
+from logflume.log.broker.security.credentials import Mechanism, ScramCredential, make_credential
 from logflume.log.broker.security.jaas import parse_jaas, plain_passwords
 from logflume.log.broker.security.listener_settings import ListenerSettings
 from logflume.log.broker.security.mechanisms import check_mechanisms
 from logflume.log.broker.security.plain import parse_plain
 from logflume.log.broker.security.scram import ScramExchange
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 from logflume.log.protocol import ErrorCode, frames, messages, tables
 
@@ -314,7 +314,9 @@ def test_jaas_text_is_read_and_never_shown() -> None:
 
 
 def test_listeners_whose_mechanisms_do_not_fit() -> None:
-    for configs in ({}, {"sasl.enabled.mechanisms": "PLAIN,DIGEST"}, {"listener.name.x.sasl.enabled.mechanisms": "CRAM-MD5"}):
+    with pytest.raises(InvalidInput, match=r"GSSAPI needs .*; or set sasl\.enabled\.mechanisms to others"):
+        check_mechanisms(ListenerSettings(BrokerConfig({}), "X", "SASL_SSL"))  # Kafka's default
+    for configs in ({"sasl.enabled.mechanisms": "PLAIN,DIGEST"}, {"listener.name.x.sasl.enabled.mechanisms": "CRAM-MD5"}):
         with pytest.raises(InvalidInput, match=r"listener X: sasl\.enabled\.mechanisms expects some of"):
             check_mechanisms(ListenerSettings(BrokerConfig(configs), "X", "SASL_SSL"))
     own = BrokerConfig({"listener.name.x.sasl.enabled.mechanisms": "PLAIN", "listener.name.x.plain.sasl.jaas.config": "rubbish"})

@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logflume.log.broker.configs import BrokerConfig
 from logflume.log.broker.security import PrincipalRules
 from logflume.log.broker.security.listener_settings import ListenerSettings
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 from logflume.log.protocol import ErrorCode, messages
 from logflume.log.security import client_context, describe_certificates, load_key_material

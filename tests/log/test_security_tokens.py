@@ -18,12 +18,12 @@ from kafka import KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
 
 from logflume.log import LoginRefused, Security, connect
-from logflume.log.broker.configs import BrokerConfig
-from logflume.log.broker.seams import do_at_once
+from logflume.log.broker.ports import do_at_once
 from logflume.log.broker.security import Identity, LoginFailed, Step
 from logflume.log.broker.security.bearer import BearerExchange, TokenRules, judge, parse_first
 from logflume.log.broker.security.listener_settings import ListenerSettings
 from logflume.log.broker.security.mechanisms import check_mechanisms
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.client.logins import scram
 from logflume.log.errors import InvalidInput, LogflumeError
 from logflume.log.protocol import ErrorCode, messages

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from logflume.log.broker.configs import BrokerConfig, parse_overrides
+from logflume.log.broker.settings.lookup import BrokerConfig, parse_overrides
 from logflume.log.protocol import ErrorCode, KafkaError, frames, messages
 from logflume.log.server import start_embedded
 from logflume.log.server.admission import Admission

@@ -11,8 +11,8 @@ import pytest
 
 from logflume.log import connect
 from logflume.log.broker.complaints import MAX_ADDRESSES, Complaints
-from logflume.log.broker.configs import BrokerConfig
-from logflume.log.broker.simulated import SimulatedTime
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.testing.simulated import SimulatedTime
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.server import EmbeddedBroker, start_embedded
 from logflume.log.server.addresses import parse_address

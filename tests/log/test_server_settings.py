@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 from logflume.log.protocol import messages
 from logflume.log.server import Address, gather_configs, read_config_file
@@ -173,7 +173,7 @@ def test_a_broker_that_cannot_be_as_asked_does_not_start(tmp_path: Path) -> None
     command = [sys.executable, "-m", "logflume.log.server", "--data", str(tmp_path / "d")]
     for options, says in (
         (["--config", "listeners=SSL://127.0.0.1:0"], "ssl.keystore.location"),
-        (["--config", "listeners=SASL_PLAINTEXT://127.0.0.1:0"], "sasl.enabled.mechanisms expects some of PLAIN"),
+        (["--config", "listeners=SASL_PLAINTEXT://127.0.0.1:0"], "or set sasl.enabled.mechanisms to others"),
         (["--config", "num.partitions=many"], "expected a whole number"),
         (["--config-file", str(tmp_path / "none")], "cannot read the config file"),
     ):

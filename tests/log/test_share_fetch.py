@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logflume.log.broker.seams import Reply
+from logflume.log.broker.replies import Reply
 from logflume.log.broker.share.in_flight import AckType
-from logflume.log.broker.simulated import START_MS
+from logflume.log.broker.testing.simulated import START_MS
 from logflume.log.protocol import ErrorCode, messages
 
 from ._share_harness import Member, ShareBroker, ack_errors, acquired_of

@@ -33,7 +33,7 @@ from logflume.log.broker.groups.share.records import (
     decode_share_value,
     encode_share_value,
 )
-from logflume.log.broker.seams import JournalRecord
+from logflume.log.broker.ports import JournalRecord
 from logflume.log.broker.share.runs import DeliveryState, Run
 from logflume.log.broker.share.state_records import (
     SNAPSHOT,
@@ -47,7 +47,7 @@ from logflume.log.broker.share.state_records import (
     encode_state_key,
     updated,
 )
-from logflume.log.broker.simulated import SimulatedJournal, SimulatedTime, SimulatedTopics
+from logflume.log.broker.testing.simulated import SimulatedJournal, SimulatedTime, SimulatedTopics
 from logflume.log.errors import DecodeError
 from logflume.log.protocol import ErrorCode, messages
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker.groups.partitioner import partition_of
-from logflume.log.broker.seams import Reply
+from logflume.log.broker.partitioner import partition_of
+from logflume.log.broker.replies import Reply
 from logflume.log.broker.transactions import TransactionConfig
 from logflume.log.broker.transactions.end_rules import decide_end
 from logflume.log.broker.transactions.metadata import LAST_USABLE_EPOCH, MAX_EPOCH, Txn, TxnState

@@ -103,7 +103,7 @@ def test_fencing_survives(broker: TxnBroker) -> None:
 
 
 def test_an_unreadable_record_is_named(broker: TxnBroker) -> None:
-    from logflume.log.broker.seams import JournalRecord
+    from logflume.log.broker.ports import JournalRecord
 
     broker.journal.append(1, [JournalRecord(records.encode_key("x"), b"\0\x09")])
     with pytest.raises(DecodeError, match=r"__transaction_state-1, offset 0: .*version 9"):

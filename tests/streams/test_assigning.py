@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logflume.log.interfaces import Subscription
 from logflume.log.records import TopicPartition
-from logflume.streams.runtime.assigning import assign_tasks
+from logflume.streams.runtime.assigning import Copies, Sharing, assign_copies, assign_tasks
 
 ROUNDS_MAX = 6
 
@@ -31,13 +31,13 @@ class Group:
 
     def join(self, name: str, on_disk: tuple[str, ...] = ()) -> None:
         topics = frozenset(self.counts)
-        self.members[name] = Subscription(name, name, topics, user_data=msgspec.json.encode(on_disk))
+        self.members[name] = Subscription(name, name, topics, user_data=msgspec.json.encode(dict.fromkeys(on_disk, 1)))
 
     def settle(self) -> None:
         """Rebalance until nobody has to give anything up."""
         for _ in range(ROUNDS_MAX):
             self.generation += 1
-            shares = assign_tasks(self.topics, list(self.members.values()), self.counts)
+            shares = assign_tasks(Sharing(self.topics), list(self.members.values()), self.counts)
             given = [tp for share in shares.values() for tp in share]
             assert len(given) == len(set(given)), "no partition has two members"
             has_given_up = False
@@ -47,7 +47,7 @@ class Group:
                 has_given_up |= bool(member.owned - set(shares[name]))
                 self.moved.update(set(shares[name]) - member.owned)
                 on_disk = set(msgspec.json.decode(member.user_data)) | {self.task_of(tp) for tp in shares[name]}
-                told = msgspec.json.encode(sorted(on_disk))
+                told = msgspec.json.encode(dict.fromkeys(sorted(on_disk), 1))
                 self.members[name] = replace(member, owned=frozenset(shares[name]), generation=self.generation, user_data=told)
             if not has_given_up:
                 return
@@ -116,14 +116,120 @@ def test_after_a_restart_of_all_each_has_what_it_had(shape: list[tuple[int, int]
 
 
 def test_what_a_member_says_of_its_disk_may_be_anything() -> None:
-    members = [Subscription(str(n), None, frozenset({"t"}), user_data=data) for n, data in enumerate([b"\xff", b'{"a": 1}', b""])]
-    shares = assign_tasks({"sub": ["t"]}, members, {"t": 3})
+    members = [Subscription(str(n), None, frozenset({"t"}), user_data=data) for n, data in enumerate([b"\xff", b'["a"]', b""])]
+    shares = assign_tasks(Sharing({"sub": ["t"]}), members, {"t": 3})
     assert sorted(len(share) for share in shares.values()) == [1, 1, 1]
 
 
 def test_members_with_other_topics_get_what_they_want() -> None:
     old = Subscription("old", None, frozenset({"a"}))
     new = Subscription("new", None, frozenset({"a", "b"}))
-    shares = assign_tasks({"one": ["a"], "two": ["b"]}, [old, new], {"a": 2, "b": 2})
+    shares = assign_tasks(Sharing({"one": ["a"], "two": ["b"]}), [old, new], {"a": 2, "b": 2})
     assert {tp.topic for tp in shares["old"]} <= {"a"}
     assert sum(map(len, shares.values())) == 4
+
+
+LARGE = 1_000_000
+
+
+class Copying:
+    """Members of an application with large state: what they follow comes nearer, and they join again when it is ready."""
+
+    def __init__(self, partitions: int, standby_replicas: int) -> None:
+        self.sharing = Sharing({"sub": ["t"]}, frozenset({"sub"}), standby_replicas, warmup_replicas_max=2)
+        self.counts = {"t": partitions}
+        self.disks: dict[str, dict[str, int]] = {}
+        self.owned: dict[str, frozenset[TopicPartition]] = {}
+        self.copies: dict[str, Copies] = {}
+        self.generation = 0
+        self.restored_from_nothing = 0
+
+    def join(self, name: str) -> None:
+        self.disks.setdefault(name, {})
+        self.owned.setdefault(name, frozenset())
+
+    def kill(self, name: str) -> None:
+        self.owned.pop(name)
+        self.disks.pop(name)
+
+    def rebalance(self) -> bool:
+        """Deal out once; return whether somebody asks for another time."""
+        self.generation += 1
+        members = [
+            Subscription(name, name, frozenset({"t"}), owned, self.generation, msgspec.json.encode(self.disks[name]))
+            for name, owned in self.owned.items()
+        ]
+        shares = assign_tasks(self.sharing, members, self.counts)
+        self.copies = assign_copies(self.sharing, members, self.counts)
+        asks = False
+        for name in self.owned:
+            before, now = self.owned[name], frozenset(shares[name])
+            best = {task: max(disk.get(task, 0) for disk in self.disks.values()) for disk in self.disks.values() for task in disk}
+            for tp in now - before:
+                task = f"sub.{tp.partition}"
+                self.restored_from_nothing += best.get(task, 0) - self.disks[name].get(task, 0) > 10_000
+            asks |= bool(before - now)
+            self.owned[name] = now
+        self.run()
+        return asks or any(each.warmups for each in self.copies.values())
+
+    def run(self) -> None:
+        """Those that have tasks write on, and those that follow follow."""
+        for name, owned in self.owned.items():
+            for tp in owned:
+                self.disks[name][f"sub.{tp.partition}"] = LARGE
+        for name, each in self.copies.items():
+            for task in (*each.standbys, *each.warmups):
+                if any(f"sub.{tp.partition}" == task for owned in self.owned.values() for tp in owned):
+                    self.disks[name][task] = LARGE
+
+    def settle(self) -> None:
+        for _ in range(50):
+            if not self.rebalance():
+                return
+        raise AssertionError("the group does not come to rest")
+
+    def check(self) -> None:
+        owned = [tp for each in self.owned.values() for tp in each]
+        assert sorted(owned) == [TopicPartition("t", p) for p in range(self.counts["t"])]
+        loads = [len(each) for each in self.owned.values()]
+        assert max(loads) - min(loads) <= 1
+        followed = Counter(task for each in self.copies.values() for task in each.standbys)
+        wanted = min(self.sharing.standby_replicas, len(self.owned) - 1)
+        assert set(followed.values()) <= {wanted}, "each task has its standbys"
+        assert len(followed) == (self.counts["t"] if wanted else 0)
+        for name, each in self.copies.items():
+            running = {f"sub.{tp.partition}" for tp in self.owned[name]}
+            assert not running & set(each.standbys), "never beside the task itself"
+        loads = [len(each.standbys) for each in self.copies.values()]
+        assert max(loads) - min(loads) <= 2, "standbys are spread"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 8), st.integers(0, 2), st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=6))
+def test_large_state_moves_only_to_where_it_is_and_copies_are_kept(
+    partitions: int, standby_replicas: int, changes: list[tuple[bool, int]]
+) -> None:
+    group = Copying(partitions, standby_replicas)
+    group.join("m0")
+    group.settle()
+    for is_coming, number in changes:
+        if is_coming:
+            group.join(f"m{number}")
+        elif f"m{number}" in group.owned and len(group.owned) > 1 and standby_replicas:
+            group.kill(f"m{number}")
+        group.settle()
+        group.check()
+    assert group.restored_from_nothing == 0
+
+
+def test_what_is_to_move_warms_up_first_and_few_at_a_time() -> None:
+    group = Copying(6, 0)
+    group.join("old")
+    group.settle()
+    group.join("new")
+    assert group.rebalance()
+    assert len(group.owned["old"]) == 6
+    assert len(group.copies["new"].warmups) == 2
+    group.settle()
+    group.check()

@@ -11,7 +11,7 @@ import pytest
 import logflume.streams as lf
 from logflume.log.interfaces import Consumer, Log
 from logflume.streams.runtime import Engine
-from logflume.streams.runtime.assigning import task_strategy
+from logflume.streams.runtime.assigning import Sharing, task_strategy
 from logflume.streams.runtime.options import Guarantee
 from tests.streams.running import embedded, read, running, until
 
@@ -40,7 +40,7 @@ def bystander(log: Log) -> Consumer:
     consumer = log.consumer(
         group_id="counting",
         group_instance_id="bystander",
-        assignment_strategies=[task_strategy({"events": ["events"]}, lambda: ())],
+        assignment_strategies=[task_strategy(Sharing({"events": ["events"]}), dict, lambda copies: None)],
         offset_reset="none",
     )
     consumer.subscribe(["events"])

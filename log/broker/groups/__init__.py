@@ -3,14 +3,9 @@
 from .config import GroupConfig
 from .coordinator import GroupCoordinator
 from .handlers import handlers
-from .ports import GroupSettings, InternalTopics, Topics, TxnAdmission
 
 __all__ = [
     "GroupConfig",
     "GroupCoordinator",
-    "GroupSettings",
-    "InternalTopics",
-    "Topics",
-    "TxnAdmission",
     "handlers",
 ]

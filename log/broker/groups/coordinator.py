@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ...errors import DecodeError
-from ...internal_topics import OFFSETS_TOPIC
-from ...protocol.errors import ErrorCode
-from ..deadline import Deadline
-from ..seams import Clock, Journal, JournalRecord, Reply, Timers
+from logflume.log.broker.partitioner import partition_of
+from logflume.log.broker.ports import Clock, GroupSettings, InternalTopics, Journal, JournalRecord, ShareStates, Timers, Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
+from logflume.log.errors import DecodeError
+from logflume.log.internal_topics import OFFSETS_TOPIC
+from logflume.log.protocol.errors import ErrorCode
+
 from .classic.group import ClassicGroup, GroupState
 from .classic.membership import JoinRequest, JoinResult, Membership, SyncRequest, SyncResult
 from .config import GroupConfig
@@ -39,8 +42,6 @@ from .offset_commits import (
     write_error,
 )
 from .offsets import Offsets, OffsetStore, TopicPartition
-from .partitioner import partition_of
-from .ports import GroupSettings, InternalTopics, ShareStates, Topics
 from .refused import Refused
 from .replay import Replay
 from .share import ShareGroup, ShareGroups

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
-from ...errors import DecodeError
-from ..record_fields import FieldReader, write_count, write_string, write_varint
+from logflume.log.broker.record_fields import FieldReader, write_count, write_string, write_varint
+from logflume.log.errors import DecodeError
 
 VALUE_VERSION = 0
 ASSIGNMENT_TIMESTAMP_TAG = 0

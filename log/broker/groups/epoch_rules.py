@@ -12,14 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from ...protocol.errors import ErrorCode
-from ..deadline import Deadline
-from ..seams import Clock, Journal, JournalRecord, Reply, Timers
+from logflume.log.broker.partitioner import partition_of
+from logflume.log.broker.ports import Clock, GroupSettings, Journal, JournalRecord, Timers, Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
+from logflume.log.protocol.errors import ErrorCode
+
 from .config import GroupConfig
 from .epoch_records import KEY_VERSIONS, OF_MEMBERS, EpochKey, GroupKind, Role, TargetEpochValue, encode_epoch_key
 from .epochs import Current, EpochGroup, EpochMember, hash_topics
-from .partitioner import partition_of
-from .ports import GroupSettings, Topics
 from .refused import Refused
 
 Records = dict[tuple[Role, str], Any]

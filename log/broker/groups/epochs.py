@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from ..deadline import Deadline
-from ..seams import JournalRecord, Reply
+from logflume.log.broker.ports import JournalRecord, Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
+
 from .epoch_records import GroupKind
-from .ports import Topics
 
 LEAVING_EPOCH = -1
 

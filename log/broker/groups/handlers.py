@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..seams import RequestContext
-from .admin_handlers import GroupAdminHandlers, NodeOf
-from .classic.handlers import MembershipHandlers
-from .consumer.handlers import ConsumerHandlers
+from logflume.log.broker.ports import Topics, TxnAdmission
+from logflume.log.broker.requests import RequestContext
+
+from .apis.admin import GroupAdminHandlers, NodeOf
+from .apis.classic import MembershipHandlers
+from .apis.consumer import ConsumerHandlers
+from .apis.offsets import OffsetHandlers
+from .apis.share import ShareGroupHandlers
+from .apis.streams import StreamsHandlers
 from .coordinator import GroupCoordinator
-from .offset_handlers import OffsetHandlers
-from .ports import Topics, TxnAdmission
-from .share.handlers import ShareGroupHandlers
-from .streams.handlers import StreamsHandlers
 
 Handler = Callable[[RequestContext, Any], Any]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ...protocol import messages
-from ...protocol.errors import ErrorCode
+from logflume.log.protocol import messages
+from logflume.log.protocol.errors import ErrorCode
+
 from .epoch_records import Partition, by_topic
 
 Response = TypeVar("Response", messages.ConsumerGroupHeartbeatResponse, messages.ShareGroupHeartbeatResponse)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from ...errors import DecodeError
-from ..record_fields import FieldReader, write_bytes, write_count, write_string
+from logflume.log.broker.record_fields import FieldReader, write_bytes, write_count, write_string
+from logflume.log.errors import DecodeError
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2

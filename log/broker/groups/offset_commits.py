@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...protocol.errors import ErrorCode
-from ..seams import Clock, Journal, JournalRecord, Reply
+from logflume.log.broker.ports import Clock, Journal, JournalRecord, Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.protocol.errors import ErrorCode
+
 from .classic.group import ClassicGroup, GroupState
 from .classic.membership import check_member
 from .config import GroupConfig
 from .consumer.group import ConsumerGroup
 from .journal_records import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
 from .offsets import CommittedOffset, OffsetStore, TopicPartition
-from .ports import Topics
 from .streams import StreamsGroup
 from .subscription import subscribed_topics
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...protocol.errors import ErrorCode
+from logflume.log.protocol.errors import ErrorCode
 
 
 class Refused(Exception):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..seams import JournalRecord, ReplayedBatch
+from logflume.log.broker.ports import JournalRecord, ReplayedBatch
+
 from .epoch_records import EpochKey, GroupKind, Role, decode_epoch_key
 from .epoch_values import decode_epoch_value
 from .journal_records import GroupKey, GroupValue, OffsetKey, decode_group_value, decode_key, decode_offset_value

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...errors import DecodeError
-from ...protocol import codec, messages
-from ..record_fields import FieldReader
+from logflume.log.broker.record_fields import FieldReader
+from logflume.log.errors import DecodeError
+from logflume.log.protocol import codec, messages
 
 NEWEST_VERSION = 3
 

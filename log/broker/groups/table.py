@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...protocol.errors import ErrorCode
+from logflume.log.protocol.errors import ErrorCode
+
 from .classic.group import ClassicGroup
 from .config import GroupConfig
 from .epochs import EpochGroup

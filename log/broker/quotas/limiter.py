@@ -9,9 +9,10 @@ import copy
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from logflume.log.broker.ports import Clock
+from logflume.log.broker.requests import RequestContext
 from logflume.log.protocol import ErrorCode, KafkaError
 
-from ..seams import Clock, RequestContext
 from .entities import FETCH, MUTATION, PRODUCE, REQUEST, Limit, QuotaTable
 from .rates import Rate, TokenBucket
 

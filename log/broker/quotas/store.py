@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from logflume.log.broker.ports import Clock
+from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
 
-from ..cluster import ClusterState
-from ..configs import BrokerConfig
-from ..seams import Clock
-from ..slices import Steps
 from .entities import QuotaTable
 from .limiter import Quotas
 

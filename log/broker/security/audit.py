@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from logflume.log.broker.access import Operation, Resource
 from logflume.log.protocol import error_of, tables
 
-from ..access import Operation, Resource
-
 if TYPE_CHECKING:
-    from ..seams import Clock, RequestContext
+    from logflume.log.broker.ports import Clock
+    from logflume.log.broker.requests import RequestContext
 
 MAX_NAMES = 1000
 """Names in a line; `more` says how many are left out."""

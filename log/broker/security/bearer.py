@@ -10,7 +10,9 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+from logflume.log.broker.ports import Keys
 
 from .login import Identity, LoginFailed, Step
 
@@ -19,14 +21,6 @@ MAX_TOKEN_BYTES = 16 * 1024
 MAX_SUBJECT_CHARS = 256
 _FIRST = re.compile(rb"[ny],(a=[^,\x01]{0,1024})?,\x01((?:[A-Za-z]{1,64}=[^\x01]*\x01){1,32})\x01")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
-
-
-class Keys(Protocol):
-    """The keys that a provider publishes."""
-
-    def find(self, key_id: str) -> Any | None:
-        """Return a public key, None if there is none of that id; asks for newer ones then, for later."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logflume.log.broker.configs import BrokerConfig
+from logflume.log.broker.settings.lookup import BrokerConfig
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

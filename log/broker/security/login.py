@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from logflume.log.broker.ports import Clock, Timers
+from logflume.log.broker.replies import Reply, as_reply
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, messages
-
-from ..seams import Clock, Reply, Timers, as_reply
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 BEFORE_LOGIN = frozenset({SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE})

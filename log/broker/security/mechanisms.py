@@ -4,35 +4,85 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from typing import Protocol
 
+from logflume.log.broker.complaints import Complaints
+from logflume.log.broker.ports import Clock, Keys, Offload, TicketAcceptor, Timers
+from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
 
-from ..access.scram import Mechanism, ScramCredential
-from ..complaints import Complaints
-from ..core import Core
 from .audit import Audit
-from .bearer import BearerExchange, Keys, TokenRules
+from .bearer import BearerExchange, TokenRules
+from .credentials import Mechanism, ScramCredential
 from .jaas import parse_jaas, plain_passwords
+from .kerberos import SETTING, KerberosExchange, LocalRules
 from .listener_settings import ListenerSettings
 from .login import Exchange, Identity, LoginCounts, LoginPolicy
 from .plain import PlainExchange
 from .scram import ScramExchange, random_nonce
+from .tokens import DelegationTokens
+from .users import Users
 
 SCRAM = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
-OAUTHBEARER = "OAUTHBEARER"
-KNOWN = ("PLAIN", *SCRAM, OAUTHBEARER)
+OAUTHBEARER, GSSAPI = "OAUTHBEARER", "GSSAPI"
+KNOWN = ("PLAIN", *SCRAM, OAUTHBEARER, GSSAPI)
 Told = Callable[[str, str, str, str | None], None]
 """Called with (host, mechanism, principal, reason or None) of each login."""
 _OAUTH = "sasl.oauthbearer."
+_SERVICE = "sasl.kerberos.service.name"
 _log = logging.getLogger("logflume.logins")
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What the mechanisms of a listener ask others for: the keys of its identity provider, its own Kerberos key and realm."""
+
+    keys: Keys | None = None
+    acceptor: TicketAcceptor | None = None
+    realm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosKey:
+    """Which key of which keytab is a listener's: `principal` "" for any of the service, `keytab` "" for the machine's."""
+
+    service: str
+    principal: str
+    keytab: str
+
+
+class Surroundings(Protocol):
+    """What logins need of the broker; `Core` has it."""
+
+    @property
+    def users(self) -> Users: ...
+
+    @property
+    def tokens(self) -> DelegationTokens: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def timers(self) -> Timers: ...
+
+    @property
+    def offload(self) -> Offload: ...
+
+    @property
+    def random_bytes(self) -> Callable[[int], bytes]: ...
 
 
 class UserAccounts:
     """The cluster's users and delegation tokens as SCRAM asks for them."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Surroundings) -> None:
         self._core = core
 
     def find(self, user: str, mechanism: Mechanism, *, is_token: bool) -> tuple[ScramCredential, Identity | None]:
@@ -55,11 +105,11 @@ class UserAccounts:
 
 
 def login_policy(
-    core: Core, settings: ListenerSettings, counts: LoginCounts, told: Told, *, keys: Keys | None = None
+    core: Surroundings, settings: ListenerSettings, counts: LoginCounts, told: Told, *, provider: Provider
 ) -> LoginPolicy:
-    """Return the policy of a listener's logins; `keys` are those of its identity provider. Raises as `check_mechanisms`."""
+    """Return the policy of a listener's logins. Raises as `check_mechanisms`."""
     return LoginPolicy(
-        _mechanisms(core, settings, keys),
+        _mechanisms(core, settings, provider),
         core.clock,
         core.timers,
         counts,
@@ -84,7 +134,7 @@ def teller(complaints: Complaints, audit: Audit | None) -> Told:
     return told
 
 
-def owner_policy(core: Core, counts: LoginCounts, told: Told) -> LoginPolicy:
+def owner_policy(core: Surroundings, counts: LoginCounts, told: Told) -> LoginPolicy:
     """Return the policy of the owner's socket, where a process may log in as a user on his behalf."""
     makers: dict[str, Callable[[], Exchange]] = {"PLAIN": partial(PlainExchange, core.users, {}, core.offload)}
     for name, mechanism in SCRAM.items():
@@ -104,6 +154,9 @@ def check_mechanisms(settings: ListenerSettings) -> list[str]:
         _plain_passwords(settings)
     if OAUTHBEARER in asked:
         token_rules(settings)
+    if GSSAPI in asked:
+        kerberos_key(settings)
+        local_rules(settings, "")
     return asked
 
 
@@ -129,14 +182,39 @@ def token_rules(settings: ListenerSettings) -> TokenRules:
     )
 
 
-def _mechanisms(core: Core, settings: ListenerSettings, keys: Keys | None) -> Mapping[str, Callable[[], Exchange]]:
+def kerberos_key(settings: ListenerSettings) -> KerberosKey:
+    """Return which key a listener has, as Kafka's settings tell it. Raises InvalidInput."""
+    what = f"listener {settings.name}: {GSSAPI}"
+    if find_spec("gssapi") is None:
+        text = f"{what} needs MIT Kerberos and gssapi: pip install 'logflume[gssapi]'; or set sasl.enabled.mechanisms to others"
+        raise InvalidInput(text)
+    text = settings.text("sasl.jaas.config", mechanism=GSSAPI)
+    options = parse_jaas(text, setting="sasl.jaas.config") if text else {}
+    named = {name for name in (settings.text(_SERVICE, mechanism=GSSAPI), options.get("serviceName", "")) if name}
+    if len(named) != 1:
+        found = " and ".join(sorted(named)) or "none"
+        raise InvalidInput(
+            f"{what} needs one name of its service, as {_SERVICE}=kafka; found {found}; or set sasl.enabled.mechanisms to others"
+        )
+    return KerberosKey(named.pop(), options.get("principal", ""), options.get("keyTab", ""))
+
+
+def local_rules(settings: ListenerSettings, realm: str) -> LocalRules:
+    """Return how principals become users on a listener. Raises InvalidInput."""
+    return LocalRules(settings.text(SETTING, mechanism=GSSAPI), realm=realm)
+
+
+def _mechanisms(core: Surroundings, settings: ListenerSettings, provider: Provider) -> Mapping[str, Callable[[], Exchange]]:
     makers: dict[str, Callable[[], Exchange]] = {}
     for name in check_mechanisms(settings):
         if name == "PLAIN":
             makers[name] = partial(PlainExchange, core.users, _plain_passwords(settings), core.offload)
         elif name == OAUTHBEARER:
-            assert keys is not None, "a listener with OAUTHBEARER has the keys of its provider"
-            makers[name] = partial(BearerExchange, token_rules(settings), keys, lambda: core.clock.wall_ms() / 1000)
+            assert provider.keys is not None, "a listener with OAUTHBEARER has the keys of its provider"
+            makers[name] = partial(BearerExchange, token_rules(settings), provider.keys, lambda: core.clock.wall_ms() / 1000)
+        elif name == GSSAPI:
+            assert provider.acceptor is not None, "a listener with GSSAPI has a key"
+            makers[name] = partial(KerberosExchange, provider.acceptor, local_rules(settings, provider.realm), core.offload)
         else:
             makers[name] = partial(ScramExchange, SCRAM[name], UserAccounts(core), partial(random_nonce, core.random_bytes))
     return makers

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..access.scram import Mechanism
-from ..seams import Offload, Reply
+from logflume.log.broker.ports import Offload
+from logflume.log.broker.replies import Reply
+
+from .credentials import Mechanism
 from .login import Identity, LoginFailed, Step
 from .users import MAX_PASSWORD_BYTES, Users, fits, static_fits
 

@@ -13,8 +13,9 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from ..access.scram import Mechanism, ScramCredential
-from ..seams import Reply
+from logflume.log.broker.replies import Reply
+
+from .credentials import Mechanism, ScramCredential
 from .login import Identity, LoginFailed, Step
 
 MAX_MESSAGE_BYTES = 8192

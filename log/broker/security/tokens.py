@@ -13,13 +13,13 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
 
-from ..access.scram import MIN_ITERATIONS, Mechanism, ScramCredential, make_credential
-from ..cluster import ClusterState
-from ..seams import Reply
-from ..slices import Steps
+from .credentials import MIN_ITERATIONS, Mechanism, ScramCredential, make_credential
 
 DOCUMENT = "delegation_tokens"
 MAX_TOKENS, MAX_RENEWERS = 10_000, 100

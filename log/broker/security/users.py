@@ -10,9 +10,10 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 
-from ..access.scram import Credentials, Mechanism, ScramCredential, load_credentials, make_credential, store_credentials
-from ..cluster import ClusterState
-from ..slices import Steps
+from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.turns.slices import Steps
+
+from .credentials import Credentials, Mechanism, ScramCredential, load_credentials, make_credential, store_credentials
 from .login import Identity
 
 DEFAULT_ITERATIONS = 8192

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...protocol.errors import ErrorCode
+from logflume.log.protocol.errors import ErrorCode
+
 from .in_flight import Ack, AckType
 from .sessions import TopicPartitionId
 from .share_partition import AckResult

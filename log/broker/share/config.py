@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..groups.ports import GroupSettings
+from logflume.log.broker.ports import GroupSettings
+
 from .in_flight import Limits
 
 EARLIEST, LATEST = "earliest", "latest"

@@ -10,15 +10,16 @@ import logging
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from logflume.log.broker.access import Operation, Resource
+from logflume.log.broker.core import Core, Partition
+from logflume.log.broker.groups.share import ShareGroups
+from logflume.log.broker.groups.share.groups import MAX_MEMBER_ID_CHARS
+from logflume.log.broker.ports import GroupSettings, Timer
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, messages
 
-from ..access import Operation, Resource
-from ..core import Core, Partition
-from ..groups.ports import GroupSettings
-from ..groups.share import ShareGroups
-from ..groups.share.groups import MAX_MEMBER_ID_CHARS
-from ..seams import Reply, RequestContext, Timer
 from .acknowledgements import acks_by_partition, has_acks
 from .config import EARLIEST, LATEST, READ_COMMITTED, ShareConfig, duration_ms
 from .in_flight import Acquired, Want

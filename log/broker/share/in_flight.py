@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from ...protocol.errors import ErrorCode
+from logflume.log.protocol.errors import ErrorCode
+
 from .runs import DeliveryState, Run, Runs
 
 Range = tuple[int, int]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from ...protocol import messages
-from ...protocol.classes import ZERO_UUID
-from ...protocol.errors import ErrorCode
-from ..access import Operation, Resource
-from ..core import Core
-from ..groups.share import ShareGroup, ShareGroups
-from ..groups.share.records import TopicState
-from ..seams import Reply, RequestContext
+from logflume.log.broker.access import Operation, Resource
+from logflume.log.broker.core import Core
+from logflume.log.broker.groups.share import ShareGroup, ShareGroups
+from logflume.log.broker.groups.share.records import TopicState
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.protocol import messages
+from logflume.log.protocol.classes import ZERO_UUID
+from logflume.log.protocol.errors import ErrorCode
+
 from .partitions import LEADER_EPOCH, SharePartitions
 from .state_records import ShareKey
 

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from logflume.log.broker.partitioner import partition_of
+from logflume.log.broker.ports import Clock, GroupSettings, Journal, JournalRecord, Timers
+from logflume.log.broker.replies import Reply
+from logflume.log.errors import DecodeError
 from logflume.log.internal_topics import SHARE_STATE_TOPIC
+from logflume.log.protocol.errors import ErrorCode
 
-from ...errors import DecodeError
-from ...protocol.errors import ErrorCode
-from ..groups.partitioner import partition_of
-from ..groups.ports import GroupSettings
-from ..seams import Clock, Journal, JournalRecord, Reply, Timers
 from .config import limits_of
 from .in_flight import InFlight
 from .share_partition import SharePartition

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..core import Core
-from ..groups.ports import GroupSettings, Topics
-from ..groups.share import ShareGroups
-from ..seams import Handler
+from logflume.log.broker.core import Core
+from logflume.log.broker.groups.share import ShareGroups
+from logflume.log.broker.ports import GroupSettings, Topics
+from logflume.log.broker.requests import Handler
+
 from .config import ShareConfig
 from .fetch import ShareFetchHandler
 from .offset_handlers import ShareOffsetHandlers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sized
 
-from ...protocol.errors import ErrorCode
+from logflume.log.protocol.errors import ErrorCode
 
 FINAL_EPOCH, INITIAL_EPOCH, LAST_EPOCH = -1, 0, 2**31 - 1
 MAX_SESSION_PARTITIONS = 20_000

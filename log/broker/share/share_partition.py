@@ -6,22 +6,17 @@ What is told to a member is on disk. An acquisition is not written: after a cras
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from ...protocol.errors import ErrorCode
-from ..deadline import Deadline
-from ..seams import Clock, Reply, Timers
+from logflume.log.broker.ports import Clock, Timers, Waiter
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
+from logflume.log.protocol.errors import ErrorCode
+
 from .in_flight import Ack, AckRefused, Acquired, InFlight, Limits, Range, Span, Want
 from .state_records import ShareKey
 
 AckResult = tuple[ErrorCode, str | None]
 ACKNOWLEDGED: AckResult = (ErrorCode.NONE, None)
-
-
-class Waiter(Protocol):
-    """Someone who waits for records to become available."""
-
-    def wake(self) -> None: ...
 
 
 class SharePartition:

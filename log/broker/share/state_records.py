@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...errors import DecodeError
-from ..record_fields import FieldReader, write_count, write_string, write_varint
+from logflume.log.broker.record_fields import FieldReader, write_count, write_string, write_varint
+from logflume.log.errors import DecodeError
+
 from .runs import DeliveryState, Run, Runs
 
 SNAPSHOT, UPDATE = 0, 1

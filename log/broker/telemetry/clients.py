@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
+from logflume.log.broker.ports import Clock
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.protocol.classes import ZERO_UUID
 
-from ..seams import Clock
 from .subscriptions import ALL_METRICS, Client, Subscription, SubscriptionStore
 
 MAX_CLIENTS = 16_384

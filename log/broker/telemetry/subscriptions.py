@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from logflume.log.broker.patterns import Pattern, PatternError, compile_pattern
+from logflume.log.broker.settings.spec import ConfigSpec, find_spec
+from logflume.log.broker.settings.table import CLIENT_METRICS_CONFIGS
+from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError, near_matches
 from logflume.log.protocol import ErrorCode, KafkaError
-
-from ..cluster import ClusterState
-from ..config_spec import ConfigSpec, find_spec
-from ..config_specs import CLIENT_METRICS_CONFIGS
-from ..patterns import Pattern, PatternError, compile_pattern
-from ..slices import Steps
 
 DOCUMENT = "client_metrics"
 MAX_SUBSCRIPTIONS = 1000

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from ...errors import DecodeError
-from ...internal_topics import TRANSACTIONS_TOPIC
-from ...protocol.errors import ErrorCode
-from ..deadline import Deadline
-from ..groups.partitioner import partition_of
-from ..seams import Clock, Journal, JournalRecord, Reply, Timers, TxnPartitions
+from logflume.log.broker.partitioner import partition_of
+from logflume.log.broker.ports import Clock, Journal, JournalRecord, Timers, TxnPartitions
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
+from logflume.log.errors import DecodeError
+from logflume.log.internal_topics import TRANSACTIONS_TOPIC
+from logflume.log.protocol.errors import ErrorCode
+
 from .config import TransactionConfig
 from .end_rules import EndAction, decide_end
 from .journal_records import decode_key, decode_value, encode_key, encode_value

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from ...protocol.errors import ErrorCode
+from logflume.log.protocol.errors import ErrorCode
+
 from .metadata import LAST_USABLE_EPOCH, Txn, TxnState
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..seams import Clock, Handler, TxnPartitions
-from .admin_handlers import TransactionAdminHandlers
+from logflume.log.broker.ports import Clock, TxnPartitions
+from logflume.log.broker.requests import Handler
+
+from .apis.admin import TransactionAdminHandlers
+from .apis.producers import ProducerHandlers
 from .coordinator import TransactionCoordinator
-from .producer_handlers import ProducerHandlers
 
 
 def handlers(

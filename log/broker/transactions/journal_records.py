@@ -8,8 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from ...errors import DecodeError
-from ..record_fields import FieldReader, write_count, write_string, write_varint
+from logflume.log.broker.record_fields import FieldReader, write_count, write_string, write_varint
+from logflume.log.errors import DecodeError
+
 from .metadata import NO_ID, Txn, TxnState
 
 KEY_VERSION = 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...protocol.errors import ErrorCode
-from ..seams import Timers, TxnPartitions
+from logflume.log.broker.ports import Timers, TxnPartitions
+from logflume.log.protocol.errors import ErrorCode
+
 from .config import TransactionConfig
 from .metadata import TopicPartition, Txn
 

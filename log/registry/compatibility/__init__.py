@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ..schemas import ParsedSchema
+from logflume.log.registry.schemas import ParsedSchema
+
 from .difference import Difference
 
 LEVELS = (

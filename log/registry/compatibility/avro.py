@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..schemas.avro import AvroField, AvroSchema, AvroType
+from logflume.log.registry.schemas.avro import AvroField, AvroSchema, AvroType
+
 from .difference import Difference
 
 _READABLE_AS = {

@@ -13,9 +13,10 @@ from typing import Any
 
 import re2
 
-from ..schemas import InvalidSchema
-from ..schemas.json_schema import JsonNode, JsonSchema
-from ..schemas.json_text import dump
+from logflume.log.registry.schemas import InvalidSchema
+from logflume.log.registry.schemas.json_schema import JsonNode, JsonSchema
+from logflume.log.registry.schemas.json_text import dump
+
 from .difference import Difference
 from .json_rules import COMPATIBLE, COMPATIBLE_IF_LENIENT, DESCRIPTIONS
 

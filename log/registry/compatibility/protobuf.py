@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from ..schemas.protobuf import ProtobufSchema
+from logflume.log.registry.schemas.protobuf import ProtobufSchema
+
 from .difference import Difference
 
 Change = tuple[str, tuple[str, ...]]

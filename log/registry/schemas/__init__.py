@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
-from ..records import Reference
+from logflume.log.registry.records import Reference
+
 from .parsed import InvalidSchema, Language, Limits, ParsedSchema, Resolved
 
 TYPES = ("JSON", "PROTOBUF", "AVRO")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from logflume.log.errors import InvalidInput
-
-from ..records import Reference
+from logflume.log.registry.records import Reference
 
 
 class InvalidSchema(InvalidInput):

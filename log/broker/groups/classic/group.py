@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ...deadline import Deadline
-from ...seams import Reply
-from ..epoch_records import GroupKind
-from ..journal_records import GroupValue, StoredMember
+from logflume.log.broker.groups.epoch_records import GroupKind
+from logflume.log.broker.groups.journal_records import GroupValue, StoredMember
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
 
 Protocols = tuple[tuple[str, bytes], ...]
 

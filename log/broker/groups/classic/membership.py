@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ....protocol.errors import ErrorCode
-from ...deadline import Deadline
-from ...seams import Clock, Reply, Timers
-from ..config import GroupConfig
-from ..subscription import subscribed_topics
+from logflume.log.broker.groups.config import GroupConfig
+from logflume.log.broker.groups.subscription import subscribed_topics
+from logflume.log.broker.ports import Clock, Timers
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
+from logflume.log.protocol.errors import ErrorCode
+
 from .group import ClassicGroup, GroupState, Member, Protocols
 
 EMPTY, PREPARING, COMPLETING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE

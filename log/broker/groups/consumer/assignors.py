@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 
-from ..epoch_records import Partition
+from logflume.log.broker.groups.epoch_records import Partition
 
 Subscriptions = Mapping[str, frozenset[bytes]]
 """Member id -> ids of the topics it wants."""

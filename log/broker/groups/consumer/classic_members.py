@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ....errors import DecodeError
-from ....protocol.errors import ErrorCode
-from ...seams import Reply
-from ..classic.membership import JoinRequest, JoinResult, SyncRequest, SyncResult
-from ..config import GroupConfig
-from ..epoch_records import Partition
-from ..epoch_rules import Records
-from ..ports import Topics
-from ..refused import Refused
-from ..subscription import Subscription, read_subscription, write_assignment
+from logflume.log.broker.groups.classic.membership import JoinRequest, JoinResult, SyncRequest, SyncResult
+from logflume.log.broker.groups.config import GroupConfig
+from logflume.log.broker.groups.epoch_records import Partition
+from logflume.log.broker.groups.epoch_rules import Records
+from logflume.log.broker.groups.refused import Refused
+from logflume.log.broker.groups.subscription import Subscription, read_subscription, write_assignment
+from logflume.log.broker.ports import Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.errors import DecodeError
+from logflume.log.protocol.errors import ErrorCode
+
 from .group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerMember, MemberState
 from .groups import ConsumerGroups
 from .records import ClassicMember, MemberValue

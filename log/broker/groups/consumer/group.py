@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ...deadline import Deadline
-from ...patterns import compile_pattern
-from ..epoch_records import GroupKind, Partition
-from ..epochs import EpochGroup, EpochMember
-from ..ports import Topics
+from logflume.log.broker.groups.epoch_records import GroupKind, Partition
+from logflume.log.broker.groups.epochs import EpochGroup, EpochMember
+from logflume.log.broker.patterns import compile_pattern
+from logflume.log.broker.ports import Topics
+from logflume.log.broker.turns.deadline import Deadline
+
 from .assignors import DEFAULT_ASSIGNOR
 from .records import CurrentValue, MemberValue
 

@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....protocol.errors import ErrorCode
-from ...deadline import Deadline
-from ...patterns import PatternError, compile_pattern
-from ...seams import Clock, Journal, Reply, Timers
-from ..config import GroupConfig
-from ..epoch_records import GroupEpochValue, GroupKind, Partition, Role
-from ..epoch_rules import EpochRules, Records, member_tombstones
-from ..epochs import LEAVING_EPOCH
-from ..heartbeats import HeartbeatResult
-from ..ports import GroupSettings, Topics
-from ..refused import Refused
+from logflume.log.broker.groups.config import GroupConfig
+from logflume.log.broker.groups.epoch_records import GroupEpochValue, GroupKind, Partition, Role
+from logflume.log.broker.groups.epoch_rules import EpochRules, Records, member_tombstones
+from logflume.log.broker.groups.epochs import LEAVING_EPOCH
+from logflume.log.broker.groups.heartbeats import HeartbeatResult
+from logflume.log.broker.groups.refused import Refused
+from logflume.log.broker.patterns import PatternError, compile_pattern
+from logflume.log.broker.ports import Clock, GroupSettings, Journal, Timers, Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
+from logflume.log.protocol.errors import ErrorCode
+
 from .assignors import ASSIGNORS
 from .group import (
     AWAY_EPOCH,

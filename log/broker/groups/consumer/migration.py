@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ....errors import DecodeError
-from ....protocol.errors import ErrorCode
-from ..classic.group import ClassicGroup, Member
-from ..config import GroupConfig
-from ..epoch_records import Partition
-from ..epochs import hash_topics
-from ..ports import Topics
-from ..refused import Refused
-from ..subscription import read_assignment, read_subscription, version_of, write_assignment
+from logflume.log.broker.groups.classic.group import ClassicGroup, Member
+from logflume.log.broker.groups.config import GroupConfig
+from logflume.log.broker.groups.epoch_records import Partition
+from logflume.log.broker.groups.epochs import hash_topics
+from logflume.log.broker.groups.refused import Refused
+from logflume.log.broker.groups.subscription import read_assignment, read_subscription, version_of, write_assignment
+from logflume.log.broker.ports import Topics
+from logflume.log.errors import DecodeError
+from logflume.log.protocol.errors import ErrorCode
+
 from .group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerMember, MemberState
 from .records import ClassicMember, CurrentValue, MemberValue
 

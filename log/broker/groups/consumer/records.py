@@ -6,8 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ...record_fields import FieldReader, write_bytes, write_count, write_string
-from ..epoch_records import (
+from logflume.log.broker.groups.epoch_records import (
     NO_TAGS,
     VALUE_VERSION,
     GroupEpochValue,
@@ -25,6 +24,7 @@ from ..epoch_records import (
     tagged,
     value_reader,
 )
+from logflume.log.broker.record_fields import FieldReader, write_bytes, write_count, write_string
 
 METADATA_HASH_TAG = CLASSIC_MEMBER_TAG = ASSIGNMENT_EPOCHS_TAG = 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from ..epoch_records import Partition
+from logflume.log.broker.groups.epoch_records import Partition
 
 SIMPLE = "simple"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..epoch_records import GroupKind, Partition
-from ..epochs import EpochGroup, EpochMember
-from ..ports import Topics
+from logflume.log.broker.groups.epoch_records import GroupKind, Partition
+from logflume.log.broker.groups.epochs import EpochGroup, EpochMember
+from logflume.log.broker.ports import Topics
+
 from .records import STABLE, ShareCurrentValue, ShareMemberValue, TopicState
 
 NEW = ShareCurrentValue(0, -1, frozenset())

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....protocol.errors import ErrorCode
-from ...seams import Clock, Journal, Reply, Timers
-from ..config import GroupConfig
-from ..epoch_records import GroupEpochValue, GroupKind, Partition, Role
-from ..epoch_rules import EpochRules, Records
-from ..epochs import LEAVING_EPOCH
-from ..heartbeats import HeartbeatResult
-from ..ports import GroupSettings, Topics
-from ..refused import Refused
-from ..table import GroupTable
+from logflume.log.broker.groups.config import GroupConfig
+from logflume.log.broker.groups.epoch_records import GroupEpochValue, GroupKind, Partition, Role
+from logflume.log.broker.groups.epoch_rules import EpochRules, Records
+from logflume.log.broker.groups.epochs import LEAVING_EPOCH
+from logflume.log.broker.groups.heartbeats import HeartbeatResult
+from logflume.log.broker.groups.refused import Refused
+from logflume.log.broker.groups.table import GroupTable
+from logflume.log.broker.ports import Clock, GroupSettings, Journal, Timers, Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.protocol.errors import ErrorCode
+
 from .assignor import assign_simple
 from .group import NEW, ShareGroup, ShareMember
 from .records import InitializedValue, ShareCurrentValue, ShareMemberValue, TopicState, encode_share_value

@@ -6,8 +6,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...record_fields import FieldReader, write_count, write_string
-from ..epoch_records import (
+from logflume.log.broker.groups.epoch_records import (
     NO_TAGS,
     VALUE_VERSION,
     GroupEpochValue,
@@ -23,6 +22,7 @@ from ..epoch_records import (
     encode_target_epoch,
     value_reader,
 )
+from logflume.log.broker.record_fields import FieldReader, write_count, write_string
 
 STABLE = 0
 """State of a member; share groups have no other, as nothing has to be given up first."""

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ....protocol.errors import ErrorCode
-from ..ports import Topics
-from ..refused import Refused
+from logflume.log.broker.groups.refused import Refused
+from logflume.log.broker.ports import Topics
+from logflume.log.protocol.errors import ErrorCode
+
 from .topology import InternalTopic, Subtopology, Topology
 
 TASKS_MAX = 20_000

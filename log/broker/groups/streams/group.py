@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ...deadline import Deadline
-from ..epoch_records import GroupKind
-from ..epochs import EpochGroup, EpochMember
-from ..ports import Topics
+from logflume.log.broker.groups.epoch_records import GroupKind
+from logflume.log.broker.groups.epochs import EpochGroup, EpochMember
+from logflume.log.broker.ports import Topics
+from logflume.log.broker.turns.deadline import Deadline
+
 from .assignor import NO_TASKS, Task, Tasks
 from .configured import Configured
 from .records import StreamsCurrentValue, StreamsMemberValue

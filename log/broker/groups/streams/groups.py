@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....errors import LogflumeError
-from ....protocol.errors import ErrorCode
-from ...deadline import Deadline
-from ...seams import Clock, Journal, Reply, Timers
-from ..config import GroupConfig
-from ..epoch_records import GroupKind, Role
-from ..epoch_rules import EpochRules, Records
-from ..epochs import LEAVING_EPOCH, hash_topics
-from ..ports import GroupSettings, InternalTopics, Topics
-from ..refused import Refused
+from logflume.log.broker.groups.config import GroupConfig
+from logflume.log.broker.groups.epoch_records import GroupKind, Role
+from logflume.log.broker.groups.epoch_rules import EpochRules, Records
+from logflume.log.broker.groups.epochs import LEAVING_EPOCH, hash_topics
+from logflume.log.broker.groups.refused import Refused
+from logflume.log.broker.ports import Clock, GroupSettings, InternalTopics, Journal, Timers, Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.deadline import Deadline
+from logflume.log.errors import LogflumeError
+from logflume.log.protocol.errors import ErrorCode
+
 from .assignor import NO_TASKS, Tasks, assign_sticky
 from .configured import Configured, Status, Told, configure
 from .group import NEVER, NEW, StreamsGroup, StreamsMember, TaskState, reconcile

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....protocol import codec, messages
-from ..epoch_records import VALUE_VERSION, GroupKind, Role, TargetEpochValue, value_reader
+from logflume.log.broker.groups.epoch_records import VALUE_VERSION, GroupKind, Role, TargetEpochValue, value_reader
+from logflume.log.protocol import codec, messages
+
 from .assignor import Task, Tasks
 from .topology import Topology, read_topology, write_topology
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ....protocol import codec, messages
-from ....protocol.errors import ErrorCode
-from ..refused import Refused
+from logflume.log.broker.groups.refused import Refused
+from logflume.log.protocol import codec, messages
+from logflume.log.protocol.errors import ErrorCode
 
 SUBTOPOLOGIES_MAX = 1_000
 SIZE_MAX_BYTES = 512 * 1024

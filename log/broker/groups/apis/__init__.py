@@ -1,0 +1,1 @@
+"""The APIs of the group coordinator, one file a family."""

@@ -1,0 +1,155 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848): messages to the coordinator's terms and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
+from logflume.log.broker.groups.consumer.group import ConsumerGroup, ConsumerMember, may_see_all
+from logflume.log.broker.groups.consumer.groups import ConsumerHeartbeat
+from logflume.log.broker.groups.coordinator import GroupCoordinator
+from logflume.log.broker.groups.epoch_records import Partition, by_topic
+from logflume.log.broker.groups.heartbeats import heartbeat_response
+from logflume.log.broker.ports import Topics
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.requests import RequestContext
+from logflume.log.protocol import messages
+from logflume.log.protocol.errors import ErrorCode
+
+from .admin import operations_on
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""Types of members of a consumer group (KIP-1099)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaySee:
+    """Whether who has these rights may know of a topic. Not noted where it is denied: an expression names no topic."""
+
+    rights: Rights
+
+    def __call__(self, topic: str) -> bool:
+        return self.rights.allows(Operation.DESCRIBE, Resource.TOPIC, topic)
+
+
+class ConsumerHandlers:
+    """The APIs of the consumer protocol."""
+
+    def __init__(self, coordinator: GroupCoordinator, topics: Topics) -> None:
+        self._coordinator, self._topics = coordinator, topics
+
+    def heartbeat(
+        self, context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
+    ) -> messages.ConsumerGroupHeartbeatResponse | Reply:
+        if not context.may(Operation.READ, Resource.GROUP, request.group_id):
+            return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in request.subscribed_topic_names or ()):
+            return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        owned = None
+        if request.topic_partitions is not None:
+            owned = frozenset((bytes(t.topic_id), index) for t in request.topic_partitions for index in t.partitions)
+        names = request.subscribed_topic_names
+        beat = ConsumerHeartbeat(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            topics=None if names is None else frozenset(names),
+            regex=request.subscribed_topic_regex,
+            assignor=request.server_assignor,
+            owned=owned,
+            client_id=context.client_id or "",
+            client_host=f"/{context.host}",
+            may_see=may_see_all if context.rights is UNRESTRICTED else MaySee(context.rights),
+        )
+        reply = Reply()
+        response = messages.ConsumerGroupHeartbeatResponse
+        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(heartbeat_response(response, result)))
+        return reply
+
+    def describe(
+        self, context: RequestContext, request: messages.ConsumerGroupDescribeRequest
+    ) -> messages.ConsumerGroupDescribeResponse | Reply:
+        response = messages.ConsumerGroupDescribeResponse
+        groups = []
+        for group_id in request.group_ids:
+            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
+                groups.append(response.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
+            group = self._coordinator.consumer_group(group_id)
+            if group is not None:
+                groups.append(self._describe_to(context, group, operations_on(context, request, group_id)))
+                continue
+            groups.append(
+                response.DescribedGroup(
+                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                    error_message=f"Group {group_id} is not a consumer group.",
+                    group_id=group_id,
+                    group_state="Dead",
+                )
+            )
+        return response(groups=groups)
+
+    def _describe_to(self, context: RequestContext, group: ConsumerGroup, operations: int) -> Any:
+        """Describe a group, unless it reads topics that who asks may not describe."""
+        described = self._describe(group, operations)
+        topics = {
+            topic.topic_name
+            for member in described.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        for member in described.members:
+            topics.update(member.subscribed_topic_names)
+        if all(context.may(Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
+            return described
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return messages.ConsumerGroupDescribeResponse.DescribedGroup(
+            group_id=group.group_id,
+            error_code=error,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
+
+    def _describe(self, group: ConsumerGroup, operations: int) -> Any:
+        return messages.ConsumerGroupDescribeResponse.DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=group.group_id,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.assignor(),
+            members=[self._describe_member(group, member) for member in group.members.values()],
+            authorized_operations=operations,
+        )
+
+    def _describe_member(self, group: ConsumerGroup, member: ConsumerMember) -> Any:
+        return messages.ConsumerGroupDescribeResponse.Member(
+            member_id=member.member_id,
+            instance_id=member.metadata.instance_id,
+            rack_id=member.metadata.rack_id,
+            member_epoch=member.current.epoch,
+            client_id=member.metadata.client_id,
+            client_host=member.metadata.client_host,
+            subscribed_topic_names=list(member.metadata.topics),
+            subscribed_topic_regex=member.metadata.regex or "",
+            assignment=self._assignment(member.current.assigned),
+            target_assignment=self._assignment(group.target.get(member.member_id, frozenset())),
+            member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+        )
+
+    def _assignment(self, partitions: Iterable[Partition]) -> Any:
+        response = messages.ConsumerGroupDescribeResponse
+        topics = [
+            response.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            for topic_id, indexes in by_topic(partitions).items()
+            if (name := self._topics.name_of(topic_id)) is not None
+        ]
+        return response.Assignment(topic_partitions=topics)
+
+
+def _refusal(error: ErrorCode) -> messages.ConsumerGroupHeartbeatResponse:
+    return messages.ConsumerGroupHeartbeatResponse(error_code=error, error_message=error.text)

@@ -1,0 +1,1 @@
+"""Settings under Kafka's names: what each is, and how one is looked up."""

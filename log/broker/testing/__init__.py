@@ -1,0 +1,1 @@
+"""What only tests use: the surroundings of a coordinator in memory."""
