@@ -84,9 +84,21 @@ class Stream(Generic[K, V], metaclass=Face):
         """Columns of the key and the value."""
         return self.node.schema
 
+    @overload
+    def filter(self, predicate: Value | Callable[[V], Any]) -> Stream[K, V]: ...
+
+    @overload
+    def filter(self, predicate: Callable[[K, V], Any]) -> Stream[K, V]: ...
+
     def filter(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any]) -> Stream[K, V]:
         """Keep records for which the condition is True: `filter(col.delay > 15)` or `filter(lambda value: ...)`."""
         return self._filter(condition(predicate, self.scope(), "filter()"))
+
+    @overload
+    def filter_not(self, predicate: Value | Callable[[V], Any]) -> Stream[K, V]: ...
+
+    @overload
+    def filter_not(self, predicate: Callable[[K, V], Any]) -> Stream[K, V]: ...
 
     def filter_not(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any]) -> Stream[K, V]:
         """Keep records for which the condition is not True."""

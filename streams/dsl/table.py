@@ -240,6 +240,12 @@ class Table(Generic[K, V], metaclass=Face):
         """Columns of the key and the value."""
         return self.node.schema
 
+    @overload
+    def filter(self, predicate: Value | Callable[[V], Any], *, store: str | None = None) -> Table[K, V]: ...
+
+    @overload
+    def filter(self, predicate: Callable[[K, V], Any], *, store: str | None = None) -> Table[K, V]: ...
+
     def filter(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any], *, store: str | None = None) -> Table[K, V]:
         """Keep rows for which the condition is True; a row that stops passing goes out as deleted. `store` keeps the result."""
         test = condition(predicate, self.scope(), "filter()")
