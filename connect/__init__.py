@@ -22,6 +22,7 @@ from .columns import parse_columns
 from .config import Config
 from .errors import BrokenRow, ConfigErrors, Problem, SourceChanged, TargetConflict, TargetRefused, TaskFenced
 from .load import ConnectorConfig, connector_spec, load_connector
+from .places import Place, places, reset_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
 from .secrets import Secret
@@ -45,6 +46,7 @@ __all__ = [
     "Option",
     "OptionType",
     "Partition",
+    "Place",
     "Problem",
     "Refused",
     "RowSchema",
@@ -69,6 +71,8 @@ __all__ = [
     "find_connector",
     "load_connector",
     "parse_columns",
+    "places",
+    "reset_connector",
     "run_connector",
     "run_connectors",
 ]
