@@ -21,7 +21,7 @@ from logflume.log.interfaces import Log
 from logflume.log.registry import EVERYTHING, Rights
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
-from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results
+from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results, internal_topics
 from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
@@ -49,7 +49,7 @@ from .recorded import check_same, recorded_plan
 from .results import Message, Result, Rows, inserted
 from .rights import check_rights, check_topics
 from .row_records import RecordMakers, ValuesRecord, now_ms
-from .running import RunningQueries, application_id, compile_topology, internal_topics
+from .running import RunningQueries, application_id, compile_topology
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
 from .table_state import TablePage, TableRead, Tables, read_state
