@@ -8,20 +8,23 @@ what the DSL costs. Each query runs without the kernels and with them; each figu
 
 from __future__ import annotations
 
+import json
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.client import HTTPConnection
 
-import httpx
 import numpy as np
 
 from benchmarks._report import Figure, main
 from benchmarks.streams_programs import CHUNK, REPEATS, Sink, clicks
 from logflume.log.records import Chunk
-from logflume.log.server import start_embedded
 from logflume.sql import Catalog, plan_query
 from logflume.sql.binding.context import Context
 from logflume.sql.definitions import apply_definition
@@ -51,7 +54,7 @@ SERVED = (
     "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');",
     "CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;",
 )
-INSERTED, ASKED = 20_000, 500
+INSERTED, ASKED, MADE, PUSHED = 20_000, 1_000, 9, 9
 BUDGETS = {"T1": 800_000, "T2": 700_000, "T3": 350_000, "T4": 300_000}
 COMPILED_BUDGETS = {"T1": 2_500_000, "T2": 2_500_000, "T3": 800_000, "T4": 1_500_000}
 
@@ -121,58 +124,115 @@ def measure_planning() -> Iterator[Figure]:
         yield Figure(f"{name}, a windowed aggregate", (time.perf_counter() - started) / 20 * 1e3, "ms")
 
 
+@contextmanager
+def started(*argv: str) -> Iterator[str]:
+    """Run a command of the package; yield the first line that it prints."""
+    child = subprocess.Popen([sys.executable, "-m", *argv], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        yield child.stdout.readline()
+    finally:
+        child.terminate()
+        child.wait(30)
+
+
+class Client:
+    """One connection by HTTP/1.1; of the standard library, for a heavier one would be half of what is measured."""
+
+    def __init__(self, address: str) -> None:
+        self._connection = HTTPConnection(address.removeprefix("http://"), timeout=60)
+        self._connection.connect()
+        self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def post(self, path: str, content: object) -> bytes:
+        """Return the answer to a request; `content` goes as JSON if it is no bytes."""
+        self._connection.request("POST", path, content if isinstance(content, bytes) else json.dumps(content))
+        answer = self._connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200, body
+        return body
+
+    def first_lines(self, path: str, content: object, count: int) -> list[bytes]:
+        """Return the first lines of an answer that does not end; the connection is closed."""
+        self._connection.request("POST", path, json.dumps(content))
+        answer = self._connection.getresponse()
+        lines = [answer.readline() for _ in range(count)]
+        self._connection.close()
+        return lines
+
+
 def measure_server() -> Iterator[Figure]:
     """Requests by HTTP/1.1 to a server in a process of its own that runs its query itself; one connection, one by one."""
-    with tempfile.TemporaryDirectory(prefix="sql-server-") as folder, start_embedded(f"{folder}/log") as broker:
-        argv = [sys.executable, "-m", "logflume", "sql", "serve", "--bootstrap", str(broker.addresses[0])]
-        argv += ["--listen", "127.0.0.1:0", "--state-dir", f"{folder}/sql"]
-        server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().split()[1]
-            with httpx.Client(base_url=address, timeout=60) as client:
-                yield from _requests(client)
-        finally:
-            server.terminate()
-            server.wait(30)
+    with tempfile.TemporaryDirectory(prefix="sql-server-") as folder:
+        broker = ("logflume.log.server", "--data", f"{folder}/log", "--listen", "127.0.0.1:0")
+        with started(*broker) as line:
+            where = line.split(" on ")[1].split(",")[0].strip()
+            server = ("logflume", "sql", "serve", "--bootstrap", where, "--listen", "127.0.0.1:0", "--state-dir", f"{folder}/sql")
+            with started(*server) as said:
+                yield from _requests(said.split()[1])
 
 
-def _requests(client: httpx.Client) -> Iterator[Figure]:
-    started = time.perf_counter()
-    client.post("/ksql", json={"ksql": SERVED[0]}).raise_for_status()
-    yield Figure("CREATE STREAM, first statement of the server", (time.perf_counter() - started) * 1e3, "ms")
-    started = time.perf_counter()
-    client.post("/ksql", json={"ksql": SERVED[1]}).raise_for_status()
-    yield Figure("CREATE TABLE ... AS, until it is acknowledged", (time.perf_counter() - started) * 1e3, "ms", 50, is_upper=True)
+def _median_ms(times_s: list[float]) -> float:
+    return sorted(times_s)[len(times_s) // 2] * 1e3
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def _requests(address: str) -> Iterator[Figure]:
+    client = Client(address)
+    took_s = _timed(lambda: client.post("/ksql", {"ksql": SERVED[0]}))
+    yield Figure("CREATE STREAM, first statement of the server", took_s * 1e3, "ms")
+    took_s = _timed(lambda: client.post("/ksql", {"ksql": SERVED[1]}))
+    yield Figure("CREATE TABLE ... AS, the first of the server", took_s * 1e3, "ms", 50, is_upper=True)
+    made = [SERVED[1].replace("TABLE T ", f"TABLE T{n} ") for n in range(MADE)]
+    took = [_timed(partial(client.post, "/ksql", {"ksql": text})) for text in made]
+    yield Figure(f"CREATE TABLE ... AS, median of {MADE}", _median_ms(took), "ms", 50, is_upper=True)
+    dropped = "".join(f"DROP TABLE T{n} DELETE TOPIC;" for n in range(MADE))
+    client.post("/ksql", {"ksql": dropped})
+    yield from _inserts(client)
+    yield from _pulls(client)
+    took = []
+    for _ in range(PUSHED):
+        one = Client(address)
+        query = {"sql": "SELECT K FROM S EMIT CHANGES;"}
+        took.append(_timed(partial(one.first_lines, "/query-stream", query, 2)))
+    yield Figure("first row of a push query, the first of the server", took[0] * 1e3, "ms", 100, is_upper=True)
+    yield Figure(f"first row of a push query, median of {PUSHED}", _median_ms(took), "ms", 100, is_upper=True)
+
+
+def _inserts(client: Client) -> Iterator[Figure]:
     lines = [b'{"target": "S"}', *(b'{"K": "k%d", "V": %d}' % (n % 1000, n) for n in range(INSERTED))]
-    started = time.perf_counter()
-    told = client.post("/inserts-stream", content=b"\n".join(lines) + b"\n").text
-    yield Figure("/inserts-stream", told.count('"ok"') / (time.perf_counter() - started), "rows/s", 100_000)
-    started = time.perf_counter()
-    for n in range(ASKED):
-        client.post("/ksql", json={"ksql": f"INSERT INTO S VALUES ('k{n}', {n});"}).raise_for_status()
-    yield Figure("INSERT VALUES, one connection", ASKED / (time.perf_counter() - started), "1/s", 2_000)
-    client.post("/query", json={"ksql": "SELECT * FROM T;"}).raise_for_status()
+    begun = time.perf_counter()
+    told = client.post("/inserts-stream", b"\n".join(lines) + b"\n")
+    yield Figure("/inserts-stream", told.count(b'"ok"') / (time.perf_counter() - begun), "rows/s", 100_000)
+    texts = [f"INSERT INTO S VALUES ('k{n}', {n});" for n in range(ASKED)]
+    took_s = _timed(lambda: [client.post("/ksql", {"ksql": text}) for text in texts])
+    yield Figure("INSERT VALUES, one a request", ASKED / took_s, "1/s", 2_000)
+    scripts = ["".join(f"INSERT INTO S VALUES ('k{n}', {n + k});" for n in range(100)) for k in range(20)]
+    took_s = _timed(lambda: [client.post("/ksql", {"ksql": text}) for text in scripts])
+    yield Figure("INSERT VALUES, 100 a request", 2_000 / took_s, "1/s", 2_000)
+
+
+def _pulls(client: Client) -> Iterator[Figure]:
+    client.post("/query", {"ksql": "SELECT * FROM T;"})
     latencies = []
     for n in range(ASKED):
-        started = time.perf_counter()
-        answer = client.post("/query", json={"ksql": f"SELECT * FROM T WHERE K = 'k{n % 1000}';"})
-        latencies.append((time.perf_counter() - started) * 1e3)
-        assert len(answer.json()) == 2, answer.text
+        begun = time.perf_counter()
+        answer = client.post("/query", {"ksql": f"SELECT * FROM T WHERE K = 'k{n % 1000}';"})
+        latencies.append((time.perf_counter() - begun) * 1e3)
+        assert len(json.loads(answer)) == 2, answer
     latencies.sort()
     yield Figure("pull by key, p50", latencies[ASKED // 2], "ms", 1, is_upper=True)
     yield Figure("pull by key, p99", latencies[ASKED * 99 // 100], "ms", 3, is_upper=True)
     yield Figure("pull by key, one connection", ASKED / sum(latencies) * 1e3, "1/s", 5_000)
     keys = ", ".join(f"'k{n}'" for n in range(1000))
-    started = time.perf_counter()
-    found = client.post("/query", json={"ksql": f"SELECT * FROM T WHERE K IN ({keys});"}).json()
-    yield Figure("pull of 1000 keys at once", (len(found) - 1) / (time.perf_counter() - started), "keys/s", 20_000)
-    started = time.perf_counter()
-    with client.stream("POST", "/query-stream", json={"sql": "SELECT K FROM S EMIT CHANGES;"}) as answer:
-        lines_of = answer.iter_lines()
-        next(lines_of)
-        next(lines_of)
-        yield Figure("first row of a push query", (time.perf_counter() - started) * 1e3, "ms", 100, is_upper=True)
+    begun = time.perf_counter()
+    found = json.loads(client.post("/query", {"ksql": f"SELECT * FROM T WHERE K IN ({keys});"}))
+    yield Figure("pull of 1000 keys at once", (len(found) - 1) / (time.perf_counter() - begun), "keys/s", 20_000)
 
 
 if __name__ == "__main__":

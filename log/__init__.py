@@ -26,6 +26,8 @@ from .internal_topics import SERVICE_PREFIX, check_own_topic, is_hidden_topic, i
 
 if TYPE_CHECKING:
     from .batch.columns import key_partitions, load_kernels
+    from .batch.murmur2 import key_partition
+    from .batch.spans import span_objects
     from .broker.settings.table import topic_config_names
     from .client import (
         AsyncAdmin,
@@ -107,6 +109,8 @@ _LAZY = {
         "interfaces",
     ),
     **dict.fromkeys(("key_partitions", "load_kernels"), "batch.columns"),
+    "key_partition": "batch.murmur2",
+    "span_objects": "batch.spans",
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
     "ProgressLine": "progress",
     "topic_config_names": "broker.settings.table",
@@ -169,9 +173,11 @@ __all__ = [
     "is_hidden_topic",
     "is_internal_topic",
     "is_rebalance",
+    "key_partition",
     "key_partitions",
     "load_kernels",
     "local_data",
     "near_matches",
+    "span_objects",
     "topic_config_names",
 ]

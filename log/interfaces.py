@@ -160,6 +160,10 @@ class Producer(Protocol):
         """
         ...
 
+    def can_queue(self, topic: str) -> bool:
+        """Return whether `send` and `send_chunk` to this topic would not wait now."""
+        ...
+
     def flush(self, *, timeout_s: float = 120.0) -> None:
         """Wait until everything queued is acknowledged; raises the first error of a record that was not."""
         ...

@@ -21,8 +21,7 @@ import httpx
 
 from logflume.log import LogflumeError, TransportError
 from logflume.log.registry import credentials_of
-from logflume.log.schemas import Column, DataType
-from logflume.log.schemas.coerce import from_json
+from logflume.log.schemas import Column, DataType, from_json
 
 from . import ast
 from .entity_results import results_of

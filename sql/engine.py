@@ -36,13 +36,14 @@ from .errors import StatementError
 from .executor import KnownSource
 from .format import statement_text
 from .inference import inferred
-from .inserts import PendingWrites, RecordWriter, values_records, writable_source
+from .inserts import PendingWrites, RecordWriter, Sending, values_records, writable_source
 from .listing import describe, explain, show
+from .once import is_computed
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
 from .pull import KeptTable, run_pull
-from .pull_reads import table_rows
+from .pull_reads import NotHeld, held_rows, table_rows
 from .push import start_push
 from .reach import check_reachable
 from .recorded import check_same, recorded_plan
@@ -413,6 +414,46 @@ class SqlEngine:
         verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
         command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
         return PreparedQuery(command, planned, application, f"{what} {verb}")
+
+    # -------------------------------------------------------------------------------------------- at once
+
+    def pull_at_once(self, query: ast.Query, user: Session) -> Rows | None:
+        """Answer a pull query by a few keys if this process holds their state; None: it waits for something, or is refused."""
+        if not self._is_at_once(user) or query.order_by or query.offset:
+            return None
+        context = Context(
+            self.catalog, self._functions, {REGISTRY_URL: self._registry, **self.catalog.properties, **user.properties}
+        )
+        try:
+            return None if is_computed(query, context) else run_pull(query, context, self._log, self._held)
+        except (NotHeld, StatementError):
+            return None
+
+    def _held(self, source: SourceInfo) -> KeptTable:
+        """Return a table whose rows are in the state of this process. Raises NotHeld."""
+        applied = self._applied
+        known = applied.queries.get(source.query_id or "")
+        shape = None if known is None else self._tables.shape(known.planned)
+        if shape is None or applied.catalog.queries[shape.query_id].is_paused:
+            raise NotHeld
+        topic = changelog_topic(application_id(self.service, shape.query_id), shape.store)
+        return KeptTable(shape, partial(held_rows, shape, self._tables.known_partitions(topic), self.read_state))
+
+    def insert_at_once(self, s: ast.InsertValues, user: Session) -> Sending | None:
+        """Send rows to the disk; None: that would wait for something, or is refused."""
+        source = self.catalog.sources.get(s.target)
+        if source is None or not (self._is_at_once(user) and self._makers.knows(source) and self._writer.can_send(source.topic)):
+            return None
+        context = Context(
+            self.catalog, self._functions, {REGISTRY_URL: self._registry, **self.catalog.properties, **user.properties}
+        )
+        try:
+            return self._writer.send(values_records(s, context, self._makers))
+        except StatementError:
+            return None
+
+    def _is_at_once(self, user: Session) -> bool:
+        return self.is_followed and user.rights.is_admin and not user.variables
 
     def _insert_values(self, s: ast.InsertValues, settings: dict[str, str], text: str, writes: PendingWrites) -> Result:
         """Send rows to the disk; not under the lock, for it changes nothing that is defined."""

@@ -11,7 +11,17 @@ from typing import Any
 
 from logflume.log.schemas import DataType, Kind
 from logflume.streams import expr as x
-from logflume.streams.functions import arithmetic, convert
+from logflume.streams.functions import (
+    attempt,
+    convert,
+    decimal_operator,
+    divide_doubles,
+    divide_integers,
+    remainder_doubles,
+    remainder_integers,
+    wrap32,
+    wrap64,
+)
 
 # (side, name) -> value
 Row = Mapping[tuple[x.Side, str], Any]
@@ -31,8 +41,8 @@ _SIMPLE: Mapping[x.BinaryOp, Callable[[Any, Any], Any]] = {
 }
 _DOUBLE: Mapping[x.BinaryOp, Callable[[Any, Any], float]] = {
     **_SIMPLE,
-    x.BinaryOp.DIV: arithmetic.divide_doubles,
-    x.BinaryOp.MOD: arithmetic.remainder_doubles,
+    x.BinaryOp.DIV: divide_doubles,
+    x.BinaryOp.MOD: remainder_doubles,
 }
 
 
@@ -93,7 +103,7 @@ class _Evaluation:
 
     def _part(self, e: x.Expr) -> Any:
         """An item of a constructor, or an argument that may be null."""
-        return self.value(e) if self.is_strict else arithmetic.attempt(lambda: self.value(e))
+        return self.value(e) if self.is_strict else attempt(lambda: self.value(e))
 
     def _call(self, e: x.Call) -> Any:
         args: list[Any] = []
@@ -143,21 +153,21 @@ def _binary(e: x.Binary, value: Callable[[x.Expr], Any]) -> Any:
 
 def _arithmetic(op: x.BinaryOp, left: Any, right: Any, type: DataType) -> Any:
     if type.kind is Kind.DECIMAL:
-        return arithmetic.decimal_operator(op.value, type)(left, right)
+        return decimal_operator(op.value, type)(left, right)
     if type.kind is Kind.DOUBLE:
         return _DOUBLE[op](float(left), float(right))
     if op is x.BinaryOp.DIV:
-        return _fit(arithmetic.divide_integers(left, right), type)
+        return _fit(divide_integers(left, right), type)
     if op is x.BinaryOp.MOD:
-        return arithmetic.remainder_integers(left, right)
+        return remainder_integers(left, right)
     return _fit(_SIMPLE[op](left, right), type)
 
 
 def _fit(value: Any, type: DataType) -> Any:
     """Wrap integers to the width of their type."""
     if type.kind is Kind.INTEGER:
-        return arithmetic.wrap32(value)
-    return arithmetic.wrap64(value) if type.kind is Kind.BIGINT else value
+        return wrap32(value)
+    return wrap64(value) if type.kind is Kind.BIGINT else value
 
 
 def _index(container: Any, index: Any) -> Any:

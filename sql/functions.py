@@ -8,9 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from logflume.log.schemas import DataType, Kind
-from logflume.streams.functions import Library, NoOverload, Scalar, choose
-from logflume.streams.functions.scalar import Unit
-from logflume.streams.functions.signature import Signature
+from logflume.streams.functions import Library, NoOverload, Scalar, Signature, Unit, choose
 
 from .errors import StatementError
 

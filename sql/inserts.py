@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -53,6 +54,16 @@ class Sending:
             self._on_failure()
         return found
 
+    async def done(self) -> None:
+        """Return when all are on disk. Raises what one of them was refused for."""
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                for _, future in self._futures:
+                    await asyncio.wrap_future(future)
+        except (LogflumeError, TimeoutError):
+            self._on_failure()
+            raise
+
 
 class PendingWrites:
     """Writes of statements that follow each other in a script: they go to the disk together, and nothing else runs before `wait`.
@@ -89,6 +100,11 @@ class RecordWriter:
         self._log = log
         self._producer: Producer | None = None
         self._lock = threading.Lock()
+
+    def can_send(self, topic: str) -> bool:
+        """Tell whether `send` would not wait for anything now."""
+        producer = self._producer
+        return producer is not None and producer.can_queue(topic)
 
     def send(self, records: Sequence[ValuesRecord]) -> Sending:
         """Send records of one topic together; does not wait for the disk."""

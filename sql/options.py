@@ -14,7 +14,7 @@ from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import FORMATS, Column, FormatSpec, check_columns, format_of, of_topic
 from logflume.streams import calendar
 from logflume.streams.calendars import CalendarUnit
-from logflume.streams.functions.dates import UNITS_MS
+from logflume.streams.functions import UNITS_MS
 from logflume.streams.graph import CalendarWindow
 
 from . import ast

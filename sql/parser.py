@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.exceptions import VisitError
 
 from logflume.log import near_matches
@@ -20,6 +20,7 @@ from .ast_builder import AstBuilder
 from .errors import SqlError, StatementError, SyntaxFault
 from .parser_cache import cached_parser
 from .scripts import StatementText, split_script, substitute
+from .templates import Templates
 from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 
 # Deeper nesting is refused: every later stage walks the tree by recursion.
@@ -63,11 +64,16 @@ def parse_statement(source: StatementText | str, *, variables: dict[str, str] | 
     text = source.text
     try:
         text = substitute(source.text, variables or {})
-        statement: ast.Statement = _kept(text) if len(text) <= KEPT_CHARS_MAX else _build(text)
+        statement: ast.Statement = _kept(text) if len(text) <= KEPT_CHARS_MAX else _templates().parsed(text, _build)
     except StatementError as e:
         e.locate(text, first_line=source.line, first_column=source.column)
         raise
     return statement
+
+
+def syntax_tree(text: str) -> Tree[Any]:
+    """Return how the grammar takes one statement apart, with the places of all that is named. Raises lark's errors."""
+    return _grammar().parse(text)
 
 
 def parse_expression(text: str) -> ast.Expression:
@@ -80,9 +86,22 @@ def parse_expression(text: str) -> ast.Expression:
     return items[0].expression
 
 
+def sole_known_statement(script: str) -> ast.Statement | None:
+    """Return the one statement of a script if that takes next to no time: nothing is new of it but its literals."""
+    if len(script) > KEPT_CHARS_MAX:
+        return None
+    sources = list(split_script(script))
+    return _templates().find(sources[0].text) if len(sources) == 1 else None
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Templates:
+    return Templates()
+
+
 @lru_cache(maxsize=KEPT_MAX)
 def _kept(text: str) -> Any:
-    return _build(text)
+    return _templates().parsed(text, _build)
 
 
 def _build(text: str) -> Any:

@@ -24,7 +24,7 @@ from logflume.log.schemas import (
     schema_type,
 )
 from logflume.streams import expr as x
-from logflume.streams.functions.types import can_cast_implicitly
+from logflume.streams.functions import can_cast_implicitly
 from logflume.streams.graph import Topology
 
 from . import ast

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from logflume.log.interfaces import Log
-from logflume.log.schemas import Column
+from logflume.log.schemas import ANY, BIGINT, INTEGER, Column, Kind
 from logflume.streams import expr as x
 
 from . import ast
@@ -33,6 +33,8 @@ from .table_state import TableShape, ValueRow, value_of
 from .tree import names_in, split_conjuncts
 
 KEYS_MAX = 10_000
+_EXACT = (Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BOOLEAN)
+"""A key of these types is what was asked for when its bytes are; a number of another type may have been rounded to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,11 @@ class KeptTable:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A bound pull query."""
+    """A bound pull query. `rest`: the conditions of `where` that rows found by their keys do not meet by that alone."""
 
     source: SourceInfo
-    where: x.Expr | None
+    where: tuple[x.Expr, ...]
+    rest: tuple[x.Expr, ...]
     columns: tuple[tuple[str, x.Expr], ...]
     keys: tuple[tuple[Any, ...], ...] | None
     limit: int | None
@@ -72,11 +75,13 @@ def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[Sourc
     found: list[tuple[Any, ...]] = []
     skipped = Skipped()
     has_more = False
-    rows, note = _candidates(pull, context, log, kept(pull.source), skipped)
+    table = kept(pull.source)
+    rows, note = _candidates(pull, context, log, table, skipped)
+    where = pull.where if table is None else pull.rest
     for row in rows:
         if pull.limit is not None and len(found) >= pull.limit:
             break
-        if pull.where is None or value_of(pull.where, row) is True:
+        if all(value_of(condition, row) is True for condition in where):
             has_more = context.rows_max is not None and len(found) >= context.rows_max
             if has_more:
                 break
@@ -103,14 +108,19 @@ def bind_pull(query: ast.Query, context: Context) -> Pull:
     alias = query.source.alias
     scope = Scope(tuple(source_columns(source, alias)))
     binder = Binder(scope, context.functions, context.catalog.types, "SELECT", fixed_now_ms=context.fixed_now_ms)
-    where = None if query.where is None else replace(binder, clause="WHERE").condition(query.where)
+    conditions = replace(binder, clause="WHERE")
+    where = () if query.where is None else (conditions.condition(query.where),)
     items = spread(query.select, scope, binder, None, has_bounds=True)
     _refuse_duplicates([i.name for i in items], query)
     columns = [(i.name, binder.bind(i.expression)) for i in items]
-    keys = None if query.where is None else _keys(query.where, source, scope, binder)
+    fixed = None if query.where is None else _keys(query.where, source, scope, binder)
     if source.is_table:
-        check_scan(query, source, context, has_keys=keys is not None)
-    return Pull(source, where, tuple(columns), keys, query.limit)
+        check_scan(query, source, context, has_keys=fixed is not None)
+    if fixed is None:
+        return Pull(source, where, where, tuple(columns), None, query.limit)
+    keys, open_parts = fixed
+    rest = tuple(conditions.condition(part) for part in open_parts)
+    return Pull(source, where, rest, tuple(columns), keys, query.limit)
 
 
 def _refuse(query: ast.Query, context: Context) -> None:
@@ -157,26 +167,36 @@ def _refuse_duplicates(names: Sequence[str], query: ast.Query) -> None:
         )
 
 
-def _keys(where: ast.Expression, source: SourceInfo, scope: Scope, binder: Binder) -> tuple[tuple[Any, ...], ...] | None:
-    """Return the keys that WHERE fixes, None when it does not fix all key columns."""
+def _keys(
+    where: ast.Expression, source: SourceInfo, scope: Scope, binder: Binder
+) -> tuple[tuple[tuple[Any, ...], ...], list[ast.Expression]] | None:
+    """Return the keys that WHERE fixes, and the conditions that they do not settle; None: not all key columns are fixed."""
     fixed: dict[str, list[Any]] = {}
+    rest: list[ast.Expression] = []
     for part in split_conjuncts(where):
         e = canonical(part, scope, "WHERE")
         name, choices = _fixed_column(e)
-        if name is None or name in fixed:
-            continue
         column = next((c for c in source.key if c.name == name), None)
-        if column is None:
+        if column is None or column.name in fixed:
+            rest.append(part)
             continue
         try:
-            values = [evaluate(binder.as_type(c, binder.bind(c), column.type), {}) for c in choices]
+            bound = [binder.bind(c) for c in choices]
+            values = [evaluate(binder.as_type(c, b, column.type), {}) for c, b in zip(choices, bound, strict=True)]
         except (StatementError, KeyError):
+            rest.append(part)
             continue
-        fixed[name] = [v for v in values if v is not None]
+        if column.type.kind not in _EXACT or not all(_is_exact(b, column) for b in bound):
+            rest.append(part)
+        fixed[column.name] = [v for v in values if v is not None]
     if not source.key or any(c.name not in fixed for c in source.key):
         return None
     keys = tuple(product(*(fixed[c.name] for c in source.key)))
-    return keys if len(keys) <= KEYS_MAX else None
+    return (keys, rest) if len(keys) <= KEYS_MAX else None
+
+
+def _is_exact(bound: x.Expr, column: Column) -> bool:
+    return bound.type in (column.type, ANY) or (bound.type == INTEGER and column.type == BIGINT)
 
 
 def _fixed_column(e: ast.Expression) -> tuple[str | None, list[ast.Expression]]:

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from logflume.log import DecodeError, InvalidInput, near_matches
-from logflume.log.schemas import CompiledSerde, FrameSplitter, Kind, serde
-from logflume.log.schemas.coerce import INT_RANGES, from_json
+from logflume.log.schemas import INT_RANGES, CompiledSerde, FrameSplitter, Kind, from_json, serde
 
 from . import ast
 from .catalog import SourceInfo
@@ -148,6 +147,11 @@ class RecordMakers:
 
     def __init__(self) -> None:
         self._kept: dict[str, RowRecords] = {}
+
+    def knows(self, source: SourceInfo) -> bool:
+        """Tell whether a record of this source is made without asking anybody for anything."""
+        found = self._kept.get(source.name)
+        return found is not None and found.source is source and not (source.key_format.registry or source.value_format.registry)
 
     def of(self, source: SourceInfo) -> RowRecords:
         """Return what makes records of a source as it is now."""

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from logflume.log import UnknownName
-from logflume.log.batch import key_partition
+from logflume.log import UnknownName, key_partition
 from logflume.log.interfaces import Admin
 from logflume.log.schemas import Column, FormatSpec, serde
 from logflume.streams import expr as x
@@ -165,6 +164,10 @@ class Tables:
                     raise SqlError(f"{topic} is not there: its query has not started; SHOW QUERIES tells why") from None
                 time.sleep(_CHANGELOG_PAUSE_S)
         return self._partitions[topic]
+
+    def known_partitions(self, topic: str) -> int | None:
+        """Return the number of partitions of a changelog if it is known here."""
+        return self._partitions.get(topic)
 
     def forget(self, query_id: str) -> None:
         """Forget what belongs to a query that has ended or changed; another of its name may follow."""

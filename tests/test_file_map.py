@@ -1,4 +1,4 @@
-"""ARCHITECTURE's file map is the tree: each name in it is there, each folder of the package is in it, and of the log each file.
+"""ARCHITECTURE's file map is the tree: each name in it is there, each folder of the package is in it, of the log each file.
 
 The maps are the tables with a column `file`. A name without a folder is a neighbour of the name before it in its row, `.../` is
 the folder of the row above, and in the tables of SQL names begin at `sql/`.

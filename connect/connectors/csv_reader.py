@@ -17,8 +17,8 @@ import pyarrow.csv as pa_csv
 
 from logflume.connect.api import I64, Broken
 from logflume.log import InvalidInput
+from logflume.log.arrow_values import cast_texts, column_type
 from logflume.log.schemas import Column
-from logflume.log.schemas.arrow_values import cast_texts, column_type
 
 from .file_block import Block, BrokenAt, Start
 from .file_identity import check_grown_only, fingerprint

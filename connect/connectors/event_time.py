@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logflume.connect.api import I64
+from logflume.log.arrow_values import BadValue
 from logflume.log.schemas import Column, Kind
-from logflume.log.schemas.arrow_values import BadValue
 
 AUTO, EPOCH_MS, EPOCH_S, ISO8601 = "auto", "epoch_ms", "epoch_s", "iso8601"
 _MAX_MS = 253_402_300_800_000

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from logflume.log import InvalidInput
+from logflume.log.arrow_values import column_type, row_values
 from logflume.log.schemas import Column
-from logflume.log.schemas.arrow_values import column_type, row_values
 
 from .file_block import Block, Start
 from .file_identity import check_same, fingerprint_whole

@@ -21,8 +21,8 @@ from logflume.connect.config import Config
 from logflume.connect.errors import TargetConflict, TargetRefused
 from logflume.connect.spec import Option, OptionType, Spec
 from logflume.log import TopicPartition
+from logflume.log.arrow_values import arrow_type, to_arrow_values
 from logflume.log.schemas import Row
-from logflume.log.schemas.arrow_values import arrow_type, to_arrow_values
 
 NEXT_OFFSET = b"logflume.next_offset"
 _ROW_GROUP_ROWS = 50_000

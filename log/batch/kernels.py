@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import njit, types
 
-from .memory import copy_bytes, load_byte, load_half, load_word, store_byte, store_half, store_word
+from logflume.log.memory import copy_bytes, load_byte, load_half, load_word, store_byte, store_half, store_word
 
 ERRORS = (
     "",

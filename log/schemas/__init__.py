@@ -2,7 +2,7 @@
 
 from .avro_schema import AVRO_NAMESPACE
 from .classes import class_source
-from .coerce import double_from_text, java_double_text, json_value
+from .coerce import INT_RANGES, double_from_text, from_json, java_double_text, json_value
 from .formats import (
     FORMATS,
     CompiledSerde,
@@ -36,7 +36,7 @@ from .registries import (
     default_registry,
     registry_at,
 )
-from .serde import FormatSpec, Row, Serde
+from .serdes import FormatSpec, Row, Serde
 from .shown import SchemaReader
 from .typed_lines import SchemaWriter
 from .types import (
@@ -81,6 +81,8 @@ __all__ = [
     "of_topic",
     "frame_schema_id",
     "json_value",
+    "INT_RANGES",
+    "from_json",
     "MemoryRegistry",
     "AVRO_NAMESPACE",
     "schema_type",

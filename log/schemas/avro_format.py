@@ -23,7 +23,7 @@ from .coerce import fit_decimal, json_to_text
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .layouts import Layout
 from .registries import RegisteredSchema, registry_at
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 from .writing import schema_to_write_with
 

@@ -17,7 +17,7 @@ from typing import Any
 from logflume.log.errors import DecodeError, InvalidInput
 
 from .coerce import from_text, java_double_text
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 
 _FIELD_MAX_CHARS = 1 << 24

@@ -12,7 +12,7 @@ from logflume.log.errors import DecodeError, InvalidInput, UnknownName
 from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format, text_format
 from .layouts import PLAIN_KINDS, Layout, Unheld
 from .registries import RegisteredSchema, SchemaNotFound, registry_at
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 from .writing import schema_to_write_with
 

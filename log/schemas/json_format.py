@@ -21,7 +21,7 @@ from msgspec import UNSET, Meta
 from logflume.log.errors import DecodeError, InvalidInput
 
 from . import coerce
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 
 Decode = Callable[[bytes | None], Row | None]

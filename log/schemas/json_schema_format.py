@@ -12,7 +12,7 @@ from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .json_schema import column_type, json_schema, parse_json_schema
 from .layouts import Layout, Wire
 from .registries import RegisteredSchema, registry_at
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 from .writing import schema_to_write_with
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
 
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, Kind
 
 _PACKERS = {Kind.INTEGER: struct.Struct(">i"), Kind.BIGINT: struct.Struct(">q"), Kind.DOUBLE: struct.Struct(">d")}

@@ -34,7 +34,7 @@ import msgspec
 
 from logflume.log.errors import InvalidInput
 
-from .serde import Row
+from .serdes import Row
 from .types import (
     ANY,
     BIGINT,

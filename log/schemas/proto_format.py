@@ -36,7 +36,7 @@ from .proto_schema import (
     messages_of,
 )
 from .registries import RegisteredSchema, registry_at
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 from .writing import schema_to_write_with
 

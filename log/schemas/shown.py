@@ -17,7 +17,7 @@ from .headers import Headers, framed_by_headers
 from .proto_compiler import compile_proto
 from .proto_schema import message_at, messages_of
 from .registries import RegisteredSchema, registry_at
-from .serde import FormatSpec
+from .serdes import FormatSpec
 from .types import Column, DataType, Kind
 
 _EPOCH = datetime.datetime(1970, 1, 1)

@@ -12,7 +12,7 @@ from typing import Any
 from logflume.log.errors import DecodeError
 
 from . import json_format
-from .serde import FormatSpec, Row
+from .serdes import FormatSpec, Row
 from .types import Column
 
 

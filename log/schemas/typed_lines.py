@@ -9,7 +9,7 @@ from logflume.log.errors import DecodeError, InvalidInput, UnknownName
 
 from .formats import format_of, schema_type, serde
 from .registries import SchemaNotFound, registry_at
-from .serde import FormatSpec
+from .serdes import FormatSpec
 from .types import Column, Kind
 
 

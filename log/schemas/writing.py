@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from logflume.log.errors import InvalidInput
 
 from .registries import RegisteredSchema, SchemaNotFound, registry_at
-from .serde import FormatSpec
+from .serdes import FormatSpec
 from .types import Column, DataType, Kind
 
 

@@ -40,7 +40,7 @@ async def serve(
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     shell = await BrokerShell.start(data_dir, listen=listen, advertised=advertised, configs=configs)
     ShortCollections().install()
-    health = f"; metrics on http://{shell.http_address}/metrics" if shell.http_address else ""
+    health = f"; metrics on {shell.http_scheme}://{shell.http_address}/metrics" if shell.http_address else ""
     print(f"logflume broker ready: {data_dir} on {', '.join(map(str, shell.addresses))}{health}", flush=True)
     await stopping.wait()
     await shell.stop()

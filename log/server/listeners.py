@@ -15,6 +15,8 @@ from logflume.log.errors import InvalidInput
 from .addresses import UNIX_PREFIX, WILDCARDS, Address, parse_address
 
 MAX_LISTENERS = 64
+PAGES_LISTENER = "HTTP"
+"""The TLS of /metrics, /healthz and /readyz is set as that of a listener of this name, else as the broker's."""
 _SETTINGS = (
     "listeners",
     "advertised.listeners",
@@ -92,6 +94,27 @@ def refuse_exposed(plans: Sequence[ListenerPlan], config: BrokerConfig) -> None:
                 f"listener {plan.name} ({plan.address}) has no authentication: whoever reaches it could do everything. "
                 f"`logflume secure init{host}` makes what it needs; or listen on 127.0.0.1 only, or say --insecure"
             )
+    _refuse_exposed_pages(config)
+
+
+def _refuse_exposed_pages(config: BrokerConfig) -> None:
+    """Raise InvalidInput if somebody on another machine could read metrics without saying who he is."""
+    text = config.text("logflume.http.listener")
+    if not text:
+        return
+    address = parse_address(text)
+    if not address.is_loopback and not has_page_key(ListenerSettings(config, PAGES_LISTENER, SSL), address):
+        raise InvalidInput(
+            f"logflume.http.listener ({address}) is no loopback address: metrics go to users only, over TLS, and there is no "
+            "certificate. `logflume secure init` makes one (ssl.keystore.location); or use 127.0.0.1, or say --insecure"
+        )
+
+
+def has_page_key(settings: ListenerSettings, address: Address) -> bool:
+    """Whether there is a key for the pages at an address."""
+    names = ("ssl.keystore.location", "ssl.keystore.key")
+    read = settings.own_text if address.is_loopback else settings.text
+    return any(read(name) for name in names)
 
 
 def client_address(configs: Mapping[str, str]) -> Address | None:

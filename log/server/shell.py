@@ -20,19 +20,28 @@ from logflume.log.broker.replies import Reply
 from logflume.log.broker.security import LoginCounts
 from logflume.log.broker.security.audit import Audit
 from logflume.log.broker.security.listener_settings import PLAINTEXT, SASL_PLAINTEXT, ListenerSettings
-from logflume.log.broker.security.mechanisms import OAUTHBEARER, Provider, check_mechanisms, login_policy, owner_policy, teller
+from logflume.log.broker.security.mechanisms import (
+    OAUTHBEARER,
+    Provider,
+    Told,
+    check_mechanisms,
+    login_policy,
+    owner_policy,
+    teller,
+)
 from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
 from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
 from .auditfile import AuditFile
-from .health import Answer, HealthServer
+from .health import Answer, HealthServer, Page, alive, brief
 from .jwks import Jwks
 from .kerberos import default_realm, open_acceptor
 from .listener import Guard, Listener
 from .listeners import ListenerPlan, named_addresses, plan_listeners
 from .metrics import CONTENT_TYPE, Metrics, Sources
+from .page_users import PageUsers, page_tls
 from .runtime import LoopOffload, LoopTimers, SystemClock
 from .tls import ListenerTls
 
@@ -73,6 +82,8 @@ class BrokerShell:
         """Where /metrics, /healthz and /readyz are, None for nowhere."""
         self._listener: Listener | None = None
         self._health: HealthServer | None = None
+        self._page_tls: ListenerTls | None = None
+        self._told: Told = lambda host, mechanism, principal, reason: None
         self.logins = LoginCounts()
         self._jwks: list[Jwks] = []
         self._fetching: LoopOffload | None = None
@@ -161,20 +172,28 @@ class BrokerShell:
         shell._is_ready = True
         return shell
 
+    @property
+    def http_scheme(self) -> str:
+        return "http" if self._page_tls is None else "https"
+
     async def _serve_health(self) -> None:
-        address = self.core.config.text("logflume.http.listener")
-        if not address:
+        text = self.core.config.text("logflume.http.listener")
+        if not text:
             return
         assert self._listener is not None
+        address = parse_address(text)
         sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, self.logins, time.time())
         metrics = Metrics(sources)
         pages = {
-            "/metrics": lambda: Answer(metrics.text(), content_type=CONTENT_TYPE),
-            "/healthz": lambda: Answer(b"ok\n"),
-            "/readyz": self._readiness,
+            "/metrics": Page(lambda: Answer(metrics.text(), content_type=CONTENT_TYPE)),
+            "/healthz": Page(alive, alive),
+            "/readyz": Page(self._readiness, lambda: brief(self._readiness())),
         }
-        self._health = HealthServer(pages)
-        self.http_address = await self._health.start(parse_address(address))
+        self._page_tls, users = page_tls(self.core.config, address), None
+        if self._page_tls is not None:
+            users = PageUsers(self.core, owner_policy(self.core, self.logins, self._told))
+        self._health = HealthServer(pages, tls=self._page_tls, users=users)
+        self.http_address = await self._health.start(address)
 
     def _readiness(self) -> Answer:
         """Say whether clients are served in full; if not, what is missing, a line each."""
@@ -197,7 +216,7 @@ class BrokerShell:
     ) -> None:
         self._listener = Listener(self._loop, self.handlers, addresses)
         self._open_audit()
-        told = teller(self.handlers.complaints, self.handlers.audit)
+        told = self._told = teller(self.handlers.complaints, self.handlers.audit)
         for plan in plans:
             settings = ListenerSettings(self.core.config, plan.name, plan.protocol)
             logins = None
@@ -266,6 +285,8 @@ class BrokerShell:
         for guard in self._listener.guards.values():
             if guard.tls is not None:
                 guard.tls.refresh(time.time())
+        if self._page_tls is not None:
+            self._page_tls.refresh(time.time())
 
     async def stop(self) -> None:
         """Answer what was asked, make it durable, close everything. The next start scans nothing."""

@@ -27,6 +27,7 @@ from logflume.log.server import (
     client_address,
     configured_data_dir,
     gather_configs,
+    parse_address,
     refuse_contradictions,
     unix_socket_path,
 )
@@ -139,7 +140,8 @@ def serve(
         return
     print(f"broker    {host}:{port}   (any Kafka client)")
     print(f"data      {data.resolve()}")
-    print(f"metrics   http://{http or configs['logflume.http.listener']}/metrics   (/healthz, /readyz)")
+    pages = parse_address(http or configs["logflume.http.listener"])
+    print(f"metrics   {'http' if pages.is_loopback else 'https'}://{pages}/metrics   (/healthz, /readyz)")
     missing = missing_modules() if workers else []
     if missing:
         print(f"sql       left out: needs {', '.join(missing)}: pip install 'logflume[sql]'")

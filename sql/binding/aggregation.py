@@ -12,10 +12,7 @@ from logflume.sql.format import expression_text
 from logflume.sql.functions import choose_overload
 from logflume.sql.tree import children, walk
 from logflume.streams import expr as x
-from logflume.streams.functions import AggregateOverload, Library
-from logflume.streams.functions.exact_distinct import count_distinct
-from logflume.streams.functions.signature import fill
-from logflume.streams.functions.types import as_decimal, is_numeric
+from logflume.streams.functions import AggregateOverload, Library, as_decimal, count_distinct, fill, is_numeric
 from logflume.streams.graph import Aggregation
 
 from .coercion import implicit_cast

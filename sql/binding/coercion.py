@@ -11,8 +11,7 @@ from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
-from logflume.streams.functions import convert, to_text
-from logflume.streams.functions.types import NUMERIC, can_cast_implicitly, common_type, is_numeric
+from logflume.streams.functions import NUMERIC, can_cast_implicitly, common_type, convert, is_numeric, to_text
 
 _EXACT_CASTS = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 

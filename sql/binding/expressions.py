@@ -17,14 +17,26 @@ from logflume.sql.format import expression_text
 from logflume.sql.functions import choose_overload, unknown_function
 from logflume.sql.types import literal_decimal, resolve_type, show_type
 from logflume.streams import expr as x
-from logflume.streams.functions import Library, Overload, can_convert
-from logflume.streams.functions.dates import UNITS_MS
-from logflume.streams.functions.java_time import parse_iso
-from logflume.streams.functions.nulls import REQUIRED
-from logflume.streams.functions.regexes import LIKE
-from logflume.streams.functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Pattern, fill, is_concrete, match_pattern
-from logflume.streams.functions.text import CONCAT_TEXT
-from logflume.streams.functions.types import TIME_KINDS, arithmetic_type, common_type, is_numeric
+from logflume.streams.functions import (
+    CONCAT_TEXT,
+    LAMBDA_ARGUMENT,
+    LIKE,
+    REQUIRED,
+    TIME_KINDS,
+    UNIT_ARGUMENT,
+    UNITS_MS,
+    Library,
+    Overload,
+    Pattern,
+    arithmetic_type,
+    can_convert,
+    common_type,
+    fill,
+    is_concrete,
+    is_numeric,
+    match_pattern,
+    parse_iso,
+)
 
 from .coercion import convert_literal, implicit_cast, operator_mismatch
 from .scope import Scope

@@ -20,10 +20,11 @@ from logflume.log import LogflumeError
 from logflume.log.registry import EVERYTHING, Fault, RegistryError, Rights, Users
 from logflume.sql.engine import SqlEngine
 from logflume.sql.properties import PROPERTIES
+from logflume.sql.session import Session
 
 from .errors import BAD_REQUEST, FORBIDDEN, NOT_ACCEPTABLE, NOT_AUTHENTICATED, NOT_FOUND, NOT_READY, RestError, as_rest_error
 from .inserts import acknowledged
-from .queries import FORMS, Chunked, Delimited, Queries, written
+from .queries import FORMS, Chunked, Delimited, Form, Queries, whole, written
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
 from .statements import Statements
 from .values import to_json
@@ -76,13 +77,19 @@ class SqlApp:
     async def _ksql(self, request: Request) -> Response:
         asked = decoded(await body_of(request), KsqlRequest)
         session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
-        return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))
+        sending = self._statements.insert_at_once(asked.ksql, session)
+        if sending is None:
+            return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))
+        try:
+            await sending.done()
+        except (LogflumeError, TimeoutError) as error:
+            raise as_rest_error(error, asked.ksql) from error
+        return _json([])
 
     async def _query(self, request: Request) -> Response:
         asked = decoded(await body_of(request), KsqlRequest)
         session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
-        started = await run_in_threadpool(self._queries.start, asked.ksql, session)
-        return StreamingResponse(written(started, Chunked(), self._queries), media_type=JSON)
+        return await self._answer(asked.ksql, session, Chunked())
 
     async def _query_stream(self, request: Request) -> Response:
         accepted = [part.partition(";")[0].strip() for part in request.headers.get("accept", "*/*").split(",")]
@@ -93,9 +100,16 @@ class SqlApp:
             raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(FORMS)} in Accept, found {', '.join(accepted)}")
         asked = decoded(await body_of(request), StreamRequest)
         session = session_of(asked.properties, asked.sessionVariables, request.scope)
-        started = await run_in_threadpool(self._queries.start, asked.sql, session)
-        made = form()
-        return StreamingResponse(written(started, made, self._queries), media_type=made.media_type)
+        return await self._answer(asked.sql, session, form())
+
+    async def _answer(self, text: str, session: Session, form: Form) -> Response:
+        started = self._queries.start_at_once(text, session)
+        if started is None:
+            started = await run_in_threadpool(self._queries.start, text, session)
+        content = whole(started, form)
+        if content is not None:
+            return Response(content, media_type=form.media_type)
+        return StreamingResponse(written(started, form, self._queries), media_type=form.media_type)
 
     async def _inserts(self, request: Request) -> Response:
         lines = acknowledged(request.stream(), self._engine, request.scope[RIGHTS])

@@ -18,7 +18,7 @@ from logflume.log.schemas import Column
 from logflume.sql import ast
 from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import QueryFailed, StatementError
-from logflume.sql.parser import parse_statement
+from logflume.sql.parser import parse_statement, sole_known_statement
 from logflume.sql.results import PushQuery, PushRow, Rows
 from logflume.sql.scripts import split_script
 from logflume.sql.session import Session
@@ -71,16 +71,27 @@ class Queries:
             at = error.text or text if isinstance(error, StatementError) else text
             raise as_rest_error(error, at) from error
         name = statement.topic if isinstance(statement, ast.Print) else statement.query.source.name
-        source = self._engine.catalog.sources.get(name)
         if isinstance(result, PushQuery):
             query_id = f"transient_{name}_{uuid.uuid4().hex[:16]}"
             with self._lock:
                 self._running[query_id] = result
             return StartedQuery(query_id, result.columns, frozenset(), result)
         assert isinstance(result, Rows)
-        ended = "Limit Reached" if result.is_limited else "Query Completed"
+        return self._answered(result, name)
+
+    def start_at_once(self, text: str, session: Session) -> StartedQuery | None:
+        """Answer a pull query that waits for nothing, so that it needs no thread of its own; None: `start` has to."""
+        found = sole_known_statement(text)
+        if not isinstance(found, ast.QueryStatement) or found.query.emit is not None:
+            return None
+        rows = self._engine.pull_at_once(found.query, session)
+        return None if rows is None else self._answered(rows, found.query.source.name)
+
+    def _answered(self, rows: Rows, name: str) -> StartedQuery:
+        source = self._engine.catalog.sources.get(name)
+        ended = "Limit Reached" if rows.is_limited else "Query Completed"
         final = ended if source is not None and not source.is_table else None
-        return StartedQuery(f"query_{uuid.uuid4().hex[:16]}", result.columns, result.keys, result, final)
+        return StartedQuery(f"query_{uuid.uuid4().hex[:16]}", rows.columns, rows.keys, rows, final)
 
     def _reserve(self) -> None:
         with self._lock:
@@ -174,6 +185,13 @@ FORMS: dict[str, Callable[[], Form]] = {form.media_type: form for form in (Delim
 def _names_and_types(query: StartedQuery) -> dict[str, Any]:
     names, types = [c.name for c in query.columns], [show_type(c.type) for c in query.columns]
     return {"queryId": query.id, "columnNames": names, "columnTypes": types}
+
+
+def whole(query: StartedQuery, form: Form) -> bytes | None:
+    """Return the answer of a query that has ended and is short; None: it is written as it comes (`written`)."""
+    if not isinstance(query.rows, Rows) or len(query.rows.rows) > BATCH_ROWS:
+        return None
+    return b"".join((form.head(query), *_parts(query, query.rows, form), form.end(query.final, None)))
 
 
 async def written(query: StartedQuery, form: Form, queries: Queries) -> AsyncIterator[bytes]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
+import sys
 import threading
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+import uvicorn
 
 from logflume.log import InvalidInput, LogflumeError, connect_as_owner
 from logflume.log.registry import Tls, Users
@@ -16,12 +21,16 @@ from logflume.sql.engine import DEFAULT_SERVICE, SqlEngine
 from logflume.sql.places import default_state_dir
 from logflume.sql.pull_service import PullService
 from logflume.sql.reach import is_loopback
+from logflume.sql.warming import warm_up
 
 from .app import SqlApp
+from .connections import KEEP_ALIVE_S, FirstBytes
 
 DEFAULT_LISTEN = "127.0.0.1:8088"
 FOLLOW_EVERY_S = 0.1
 STOP_TIMEOUT_S = 10.0
+SWITCH_INTERVAL_S = 0.001
+"""A request has the interpreter back from a query's thread so soon; Python's own 5 ms add up at each change of threads."""
 _BACKLOG = 128
 _log = logging.getLogger("logflume.sql")
 
@@ -55,8 +64,7 @@ class SqlServer:
         self._socket = _listen(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._stopping = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._shutdown: asyncio.Event | None = None
+        self._http = _Quiet(self._config())
         self._thread = threading.Thread(target=self._run, name="sql-server", daemon=True)
         self._follower = threading.Thread(target=self._follow, name="sql-follower", daemon=True)
 
@@ -75,41 +83,50 @@ class SqlServer:
         self._stopping.set()
         self._engine.is_followed = False
         self._app.close()
-        if self._loop is not None and self._shutdown is not None:
-            self._loop.call_soon_threadsafe(self._shutdown.set)
+        self._http.should_exit = True
         self._thread.join(STOP_TIMEOUT_S)
         self._follower.join(STOP_TIMEOUT_S)
         self._socket.close()
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        asyncio.run(self._http.serve(sockets=[self._socket]))
 
-    async def _serve(self) -> None:
-        from hypercorn.asyncio import serve
-        from hypercorn.config import Config
-
-        self._loop, self._shutdown = asyncio.get_running_loop(), asyncio.Event()
-        if self._stopping.is_set():
-            return
-        config = Config()
-        config.bind = [f"fd://{self._socket.detach()}"]
-        if self._tls is not None:
-            config.certfile, config.keyfile = self._tls.certificate, self._tls.key
-        config.errorlog = _log
-        config.loglevel = "WARNING"
-        config.graceful_timeout = 1.0
-        config.keep_alive_timeout = 300
-        config.keep_alive_max_requests = 1_000_000_000
-        config.include_server_header = False
-        await serve(self._app.asgi, config, shutdown_trigger=self._shutdown.wait)  # type: ignore[arg-type]
+    def _config(self) -> uvicorn.Config:
+        made = uvicorn.Config(
+            self._app.asgi,
+            http=FirstBytes,
+            ws="wsproto",
+            log_config=None,
+            log_level="error",
+            lifespan="off",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=1,
+            ssl_certfile=None if self._tls is None else self._tls.certificate,
+            ssl_keyfile=None if self._tls is None else self._tls.key,
+        )
+        made.load()
+        if made.ssl is not None:
+            made.ssl.set_alpn_protocols(["h2", "http/1.1"])
+        return made
 
     def _follow(self) -> None:
-        """Take in the commands of other servers, and start again what has failed."""
+        """Load what first statements need; then take in the commands of other servers, and start again what has failed."""
+        warm_up()
         while not self._stopping.wait(FOLLOW_EVERY_S):
             try:
                 self._engine.catch_up()
             except LogflumeError as error:
                 _log.warning("commands cannot be read: %s; trying again", error)
+
+
+class _Quiet(uvicorn.Server):
+    """Leaves signals to whoever owns the process."""
+
+    def capture_signals(self) -> Any:
+        return contextlib.nullcontext()
 
 
 def run_server(
@@ -126,11 +143,12 @@ def run_server(
 ) -> None:
     """Serve a log until `stop` is set; print where. `runs_queries` False: workers run the queries, and are asked.
 
-    `users` and `tls` as `SqlServer` takes them.
+    `users` and `tls` as `SqlServer` takes them. For a process of its own: its threads have the interpreter in shorter turns.
 
     Raises:
         LogflumeError: the log cannot be opened, or the address not listened on.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         log = stack.enter_context(connect_as_owner(where))
         made = SqlEngine(log, state_dir or default_state_dir(where), service=service, runs_queries=runs_queries)

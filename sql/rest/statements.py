@@ -8,8 +8,8 @@ from logflume.log import LogflumeError
 from logflume.sql import ast
 from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import StatementError
-from logflume.sql.inserts import PendingWrites
-from logflume.sql.parser import parse_statement
+from logflume.sql.inserts import PendingWrites, Sending
+from logflume.sql.parser import parse_statement, sole_known_statement
 from logflume.sql.scripts import split_script
 from logflume.sql.session import Session
 
@@ -25,6 +25,11 @@ class Statements:
     def __init__(self, engine: SqlEngine) -> None:
         self._engine = engine
         self._statuses: dict[str, dict[str, Any]] = {}
+
+    def insert_at_once(self, script: str, session: Session) -> Sending | None:
+        """Send the rows of a script that is one INSERT VALUES and waits for nothing but the disk; None: `execute` has to."""
+        found = sole_known_statement(script)
+        return self._engine.insert_at_once(found, session) if isinstance(found, ast.InsertValues) else None
 
     def execute(self, script: str, session: Session) -> list[dict[str, Any]]:
         """Execute a script; return one entity for each statement that has one.

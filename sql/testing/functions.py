@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from logflume.log.schemas import BIGINT, STRING, Column, DataType, array, java_double_text, struct
-from logflume.streams.functions import Library, Scalar, builtin_library
-from logflume.streams.functions.aggregate import Make, aggregate, over_all
-from logflume.streams.functions.scalar import over, scalar
+from logflume.streams.functions import Library, Make, Scalar, builtin_library, over, over_all
+from logflume.streams.functions.aggregate import aggregate
+from logflume.streams.functions.scalar import scalar
 from logflume.streams.graph import Aggregator
 
 

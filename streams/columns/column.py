@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logflume.log.batch.spans import span_objects
+from logflume.log import span_objects
 from logflume.log.records import I32, I64
 from logflume.log.schemas import Kind
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from logflume.log.batch.memory import load_byte, store_byte
+from logflume.log.memory import load_byte, store_byte
 
 from .json_rows import _interesting, _wide
 

@@ -17,16 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from logflume.log.batch.memory import (
-    load_byte,
-    load_double,
-    load_half,
-    load_word,
-    store_byte,
-    store_half,
-    store_word,
-    trailing_zeros,
-)
+from logflume.log.memory import load_byte, load_double, load_half, load_word, store_byte, store_half, store_word, trailing_zeros
 
 from .signatures import B1, B2, F2, I2, I32, I64, IN_I2, IN_I32, IN_I64, IN_U8, U8
 

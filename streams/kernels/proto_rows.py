@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from logflume.log.batch.memory import load_byte, load_double, load_half, load_single, load_word, store_byte, store_word
+from logflume.log.memory import load_byte, load_double, load_half, load_single, load_word, store_byte, store_word
 
 from .binary import BROKEN, PLAIN, from_zigzag, put_varint, read_varint, starts_with, text_state, varint_size
 from .json_rows import _put_span

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
-from logflume.log.batch.memory import load_byte, load_double, load_word
+from logflume.log.memory import load_byte, load_double, load_word
 
 COUNT, SUM, MEAN, MIN, MAX = 0, 1, 2, 3, 4
 SLOTS, ARENA, CHANGED = 0, 1, 2

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
-from logflume.log.batch.memory import load_byte, load_word
+from logflume.log.memory import load_byte, load_word
 
 STALE, PRESENT, MISSING, UNSURE, WANTED = 0, 1, 2, 3, 4
 """Not known; a row; no row; a row that columns cannot hold; not known and asked for."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from logflume.log.batch.memory import load_byte, store_byte
+from logflume.log.memory import load_byte, store_byte
 
 from .signatures import B1, I64, IN_I32, IN_I64, IN_U8, U8
 

@@ -88,7 +88,7 @@ class MapBatchesWork(Work):
     def _called(self, lists: list[list[Any]], rows: list[int]) -> list[list[Any]]:
         import pyarrow as pa
 
-        from logflume.log.schemas.arrow_values import arrow_type, to_arrow_values
+        from logflume.log.arrow_values import arrow_type, to_arrow_values
 
         types = [arrow_type(field.type) for field in self._taken]
         arrays = [
@@ -136,7 +136,7 @@ def rows_of_table(table: Any, fields: tuple[Field, ...], count: int) -> list[lis
     """Return the values of an Arrow table, one list per field. Raises WrongBatch."""
     import pyarrow as pa
 
-    from logflume.log.schemas.arrow_values import row_values
+    from logflume.log.arrow_values import row_values
 
     missing = [field.name for field in fields if field.name not in table.column_names]
     if missing:

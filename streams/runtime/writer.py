@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logflume.log import LogflumeError, RecordsRefused, TransactionMustAbort
-from logflume.log.batch.columns import key_partitions
+from logflume.log import LogflumeError, RecordsRefused, TransactionMustAbort, key_partitions
 from logflume.log.interfaces import Admin, Consumer, OffsetAndMetadata, Producer
 from logflume.log.records import Chunk, Record, TopicPartition
 from logflume.streams.seams import OutputTopic

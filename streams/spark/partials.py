@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logflume.log import Chunk, LogflumeError, TopicPartition
-from logflume.log.batch.columns import key_partitions
+from logflume.log import Chunk, LogflumeError, TopicPartition, key_partitions
 from logflume.streams.graph import TimeWindow
 from logflume.streams.operators import Merge
 from logflume.streams.runtime.handlers import Handlers, OnProblem, StreamsError

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from logflume.log import Chunk, Headers, TopicPartition
-from logflume.log.batch.columns import key_partitions
+from logflume.log import Chunk, Headers, TopicPartition, key_partitions
 from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Checkpoint
 

@@ -19,8 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
-from logflume.log.batch.columns import load_kernels
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect, load_kernels
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic

@@ -163,7 +163,7 @@ def _spread(values: list[Any], rows: list[int], count: int) -> list[Any]:
 def _array(values: list[Any], type: DataType) -> Any:
     import pyarrow as pa
 
-    from logflume.log.schemas.arrow_values import to_arrow_values
+    from logflume.log.arrow_values import to_arrow_values
 
     arrow = _arrow_type(type)
     return pa.array(to_arrow_values(values, arrow), arrow) if not _has_times(type) else _of_times(values, type)
@@ -178,7 +178,7 @@ def _of_times(values: list[Any], type: DataType) -> Any:
     """Return an array whose timestamps are microseconds and whose times of day are numbers, as Spark has them."""
     import pyarrow as pa
 
-    from logflume.log.schemas.arrow_values import arrow_type, to_arrow_values
+    from logflume.log.arrow_values import arrow_type, to_arrow_values
 
     made = arrow_type(type)
     return pa.array(to_arrow_values(values, made), made).cast(_arrow_type(type))
@@ -188,7 +188,7 @@ def _arrow_type(type: DataType) -> Any:
     """Return the Arrow type of a column as Spark reads it."""
     import pyarrow as pa
 
-    from logflume.log.schemas.arrow_values import arrow_type
+    from logflume.log.arrow_values import arrow_type
 
     match type.kind:
         case Kind.TIMESTAMP:

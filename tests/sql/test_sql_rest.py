@@ -290,3 +290,51 @@ def test_the_page_of_the_server_names_every_code() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "sql-server.md").read_text()
     known = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
     assert {int(code) for code in re.findall(r"^\| (\d{5}) \|", page, re.MULTILINE)} == known
+
+
+@pytest.mark.parametrize("sends", ["a request in pieces", "an upgrade to HTTP/2", "pipelined requests"])
+def test_a_connection_is_understood_however_its_first_bytes_come(server: SqlServer, sends: str) -> None:
+    """The server looks at what a client sends first to know what it speaks."""
+    head = b"GET /info HTTP/1.1\r\nHost: localhost\r\n"
+    upgrade = b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    with socket.create_connection((server.host, server.port), timeout=60) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sends == "a request in pieces":
+            for byte in head + b"\r\n":
+                sock.send(bytes([byte]))
+        elif sends == "pipelined requests":
+            sock.sendall((head + b"\r\n") * 3)
+        else:
+            sock.sendall(head + upgrade + b"\r\n")
+        found = b""
+        wanted = 3 if sends == "pipelined requests" else 1
+        while b"HTTP/1.1 101" not in found and found.count(b"kafkaClusterId") < wanted:
+            part = sock.recv(65536)
+            assert part, found
+            found += part
+    assert (b"HTTP/1.1 101" in found) is (sends == "an upgrade to HTTP/2")
+
+
+def test_statements_that_differ_in_their_values_alone_are_answered_each_by_its_own(client: httpx.Client) -> None:
+    """From the second on they are neither parsed nor given to another thread."""
+    ksql(client, "CREATE STREAM v (k STRING KEY, n INT) WITH (KAFKA_TOPIC='v', PARTITIONS=3, VALUE_FORMAT='JSON');")
+    ksql(client, "CREATE TABLE vt AS SELECT k, SUM(n) AS total FROM v GROUP BY k;")
+    for n in range(20):
+        assert ksql(client, f"INSERT INTO v VALUES ('it''s {n}', {n * 1000});") == []
+    refused = client.post("/ksql", json={"ksql": "INSERT INTO v VALUES ('it''s 1', 99999999999);"})
+    assert refused.status_code == 400
+    assert "99999999999" in refused.text
+
+    def pulled(where: str) -> list[list[Any]]:
+        found = client.post("/query", json={"ksql": f"SELECT * FROM vt WHERE {where};"}).json()
+        return [each["row"]["columns"] for each in found[1:]]
+
+    while len(pulled("total >= 0")) < 20:  # the test's own limit ends it
+        continue
+    for n in range(20):
+        assert pulled(f"k = 'it''s {n}'") == [[f"it's {n}", n * 1000]]
+        assert pulled(f"k = 'it''s {n}' AND total > {n * 1000}") == []
+        assert sorted(pulled(f"k IN ('it''s {n}', 'no', 'it''s {(n + 1) % 20}') AND total < 20000")) == sorted(
+            [[f"it's {m}", m * 1000] for m in (n, (n + 1) % 20)]
+        )
+    assert pulled("k = 'it''s 1' AND k = 'it''s 2'") == []

@@ -1,7 +1,7 @@
 """SASL GSSAPI with Kerberos V5 (RFC 4752): a ticket of the realm's own authority says who it is.
 
-The cryptography is a `TicketContext`'s; here are the order of the messages, the choice of a layer (none: TLS encrypts) and
-`sasl.kerberos.principal.to.local.rules`, which make a user of a Kerberos principal (Hadoop's auth_to_local, as Kafka has it).
+The cryptography is a `TicketContext`'s; here are the order of the messages, the choice of a layer (none: TLS is what
+encrypts) and `sasl.kerberos.principal.to.local.rules`, which make a user of a principal (Hadoop's auth_to_local, as in Kafka).
 """
 
 from __future__ import annotations

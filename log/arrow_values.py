@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from logflume.log.errors import InvalidInput
 
-from .types import (
+from .schemas.types import (
     BIGINT,
     BOOLEAN,
     BYTES,
