@@ -62,7 +62,8 @@ class Reader:
     def follow(self, blocks: list[Block]) -> None:
         for number, block in enumerate(blocks, 1):
             after = blocks[number] if number < len(blocks) else None
-            self.take(block, after.text if after is not None and after.language == "text" else "")
+            is_output = after is not None and after.language == "text" and not after.is_file
+            self.take(block, after.text if after is not None and is_output else "")
 
     def take(self, block: Block, expected: str) -> None:
         text = block.text
