@@ -151,7 +151,10 @@ class TaskFunction(Protocol):
         ...
 
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
-        """Take records start..stop of a `logflume.log` Chunk of this source, in order."""
+        """Take records start..stop of a `logflume.log` Chunk of this source, in order.
+
+        Those of a global table go into its store only: no time moves by them, and nothing comes out.
+        """
         ...
 
     def process_together(self, parts: Sequence[Taken]) -> None:
@@ -240,6 +243,14 @@ class SubTopology:
     table_sources: Mapping[str, str] = field(default_factory=dict)
     contents: Mapping[str, str] = field(default_factory=dict)
     global_topics: frozenset[str] = frozenset()
+
+    def shared_topics(self) -> frozenset[str]:
+        """Return the topics of which each task reads the partition of its number: all but those of global tables."""
+        return frozenset(self.program.sources.values()) - self.global_topics
+
+    def global_stores(self) -> dict[str, str]:
+        """Return store -> source node of the global tables, of which each task reads all partitions."""
+        return {store: node for store, node in self.table_sources.items() if self.program.sources[node] in self.global_topics}
 
 
 @dataclass(frozen=True, slots=True)
