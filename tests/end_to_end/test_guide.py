@@ -26,6 +26,7 @@ from ._command import free_port, serving
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 DEFAULT_ADDRESS, SECURED_PORT = "127.0.0.1:9092", "9093"
+DEFAULT_REGISTRY = "http://127.0.0.1:8081"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 LIVE = ("```bash", "```sql", '"./data"', DEFAULT_ADDRESS)
 
@@ -76,6 +77,7 @@ class Reader:
 
     def take(self, block: Block, expected: str) -> None:
         text = block.text.replace(DEFAULT_ADDRESS, self.address).replace(SECURED_PORT, self.secured_port)
+        text = text.replace(DEFAULT_REGISTRY, os.environ.get("LOGFLUME_REGISTRY", DEFAULT_REGISTRY))
         if block.is_file:
             (self.folder / block.title).write_text(text)
         elif block.language == "python":
@@ -135,8 +137,9 @@ class Reader:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """An empty directory with the guide's first command running in it, on ports of its own."""
-    folder = tmp_path_factory.mktemp("guide")
-    with serving(folder / "data") as (address, _):
+    folder, registry = tmp_path_factory.mktemp("guide"), f"127.0.0.1:{free_port()}"
+    with pytest.MonkeyPatch.context() as patch, serving(folder / "data", "--registry", registry) as (address, _):
+        patch.setenv("LOGFLUME_REGISTRY", f"http://{registry}")
         yield folder, address
 
 
