@@ -85,6 +85,13 @@ class StateStore(Protocol):
         """Make `resident` complete for these keys (one multi-get for those not in memory)."""
         ...
 
+    memory_bytes: int
+    """How much memory what is kept may take, in `resident` and beside it in the operator's own form."""
+
+    def release(self, keys: Iterable[bytes]) -> None:
+        """Forget committed entries in memory that an operator keeps in a form of its own; `load` reads them back."""
+        ...
+
     def get(self, key: bytes) -> Entry | None: ...
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
@@ -151,7 +158,10 @@ class TaskFunction(Protocol):
         ...
 
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
-        """Take records start..stop of a `logflume.log` Chunk of this source, in order."""
+        """Take records start..stop of a `logflume.log` Chunk of this source, in order.
+
+        Those of a global table go into its store only: no time moves by them, and nothing comes out.
+        """
         ...
 
     def process_together(self, parts: Sequence[Taken]) -> None:
@@ -240,6 +250,14 @@ class SubTopology:
     table_sources: Mapping[str, str] = field(default_factory=dict)
     contents: Mapping[str, str] = field(default_factory=dict)
     global_topics: frozenset[str] = frozenset()
+
+    def shared_topics(self) -> frozenset[str]:
+        """Return the topics of which each task reads the partition of its number: all but those of global tables."""
+        return frozenset(self.program.sources.values()) - self.global_topics
+
+    def global_stores(self) -> dict[str, str]:
+        """Return store -> source node of the global tables, of which each task reads all partitions."""
+        return {store: node for store, node in self.table_sources.items() if self.program.sources[node] in self.global_topics}
 
 
 @dataclass(frozen=True, slots=True)

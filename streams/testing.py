@@ -201,6 +201,7 @@ class TopologyTestDriver:
         self._routes = {n.name: n for n in self._nodes.values() if isinstance(n, g.Route)}
         self._outputs |= {topic: TestOutput(n) for n in self._routes.values() for topic in n.topics if topic not in self._outputs}
         self._queues: dict[str, _Queue] = {}
+        self._global_topics = {n.topic for n in self._nodes.values() if isinstance(n, g.Source) and n.is_global}
         self._offsets: Counter[str] = Counter()
         self._waiting = _Waiting()
         self._stream_time_ms = -1
@@ -306,7 +307,8 @@ class TopologyTestDriver:
         self._offsets[topic] += count
         for task, source in self._readers[topic]:
             task.process(source, chunk, 0, count)
-        self._stream_time_ms = max(self._stream_time_ms, *timestamps_ms)
+        if topic not in self._global_topics:
+            self._stream_time_ms = max(self._stream_time_ms, *timestamps_ms)
         for each in self._tasks:
             each.follow(self._stream_time_ms)
         if self._commits_each_record:

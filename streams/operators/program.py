@@ -128,6 +128,7 @@ class BoundProgram:
         self.stream_time_ms, self.now_ms = -1, 0
         self.rows_by_node: dict[str, int] = {}
         self._is_restoring = False
+        self._globals = {name for name in program.wiring.sources if getattr(program.wiring.node(name), "is_global", False)}
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
         self._following = [work for work in self.works.values() if type(work).due_ms is not Work.due_ms]
@@ -136,6 +137,11 @@ class BoundProgram:
     # -- seams.TaskFunction ----------------------------------------------------------------------------------------------
 
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
+        if source in self._globals:
+            work = self.works[source]
+            assert isinstance(work, SourceWork)
+            work.restore(chunk, start, stop)
+            return
         self._take_round([Taken(source, chunk, start, stop, np.arange(start, stop))], start, chunk.timestamps_ms[start:stop])
 
     def process_together(self, parts: Sequence[Taken]) -> None:

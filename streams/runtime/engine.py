@@ -30,6 +30,7 @@ from .session import Session, is_fatal, is_replaced
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
 from .task import Ending, Task
 from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
+from .watch import Watch
 
 _log = logging.getLogger("logflume.streams")
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 5.0
@@ -55,6 +56,7 @@ class Engine:
         specs = {spec.name: spec for sub in plan.subtopologies for spec in sub.program.stores}
         self._readers = StoreReaders(specs)
         self._commit_times = CommitTimes()
+        self._watch = Watch(plan.application, blocked_after_ms=self.options.blocked_after_ms, monotonic_s=monotonic_s)
         self._stopping = threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -92,6 +94,7 @@ class Engine:
         )
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch.look_on, args=(self._done,), name="engine-watch", daemon=True).start()
 
     def _open_endpoint(self, where: str, directory: StateDirectory) -> Endpoint:
         pages = {
@@ -232,6 +235,7 @@ class Engine:
             self._log_handle,
             monotonic_s=self._monotonic_s,
             commit_times=self._commit_times,
+            watch=self._watch,
             closer=closer,
             on_tasks=self._tasks_changed,
             on_release=self._task_released,
@@ -249,12 +253,13 @@ class Engine:
         session = self._session
         assert session is not None
         readers: dict[str, dict[int, StoreReader]] = {}
-        for task in session.tasks.values():
-            if task.state and not session.restorer.is_restoring(task):
-                for name in task.state.stores:
+        for task in sorted(session.tasks.values(), key=lambda each: each.partition):
+            if task.state and not session.is_restoring(task):
+                same_everywhere = readers.keys() & task.subtopology.global_stores().keys()
+                for name in task.state.stores.keys() - same_everywhere:
                     readers.setdefault(name, {})[task.partition] = task.state.reader(name)
         self._readers.publish(readers)
-        self._state = EngineState.RUNNING if session.restorer.is_idle else EngineState.RESTORING
+        self._state = EngineState.RUNNING if session.is_ready else EngineState.RESTORING
 
     def _task_released(self, task: Task) -> None:
         """Keep the counts of a task that is closed; what it had not committed is done, and counted, once more."""
@@ -305,9 +310,10 @@ class Engine:
             dict(dropped),
             None if None in lags or not lags else sum(lag for lag in lags if lag is not None),
             self._commit_times.status(),
-            session.restorer.remaining_records if session else 0,
+            session.restorer.remaining_records + session.tables.remaining_records if session else 0,
             session.restorer.records_per_s if session else 0.0,
             session.standbys.status if session else (),
+            self._watch.blocked,
             str(self._error) if self._error else None,
         )
 
@@ -320,7 +326,7 @@ class Engine:
             inputs.append(InputStatus(partition.topic, partition.partition, each.position, lag, each.buffered_records, lag_ms))
         return TaskStatus(
             task.name,
-            session.restorer.is_restoring(task),
+            session.is_restoring(task),
             max((each.time_ms for each in task.inputs.values()), default=-1),
             task.counts.records_in,
             task.counts.records_out,

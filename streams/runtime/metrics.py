@@ -67,6 +67,8 @@ def _metrics(status: EngineStatus) -> Iterator[Metric]:
     yield gauge("restore_rate_records_per_second", "Records of changelogs read.", [({}, status.restore_records_per_s)])
     standbys = [({"task": each.name}, float(each.lag_records)) for each in status.standbys if each.lag_records is not None]
     yield gauge("standby_lag_records", "What a copy of a task's state lacks of its changelogs.", standbys)
+    blocked = [({"task": status.blocked.task}, status.blocked.lasted_s)] if status.blocked else []
+    yield gauge("blocked_seconds", "How long a task has been in one call.", blocked)
     yield counter("task_records_in", "Records processed by a task since it was opened.", per_task(lambda t: t.records_in))
     yield counter("task_records_out", "Records put out by a task since it was opened.", per_task(lambda t: t.records_out))
     yield gauge("task_stream_time_seconds", "Largest event time seen, since 1970.", per_task(lambda t: t.stream_time_ms / 1000))

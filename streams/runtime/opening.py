@@ -65,7 +65,7 @@ def source_ids(around: Surroundings) -> dict[str, str]:
         ) from error
     for name, topic in found.items():
         if topic.partitions != around.topics.partitions[name] and any(
-            sub.program.stores and name in sub.program.sources.values() for sub in around.plan.subtopologies
+            sub.program.stores and name in sub.shared_topics() for sub in around.plan.subtopologies
         ):
             raise StreamsError(
                 f"topic {name!r} has {topic.partitions} partitions now, {around.topics.partitions[name]} when the application "
@@ -145,7 +145,7 @@ def open_task(
     sources = {
         node: TopicPartition(topic, partition)
         for node, topic in subtopology.program.sources.items()
-        if TopicPartition(topic, partition) in assigned
+        if topic not in subtopology.global_topics and TopicPartition(topic, partition) in assigned
     }
     inputs = set(sources.values())
     known = {tp: offset for tp in inputs if (offset := committed.get(tp)) is not None}
@@ -170,6 +170,7 @@ def open_task(
         {tp: positions[tp] for tp in inputs},
         {tp: times.inputs_ms.get(tp, -1) for tp in inputs},
         {store: start for store, (_, start, _) in (ranges or {}).items()},
+        tables=dict(state.checkpoint.tables) if state else {},
     )
     task = Task(
         subtopology,
@@ -276,6 +277,10 @@ def _open_state(around: Surroundings, subtopology: SubTopology, name: str, memor
         )
 
 
+def _known(around: Surroundings, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    return [each for each in partitions if each.partition < around.topics.partitions.get(each.topic, 0)]
+
+
 def _ranges(
     around: Surroundings,
     subtopology: SubTopology,
@@ -290,10 +295,14 @@ def _ranges(
     sources = {
         spec.name: TopicPartition(around.topics.changelogs[subtopology.name, spec.name], partition)
         for spec in subtopology.program.stores
+        if spec.name not in subtopology.global_stores()
     }
     is_stale = around.wall_s() - checkpoint.written_s > _TOMBSTONES_SURE_S
     starts = around.admin.start_offsets(set(sources.values()))
     ends = around.admin.end_offsets(set(sources.values()))
+    for source, offset in around.admin.end_offsets(_known(around, checkpoint.tables)).items():
+        if offset < checkpoint.tables[source] or (is_stale and offset > checkpoint.tables[source]):
+            return None
     ranges = {}
     for store, source in sources.items():
         end = positions.get(source, 0) if store in subtopology.table_sources else ends[source]

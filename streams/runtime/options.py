@@ -56,6 +56,8 @@ class EngineOptions:
         acceptable_recovery_lag: how many records of its changelogs a copy may lack to be given the task; what moves to an
             instance without such a copy is copied first, and runs where it was meanwhile.
         max_warmup_replicas: how many tasks are copied for that at a time.
+        blocked_after_ms: how long one call of a task may last before it is said, with the function and its line, in the log and
+            in the status.
         drops: stores that the application kept and shall lose, because the topology has them no more; others stop the start.
         endpoint: "host:port" on which the instance answers what it is doing, and reads of its stores, to other processes (port 0:
             any free one; they find it through the group). None: nowhere.
@@ -85,6 +87,7 @@ class EngineOptions:
     num_standby_replicas: int = 0
     acceptable_recovery_lag: int = 10_000
     max_warmup_replicas: int = 2
+    blocked_after_ms: int = 2_000
     drops: tuple[str, ...] = ()
     endpoint: str | None = None
     leaves_group: bool = True
@@ -117,6 +120,7 @@ class EngineOptions:
             "buffered_records_max",
             "session_timeout_ms",
             "purge_interval_ms",
+            "blocked_after_ms",
         ):
             if getattr(self, name) <= 0:
                 raise InvalidInput(f"{name} must be greater than 0, not {getattr(self, name)}")

@@ -79,6 +79,8 @@ def describe_status(status: EngineStatus) -> str:
         rate = status.restore_records_per_s
         left = f", {rate:,.0f} a second, {status.restore_remaining_records / rate:,.0f} s to go" if rate else ""
         parts.append(f"{status.restore_remaining_records:,} to restore{left}")
+    if status.blocked:
+        parts.append(f"{status.blocked.task} for {status.blocked.lasted_s:,.0f} s in {status.blocked.where}")
     return f"{status.application} {status.state}: {', '.join(parts)}"
 
 

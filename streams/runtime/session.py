@@ -18,6 +18,7 @@ from logflume.streams.state import Dirty
 
 from .assigning import Copies, Sharing, task_strategy
 from .closing import Closer, within
+from .global_tables import GlobalTables
 from .handlers import StreamsError
 from .opening import Surroundings, TopicMadeAnew, across_gap, check_restored, open_task, source_ids, start_positions
 from .options import Guarantee
@@ -29,6 +30,7 @@ from .restore import Restorer
 from .standbys import Standbys
 from .status import CommitTimes
 from .task import Task
+from .watch import Watch
 from .writer import LogWriter
 
 _IDLE_POLL_S = 0.2
@@ -50,6 +52,7 @@ class Session:
         *,
         monotonic_s: Callable[[], float],
         commit_times: CommitTimes,
+        watch: Watch,
         closer: Closer,
         on_tasks: Callable[[], None],
         on_release: Callable[[Task], None],
@@ -60,6 +63,7 @@ class Session:
         self._log = log
         self._monotonic_s = monotonic_s
         self._commit_times = commit_times
+        self._watch = watch
         self._closer = closer
         self._on_tasks = on_tasks
         self._on_release = on_release
@@ -106,6 +110,7 @@ class Session:
         self.restorer = Restorer(self._changelog_consumer, monotonic_s)
         self.standbys = Standbys(around, self._changelog_consumer, self.consumer.committed, closer, monotonic_s)
         self._copies = Copies()
+        self.tables = GlobalTables(self._changelog_consumer, around.admin)
 
     def _changelog_consumer(self) -> Consumer:
         return self._log.consumer(read_committed=True, offset_reset="earliest")
@@ -129,6 +134,7 @@ class Session:
             self._open_assigned()
             self.restorer.step(timeout_s=_RESTORE_STEP_S)
             self._follow()
+            self.tables.step()
             self._process()
             self._control_flow()
             self._note_lags()
@@ -137,16 +143,18 @@ class Session:
             self._purge()
         self.commit()
         self._release_all()
-        within(_FAREWELL_S, self.restorer.close, self.consumer.close, self._producer.close, self.leave_group)
+        within(_FAREWELL_S, self.restorer.close, self.tables.close, self.consumer.close, self._producer.close, self.leave_group)
 
     def abandon(self) -> None:
         """Drop everything uncommitted: after an error nothing in memory may reach a store."""
+        self._watch.leave()
         self._commit_times.aborts += 1
         self._release_all()
         within(
             _FAREWELL_S,
             self._writer.abort,
             self.restorer.close,
+            self.tables.close,
             lambda: self.consumer.close(leave_group=False),
             self._producer.close,
         )
@@ -155,6 +163,15 @@ class Session:
         self._release(list(self.tasks))
         self.standbys.close()
         self._around.directory.progress.write(self._monotonic_s, is_due=True)
+
+    def is_restoring(self, task: Task) -> bool:
+        """Whether a task's state is not complete yet."""
+        return self.restorer.is_restoring(task) or self.tables.is_loading(task)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the state of all tasks is complete."""
+        return self.restorer.is_idle and self.tables.is_idle
 
     def leave_group(self) -> None:
         """Hand the partitions on now: closing the consumer leaves a static member in the group."""
@@ -189,7 +206,7 @@ class Session:
                 self._note_change(task, 0)
 
     def _poll_timeout_s(self) -> float:
-        if self._progress or not self.restorer.is_idle or self.standbys.is_behind:
+        if self._progress or not self.is_ready or self.standbys.is_behind or self.tables.is_behind:
             return 0.0
         if not self._has_changes:
             return _IDLE_POLL_S
@@ -212,6 +229,7 @@ class Session:
                 min((_reach(task, self._pace.records) for task in running), default=_EVERYTHING) if is_aligned else _EVERYTHING
             )
             for task in running:
+                self._watch.enter(task.name)
                 if is_due or not task.has_begun:
                     task.advance(now_ms)
                     self._note_change(task, 0)
@@ -220,6 +238,7 @@ class Session:
                 if done:
                     self._progress += done
                     self._note_change(task, task.counts.bytes_in - before)
+                self._watch.leave()
             self._send_outputs(sub, running)
         self._pace.took(self._progress, self._monotonic_s() - begun_s)
 
@@ -283,7 +302,9 @@ class Session:
         started_s, failpoint = self._monotonic_s(), self._options.failpoint
         failpoint("before-flush")
         for task in changed:
+            self._watch.enter(task.name)
             task.flush()
+            self._watch.leave()
         for sub in self._around.plan.subtopologies:
             self._send_outputs(sub, [task for task in changed if task.subtopology is sub])
         failpoint("after-flush")
@@ -322,6 +343,8 @@ class Session:
         has_marker = self._options.guarantee is Guarantee.EXACTLY_ONCE
         for name in task.state.stores:
             topic = self._around.topics.changelogs[task.subtopology.name, name]
+            if name in task.subtopology.global_stores():
+                continue
             if name in task.subtopology.table_sources:
                 source = TopicPartition(topic, task.partition)
                 task.changelogs[name] = task.inputs[source].position
@@ -345,7 +368,8 @@ class Session:
 
     def _join(self) -> None:
         """Join the group, or ask it to deal out its tasks once more."""
-        self.consumer.subscribe(sorted(self._ids), on_assigned=self._assigned, on_revoked=self._revoked)
+        topics = set().union(*(sub.shared_topics() for sub in self._around.plan.subtopologies))
+        self.consumer.subscribe(sorted(topics), on_assigned=self._assigned, on_revoked=self._revoked)
 
     def _progress_of_state(self) -> dict[str, int]:
         directory = self._around.directory
@@ -409,6 +433,7 @@ class Session:
             )
             self.tasks[name, partition] = task
             self.restorer.add(restorations)
+            self.tables.add(task, dict(self._around.topics.partitions))
             for source, each in task.inputs.items():
                 self.consumer.seek(source, each.fetched_to)
         self.standbys.keep(standbys, self._copies)
@@ -427,7 +452,7 @@ class Session:
     def _resume_restored(self) -> None:
         """Let tasks run whose stores have become complete; tasks that go by time together begin together."""
         waiting = [task for task in self.tasks.values() if task not in self._running]
-        restoring = {task for task in waiting if self.restorer.is_restoring(task)}
+        restoring = {task for task in waiting if self.is_restoring(task)}
         held_up = {task.subtopology.name for task in restoring if _is_aligned(task.subtopology)}
         fresh = [task for task in waiting if task not in restoring and task.subtopology.name not in held_up]
         for task in fresh:
@@ -466,6 +491,7 @@ class Session:
         for task in released:
             self._on_release(task)
             self.restorer.remove(task)
+            self.tables.remove(task)
             _note_progress(self._around, task)
             if task.state:
                 self._closer.close(task.state)
@@ -484,7 +510,7 @@ def _sharing(around: Surroundings) -> Sharing:
     """Return what the group shares: of what each sub-topology reads, the same partitions go to one member."""
     subs, options = around.plan.subtopologies, around.options
     return Sharing(
-        {sub.name: set(sub.program.sources.values()) for sub in subs},
+        {sub.name: sub.shared_topics() for sub in subs},
         frozenset(sub.name for sub in subs if sub.program.stores),
         options.num_standby_replicas,
         options.max_warmup_replicas,
@@ -514,7 +540,7 @@ def whole_tasks(sub: SubTopology, assigned: Collection[TopicPartition], partitio
 
     `partitions`: topic -> how many it has.
     """
-    topics = set(sub.program.sources.values())
+    topics = sub.shared_topics()
     numbers = {each.partition for each in assigned if each.topic in topics}
     read = {number: {TopicPartition(topic, number) for topic in topics if number < partitions[topic]} for number in numbers}
     return sorted(number for number, inputs in read.items() if inputs <= set(assigned))

@@ -117,7 +117,7 @@ class Standbys:
     def _open(self, sub: SubTopology, partition: int) -> _Copy:
         name = task_name(sub, partition)
         self._closer.wait(self._around.directory.task_path(name))
-        topics = {topic for topic in sub.program.sources.values() if partition < self._around.topics.partitions[topic]}
+        topics = {topic for topic in sub.shared_topics() if partition < self._around.topics.partitions[topic]}
         inputs = frozenset(TopicPartition(topic, partition) for topic in topics)
         committed = self._committed(inputs)
         positions = {source: offset.offset if offset else 0 for source, offset in committed.items()}

@@ -61,6 +61,15 @@ class StandbyStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockedStatus:
+    """A task that has been in one call for long. `where`: the function, with its file and line."""
+
+    task: str
+    where: str
+    lasted_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CommitStatus:
     """Task commits since the start. Latencies in ms over the last 512."""
 
@@ -88,6 +97,7 @@ class EngineStatus:
     restore_remaining_records: int = 0
     restore_records_per_s: float = 0.0
     standbys: tuple[StandbyStatus, ...] = ()
+    blocked: BlockedStatus | None = None
     error: str | None = None
 
 

@@ -46,7 +46,10 @@ class Ending:
 
 
 class Task:
-    """See the module. `changelogs`: store -> next offset of its changelog, kept up by the committer."""
+    """See the module. `changelogs`: store -> next offset of its changelog, kept up by the committer.
+
+    `tables`: next offset to read of each partition of a global table.
+    """
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Task:
         self.committed_problems: Counter[str] = Counter()
         self.ending: Ending | None = None
         self.changelogs = dict(checkpoint.changelogs)
+        self.tables = dict(checkpoint.tables)
         by_partition: dict[TopicPartition, list[str]] = {}
         for node, source in inputs.items():
             by_partition.setdefault(source, []).append(node)
@@ -95,6 +99,22 @@ class Task:
         """Buffer a fetched chunk of one of the inputs."""
         if self.inputs[TopicPartition(chunk.topic, chunk.partition)].add(chunk):
             self.has_changes = True
+
+    def take_table(self, node: str, chunk: Chunk) -> None:
+        """Take the records of a global table's partition that are not in its store yet. Raises as `process`."""
+        source = TopicPartition(chunk.topic, chunk.partition)
+        start = int(chunk.offsets.searchsorted(self.tables.get(source, 0)))
+        self.problems.chunks = [chunk]
+        try:
+            if start < len(chunk):
+                self.function.process(node, chunk, start, len(chunk))
+        except LogflumeError:
+            raise
+        except Exception as error:
+            where = f"{chunk.topic}-{chunk.partition} from offset {chunk.offsets[start]}"
+            raise StreamsError(f"task {self.name}: {type(error).__name__} while taking {where} into a table: {error}") from error
+        self.tables[source] = max(chunk.next_offset, self.tables.get(source, 0))
+        self.has_changes = True
 
     def plan(self, is_caught_up: Callable[[TopicPartition], bool]) -> None:
         """Decide the order of what is buffered, as far as it is certain."""
@@ -220,6 +240,7 @@ class Task:
             {partition: each.time_ms for partition, each in self.inputs.items()},
             dict(self.changelogs),
             {name: store.stream_time_ms for name, store in self.state.stores.items()} if self.state else {},
+            tables=dict(self.tables),
         )
 
     @property

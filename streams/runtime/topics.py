@@ -21,7 +21,7 @@ class TopicMap:
 
     def task_count(self, subtopology: SubTopology) -> int:
         """Return the number of tasks: partitions of the largest source topic."""
-        return max(self.partitions[topic] for topic in subtopology.program.sources.values())
+        return max(self.partitions[topic] for topic in subtopology.shared_topics())
 
 
 def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
@@ -134,13 +134,13 @@ def _count(
         raise InvalidInput(f"topic {topic!r} feeds itself, so its number of partitions must be given")
     if out.is_repartition:
         for sub in plan.subtopologies:
-            sources = set(sub.program.sources.values())
+            sources = sub.shared_topics()
             beside = [known[other] for other in sources - {topic} if other in known and other not in outputs]
             if topic in sources and beside:
                 return max(beside)
     writers = [sub for sub in plan.subtopologies if any(topic in o.topics() for o in sub.outputs.values())]
-    sources = {source for sub in writers for source in sub.program.sources.values()}
-    return max(_count(source, plan, outputs, known, (*visiting, topic)) for source in sorted(sources))
+    inputs = sorted({source for sub in writers for source in sub.shared_topics()})
+    return max(_count(source, plan, outputs, known, (*visiting, topic)) for source in inputs)
 
 
 def _check_one_reader(plan: Plan) -> None:
@@ -156,13 +156,7 @@ def _check_one_reader(plan: Plan) -> None:
 
 def _check_copartitioned(plan: Plan, partitions: Mapping[str, int]) -> None:
     for sub in plan.subtopologies:
-        wide = sorted(t for t in sub.program.sources.values() if sub.global_topics and partitions[t] > 1)
-        if wide:
-            raise InvalidInput(
-                f"sub-topology {sub.name!r} has a global table, of which a task reads one partition only so far, but "
-                f"{wide[0]!r} has {partitions[wide[0]]} partitions: join it as a table (app.table, join(on=...))"
-            )
-        counts = {topic: partitions[topic] for topic in sub.program.sources.values()}
+        counts = {topic: partitions[topic] for topic in sub.shared_topics()}
         if sub.program.stores and len(set(counts.values())) > 1:
             raise InvalidInput(
                 f"sub-topology {sub.name!r} joins topics with different numbers of partitions, so equal keys would not meet: "
@@ -174,7 +168,7 @@ def _check_copartitioned(plan: Plan, partitions: Mapping[str, int]) -> None:
 def _ensure_changelogs(plan: Plan, partitions: Mapping[str, int], admin: Admin) -> dict[tuple[str, str], str]:
     changelogs: dict[tuple[str, str], str] = {}
     for sub in plan.subtopologies:
-        count = max(partitions[topic] for topic in sub.program.sources.values())
+        count = max(partitions[topic] for topic in sub.shared_topics())
         for spec in sub.program.stores:
             if spec.name in sub.table_sources:
                 changelogs[sub.name, spec.name] = sub.program.sources[sub.table_sources[spec.name]]

@@ -24,7 +24,7 @@ from logflume.streams.seams import Plan, changelog_topic
 from .archives import Archive, find_archive, join_history, left_to_the_log
 from .handover import BackfillReport, hand_over_producer, install
 from .ranges import OffsetRange, check_available
-from .steps import Progress, StepPlan, StepRunner
+from .steps import Progress, StepPlan, StepRunner, refuse_global_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | N
         RangeLost: there are records between the archive and the log that neither has.
     """
     plan = load_plan()
+    refuse_global_tables(plan)
     with connect(where) as log:
         check_unused(log, plan.application)
         internal = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}

@@ -19,7 +19,7 @@ from .handover import hand_over_producer, install
 from .ranges import OffsetRange, reachable
 from .runner import SparkRunner
 from .source import LogflumeDataSource
-from .steps import StepPlan
+from .steps import StepPlan, refuse_global_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +42,7 @@ def run_continuously(
     State is kept in `state_root` (shared by all executors) between batches.
     """
     plan = load_plan()
+    refuse_global_tables(plan)
     spark.dataSource.register(LogflumeDataSource)
     internal = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
     topics = sorted({topic for sub in plan.subtopologies for topic in sub.program.sources.values()} - internal)

@@ -94,6 +94,16 @@ class StepRunner(Protocol):
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult: ...
 
 
+def refuse_global_tables(plan: Plan) -> None:
+    """Raise InvalidInput: a global table shows what it holds when a record is processed, which no batch job can know."""
+    tables = sorted(topic for sub in plan.subtopologies for topic in sub.global_topics)
+    if tables:
+        raise InvalidInput(
+            f"{plan.application!r} joins a global table ({tables[0]!r}), whose rows count from when they come, not by time: "
+            "history cannot be computed apart from it; join it as a table (app.table), or run the application without Spark"
+        )
+
+
 def repartition_inputs(sub: SubTopology, plan: Plan) -> tuple[str, ...]:
     """Return the repartition topics that a sub-topology reads, sorted."""
     internal = {out.topic for each in plan.subtopologies for out in each.outputs.values() if out.is_repartition}

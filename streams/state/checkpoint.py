@@ -22,6 +22,7 @@ class Checkpoint:
         changelogs: store -> next offset of its changelog (or of its table source) not yet in the store.
         store_times_ms: store -> its stream time.
         changelog_marks: window store -> marks of its changelog (see `trimming.py`).
+        tables: next offset to read of each partition of a global table.
         written_s: wall clock at the commit, seconds since the epoch.
     """
 
@@ -30,6 +31,7 @@ class Checkpoint:
     changelogs: dict[str, int] = field(default_factory=dict)
     store_times_ms: dict[str, int] = field(default_factory=dict)
     changelog_marks: dict[str, list[Mark]] = field(default_factory=dict)
+    tables: dict[TopicPartition, int] = field(default_factory=dict)
     written_s: float = 0.0
 
 
@@ -38,15 +40,24 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     times = checkpoint.input_times_ms
     inputs = [(tp.topic, tp.partition, offset, times.get(tp, -1)) for tp, offset in checkpoint.inputs.items()]
     stores = checkpoint.changelogs, checkpoint.store_times_ms, checkpoint.changelog_marks
-    return msgspec.msgpack.encode((inputs, *stores, checkpoint.written_s))
+    tables = [(tp.topic, tp.partition, offset) for tp, offset in checkpoint.tables.items()]
+    return msgspec.msgpack.encode((inputs, *stores, tables, checkpoint.written_s))
+
+
+_Written = tuple[
+    list[tuple[str, int, int, int]],
+    dict[str, int],
+    dict[str, int],
+    dict[str, list[Mark]],
+    list[tuple[str, int, int]],
+    float,
+]
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Return the checkpoint. Raises CorruptLog for bytes that are not one."""
     try:
-        inputs, changelogs, times, marks, written_s = msgspec.msgpack.decode(
-            data, type=tuple[list[tuple[str, int, int, int]], dict[str, int], dict[str, int], dict[str, list[Mark]], float]
-        )
+        inputs, changelogs, times, marks, tables, written_s = msgspec.msgpack.decode(data, type=_Written)
     except msgspec.MsgspecError as error:
         raise CorruptLog(f"the checkpoint of a state directory cannot be read: {error}") from error
     return Checkpoint(
@@ -55,5 +66,6 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         changelogs,
         times,
         marks,
+        {TopicPartition(topic, partition): offset for topic, partition, offset in tables},
         written_s,
     )

@@ -1,0 +1,93 @@
+"""Notices that a task has been in one call for long, and says where: mostly a function of the user's that waits for something.
+
+Heartbeats go on meanwhile (the client's own thread sends them), so the group does not notice; without a word the application
+would only seem slow.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable
+from types import FrameType
+
+from .status import BlockedStatus
+
+_LOOK_EVERY_S = 0.5
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_log = logging.getLogger("logflume.streams")
+
+
+class Watch:
+    """Of one engine: its thread says when it enters a task's program and leaves it, another one looks.
+
+    Shared by single assignments: `_entered` is written by the engine's thread, `blocked` by the one that looks.
+    """
+
+    def __init__(self, application: str, *, blocked_after_ms: int, monotonic_s: Callable[[], float]) -> None:
+        self._application = application
+        self._blocked_after_s = blocked_after_ms / 1000
+        self._monotonic_s = monotonic_s
+        self._entered: tuple[float, str, int] | None = None
+        self._said: tuple[float, str, int] | None = None
+        self.blocked: BlockedStatus | None = None
+
+    def enter(self, task: str) -> None:
+        """A call of this task's program begins."""
+        self._entered = self._monotonic_s(), task, threading.get_ident()
+
+    def leave(self) -> None:
+        """It is over."""
+        self._entered = None
+
+    def look_on(self, done: threading.Event) -> None:
+        """Look every half second, until done."""
+        while not done.wait(min(_LOOK_EVERY_S, self._blocked_after_s)):
+            self.look()
+
+    def look(self) -> None:
+        """Set `blocked`; say each call that is long once."""
+        entered = self._entered
+        if entered is None or (lasted_s := self._monotonic_s() - entered[0]) < self._blocked_after_s:
+            self.blocked = None
+            return
+        _, task, thread = entered
+        where = place_of(_frames(sys._current_frames().get(thread)))
+        if self._entered is not entered:
+            return
+        self.blocked = BlockedStatus(task, where, lasted_s)
+        if self._said is not entered:
+            self._said = entered
+            _log.warning(
+                "%s: task %s has been in %s for %.1f s; its partitions wait, and heartbeats go on meanwhile. What has to wait "
+                "for something belongs into map_async",
+                self._application, task, where, lasted_s,
+            )  # fmt: skip
+
+
+def _frames(innermost: FrameType | None) -> list[FrameType]:
+    """Return the frames of a thread, the outermost first."""
+    found = []
+    frame = innermost
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+def place_of(frames: Iterable[FrameType]) -> str:
+    """Return the first function that the engine has called and that belongs to no package, with its line; else the innermost.
+
+    `frames`: the outermost first.
+    """
+    has_begun, found = False, "an unknown place"
+    for frame in frames:
+        is_ours = str(frame.f_globals.get("__name__", "")).startswith("logflume.")
+        file = frame.f_code.co_filename
+        has_begun = has_begun or is_ours
+        found = f"{frame.f_code.co_qualname} ({file}:{frame.f_lineno})"
+        if has_begun and not is_ours and not file.startswith(("<", *_LIBRARIES)):
+            return found
+    return found

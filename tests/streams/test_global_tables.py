@@ -1,0 +1,126 @@
+"""Global tables: each task has all of one, whatever the numbers of partitions, and its rows count from when they come."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import logflume.streams as lf
+from logflume.log import InvalidInput
+from logflume.log.interfaces import Log
+from logflume.streams import col
+from logflume.streams.runtime import Engine
+from logflume.streams.spark.steps import refuse_global_tables
+from tests.streams.running import embedded, read, running, send_json, until, write
+
+HOUR_MS = 3_600_000
+PRODUCTS = 12
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with embedded(tmp_path / "data") as opened:
+        opened.admin().ensure_topic("orders", partitions=3)
+        opened.admin().ensure_topic("products", partitions=4, configs={"cleanup.policy": "compact"})
+        yield opened
+
+
+class Order(msgspec.Struct):
+    product: str
+
+
+class Product(msgspec.Struct):
+    title: str
+
+
+def shop() -> lf.App:
+    app = lf.App("shop")
+    products = app.global_table("products", Product, key=str)
+    app.stream("orders", Order, key=str).join(products, on=col.product).to("out")
+    return app
+
+
+def offer(log: Log, title: str, *, time_ms: int = 0) -> None:
+    send_json(log, "products", [(f"p{n}", {"title": f"{title}{n}"}, time_ms) for n in range(PRODUCTS)])
+
+
+def order(log: Log, *, time_ms: int = 1000) -> None:
+    """One order of each product, under keys that lie elsewhere."""
+    send_json(log, "orders", [(f"o{n}", {"product": f"p{n}"}, time_ms) for n in range(PRODUCTS)])
+
+
+def titles(log: Log) -> list[str]:
+    return sorted(msgspec.json.decode(each.value or b"")["title"] for each in read(log, "out"))
+
+
+def named(*titles: str) -> list[str]:
+    return sorted(f"{title}{n}" for title in titles for n in range(PRODUCTS))
+
+
+def tasks(*engines: Engine) -> list[int]:
+    return [sum(not task.is_restoring for task in engine.status().tasks) for engine in engines]
+
+
+def test_a_table_of_other_partitions_is_whole_in_every_task_of_every_instance(log: Log, tmp_path: Path) -> None:
+    offer(log, "old")
+    with running(shop(), log, tmp_path / "a") as first, running(shop(), log, tmp_path / "b") as second:
+        until(lambda: sorted(tasks(first, second)) == [1, 2], first, second)
+        order(log)
+        until(lambda: len(read(log, "out")) == PRODUCTS, first, second)
+        assert titles(log) == named("old"), "it was loaded before the first record"
+        offer(log, "new", time_ms=HOUR_MS)
+        until(lambda: all(row_titles(engine) == named("new") for engine in (first, second)), first, second)
+        order(log)
+        until(lambda: len(read(log, "out")) == 2 * PRODUCTS, first, second)
+        assert titles(log) == named("old", "new"), "rows do not wait for the streams' time"
+
+
+def row_titles(engine: Engine) -> list[str]:
+    """Return the titles of a table as an instance holds it; each row once, however many tasks have it."""
+    return sorted(str(entry.state[0]) for _, entry in engine.store("products").range() if entry.state is not None)
+
+
+@pytest.mark.parametrize("is_disk_lost", [False, True])
+def test_a_table_that_changed_meanwhile_is_as_it_is_now_after_a_restart(log: Log, tmp_path: Path, *, is_disk_lost: bool) -> None:
+    offer(log, "old")
+    with running(shop(), log, tmp_path / "state") as engine:
+        order(log)
+        until(lambda: len(read(log, "out")) == PRODUCTS, engine)
+    offer(log, "new")
+    write(log, "products", [(b"p0", None, 0)])
+    if is_disk_lost:
+        shutil.rmtree(tmp_path / "state")
+    with running(shop(), log, tmp_path / "state") as engine:
+        order(log)
+        until(lambda: len(read(log, "out")) == 2 * PRODUCTS - 1, engine)
+    assert titles(log) == sorted(set(named("old", "new")) - {"new0"})
+
+
+def test_rows_that_cannot_be_read_are_counted(log: Log, tmp_path: Path) -> None:
+    offer(log, "old")
+    send_json(log, "products", [("p1", [1, 2], 0)])
+    with running(shop(), log, tmp_path / "state") as engine:
+        order(log)
+        until(lambda: len(read(log, "out")) >= PRODUCTS - 1, engine)
+        assert engine.status().dropped.get("decode", 0) == 3, "once for each of the three tasks that read it"
+
+
+def test_a_row_from_the_future_moves_no_time(log: Log, tmp_path: Path) -> None:
+    offer(log, "old", time_ms=HOUR_MS)
+    app = lf.App("windows")
+    products = app.global_table("products", Product, key=str)
+    joined = app.stream("orders", Order, key=str).join(products, on=col.product)
+    joined.group_by_key().window(lf.tumbling(1000)).count(name="counts").to("out")
+    with running(app, log, tmp_path / "state") as engine:
+        order(log, time_ms=5000)
+        until(lambda: len(read(log, "out")) == PRODUCTS, engine)
+        assert engine.status().dropped == {}
+
+
+def test_spark_refuses_what_it_cannot_compute() -> None:
+    with pytest.raises(InvalidInput, match="joins a global table"):
+        refuse_global_tables(shop().plan())
