@@ -69,7 +69,11 @@ class ConsumerHandlers:
                 continue
             group = self._coordinator.consumer_group(group_id)
             if group is not None:
-                groups.append(self._describe_to(context, group, operations_on(context, request, group_id)))
+                groups.append(
+                    self._describe_to(
+                        context, group, operations_on(context, group_id, is_wanted=request.include_authorized_operations)
+                    )
+                )
                 continue
             groups.append(
                 response.DescribedGroup(
