@@ -30,7 +30,8 @@ from .executor import KnownSource
 from .parser import parse_statement
 from .push import BUFFERED_ROWS_MAX, watch_function
 from .results import PushQuery, PushRow, Result, Rows, inserted
-from .scripts import StatementText, split_script
+from .script_files import all_statements
+from .scripts import StatementText
 from .session import Session, session_statement
 from .types import resolve_type
 
@@ -102,7 +103,7 @@ class SqlClient:
             ServerRefused: a statement is refused; those before it stay done. StatementError: its text is of no statement.
             TransportError: the server does not answer.
         """
-        for source in split_script(text):
+        for source in all_statements(text, session or self._session):
             yield from self.execute_one(source, properties, session=session)
 
     def execute_one(
@@ -179,9 +180,10 @@ class SqlClient:
             if is_push:
                 limit = statement.limit if isinstance(statement, ast.Print) else statement.query.limit
                 return self._followed(head["queryId"], columns, answer, lines, limit)
-            rows = tuple(_row(json.loads(line, parse_float=Decimal), columns) for line in lines)
+            wanted = None if user.rows_max is None else user.rows_max + 1
+            rows = tuple(_row(json.loads(line, parse_float=Decimal), columns) for line in itertools.islice(lines, wanted))
             answer.close()
-            return Rows("SELECT", columns, rows)
+            return Rows("SELECT", columns, rows).first(user.rows_max)
         except httpx.HTTPError as error:
             answer.close()
             raise self._unreachable(error) from error

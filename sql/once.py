@@ -28,7 +28,7 @@ from .catalog import Catalog
 from .errors import StatementError
 from .planner import watched_plan
 from .properties import COMPUTED
-from .pull_topic import SCAN_MAX_RECORDS, Until, at_the_end, topic_records
+from .pull_topic import SCAN_MAX_RECORDS, OnRead, Until, at_the_end, topic_records
 from .results import Rows
 from .rules import optimize
 from .table_state import value_of
@@ -59,7 +59,7 @@ def run_once(query: ast.Query, context: Context, log: Log, *, until: Mapping[str
     """
     planned = plan_once(at_the_end(query), context)
     plan, grouped = planned.plan, _grouped_table(planned.root)
-    read = _Topics(log, context.catalog, until)
+    read = _Topics(log, context.catalog, until, context.on_read)
     rows = _computed(plan, read) if grouped is None else _folded(grouped, plan, read)
     if planned.is_whole and not rows:
         rows = _of_nothing(planned.root)
@@ -110,6 +110,7 @@ class _Topics:
     log: Log
     catalog: Catalog
     until: Mapping[str, Until]
+    on_read: OnRead | None
 
 
 def _computed(plan: p.QueryPlan, read: _Topics) -> list[tuple[Any, ...]]:
@@ -166,7 +167,8 @@ def _batches(topics: list[str], read: _Topics) -> Iterator[tuple[str, _Batch]]:
     records: list[_Record] = []
     for topic in topics:
         times: dict[int, int] = {}
-        for r in topic_records(topic, read.log, records_max=SCAN_MAX_RECORDS - len(records), until=read.until.get(topic)):
+        left, until = SCAN_MAX_RECORDS - len(records), read.until.get(topic)
+        for r in topic_records(topic, read.log, records_max=left, until=until, on_read=read.on_read):
             order = times[r.partition] = max(times.get(r.partition, r.timestamp_ms), r.timestamp_ms)
             records.append(_Record(order, topic, r.key, r.value, r.timestamp_ms, r.headers))
     records.sort(key=lambda r: r.order_ms)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
@@ -11,14 +13,15 @@ from logflume.log.broker.groups.consumer.group import ConsumerGroup, ConsumerMem
 from logflume.log.broker.groups.consumer.groups import ConsumerHeartbeat
 from logflume.log.broker.groups.coordinator import GroupCoordinator
 from logflume.log.broker.groups.epoch_records import Partition, by_topic
-from logflume.log.broker.groups.heartbeats import heartbeat_response
+from logflume.log.broker.groups.heartbeats import answer_heartbeat, heartbeat_response
 from logflume.log.broker.ports import Topics
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.turns.slices import Steps
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
-from .admin import operations_on
+from .described import described_groups
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """Types of members of a consumer group (KIP-1099)."""
@@ -42,81 +45,40 @@ class ConsumerHandlers:
 
     def heartbeat(
         self, context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
-    ) -> messages.ConsumerGroupHeartbeatResponse | Reply:
+    ) -> messages.ConsumerGroupHeartbeatResponse | Reply | Steps:
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
             return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in request.subscribed_topic_names or ()):
             return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        owned = None
-        if request.topic_partitions is not None:
-            owned = frozenset((bytes(t.topic_id), index) for t in request.topic_partitions for index in t.partitions)
-        names = request.subscribed_topic_names
-        beat = ConsumerHeartbeat(
-            group_id=request.group_id,
-            member_id=request.member_id,
-            member_epoch=request.member_epoch,
-            instance_id=request.instance_id,
-            rack_id=request.rack_id,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            topics=None if names is None else frozenset(names),
-            regex=request.subscribed_topic_regex,
-            assignor=request.server_assignor,
-            owned=owned,
-            client_id=context.client_id or "",
-            client_host=f"/{context.host}",
-            may_see=may_see_all if context.rights is UNRESTRICTED else MaySee(context.rights),
+        response, said = messages.ConsumerGroupHeartbeatResponse, request.topic_partitions or ()
+        return answer_heartbeat(
+            partial(_read, context, request),
+            self._coordinator.consumer_heartbeat,
+            partial(heartbeat_response, response),
+            said=sum(len(topic.partitions) for topic in said),
         )
-        reply = Reply()
-        response = messages.ConsumerGroupHeartbeatResponse
-        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(heartbeat_response(response, result)))
-        return reply
 
     def describe(
         self, context: RequestContext, request: messages.ConsumerGroupDescribeRequest
     ) -> messages.ConsumerGroupDescribeResponse | Reply:
-        response = messages.ConsumerGroupDescribeResponse
-        groups = []
-        for group_id in request.group_ids:
-            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
-                groups.append(response.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-                continue
-            group = self._coordinator.consumer_group(group_id)
-            if group is not None:
-                groups.append(
-                    self._describe_to(
-                        context, group, operations_on(context, group_id, is_wanted=request.include_authorized_operations)
-                    )
-                )
-                continue
-            groups.append(
-                response.DescribedGroup(
-                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                    error_message=f"Group {group_id} is not a consumer group.",
-                    group_id=group_id,
-                    group_state="Dead",
-                )
-            )
-        return response(groups=groups)
-
-    def _describe_to(self, context: RequestContext, group: ConsumerGroup, operations: int) -> Any:
-        """Describe a group, unless it reads topics that who asks may not describe."""
-        described = self._describe(group, operations)
-        topics = {
-            topic.topic_name
-            for member in described.members
-            for assignment in (member.assignment, member.target_assignment)
-            for topic in assignment.topic_partitions
-        }
-        for member in described.members:
-            topics.update(member.subscribed_topic_names)
-        if all(context.may(Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
-            return described
-        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return messages.ConsumerGroupDescribeResponse.DescribedGroup(
-            group_id=group.group_id,
-            error_code=error,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        return described_groups(
+            context,
+            request,
+            messages.ConsumerGroupDescribeResponse,
+            self._coordinator.consumer_group,
+            self._topics_of,
+            self._describe,
+            kind="consumer",
         )
+
+    def _topics_of(self, group: ConsumerGroup) -> set[str]:
+        """Return the topics that a description of a group tells of."""
+        topics = set()
+        for member in group.members.values():
+            partitions = (*member.current.assigned, *group.target.get(member.member_id, ()))
+            topics |= {self._topics.name_of(topic_id) for topic_id in by_topic(partitions)}
+            topics.update(member.metadata.topics)
+        return {name for name in topics if name is not None}
 
     def _describe(self, group: ConsumerGroup, operations: int) -> Any:
         return messages.ConsumerGroupDescribeResponse.DescribedGroup(
@@ -153,6 +115,28 @@ class ConsumerHandlers:
             if (name := self._topics.name_of(topic_id)) is not None
         ]
         return response.Assignment(topic_partitions=topics)
+
+
+def _read(context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
+    owned = None
+    if request.topic_partitions is not None:
+        owned = frozenset(chain.from_iterable(zip(repeat(bytes(t.topic_id)), t.partitions) for t in request.topic_partitions))
+    names = request.subscribed_topic_names
+    return ConsumerHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if names is None else frozenset(names),
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=owned,
+        client_id=context.client_id or "",
+        client_host=f"/{context.host}",
+        may_see=may_see_all if context.rights is UNRESTRICTED else MaySee(context.rights),
+    )
 
 
 def _refusal(error: ErrorCode) -> messages.ConsumerGroupHeartbeatResponse:
