@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.exceptions import VisitError
 
 from logflume.log import near_matches
@@ -69,6 +69,11 @@ def parse_statement(source: StatementText | str, *, variables: dict[str, str] | 
         e.locate(text, first_line=source.line, first_column=source.column)
         raise
     return statement
+
+
+def syntax_tree(text: str) -> Tree[Any]:
+    """Return how the grammar takes one statement apart, with the places of all that is named. Raises lark's errors."""
+    return _grammar().parse(text)
 
 
 def parse_expression(text: str) -> ast.Expression:

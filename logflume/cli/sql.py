@@ -13,6 +13,7 @@ import typer
 from logflume.cli.common import Bootstrap, Data, Json, make_app, where
 from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.sql_migrate import app as migrate
+from logflume.cli.sql_scripts import fmt, lint
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
 
@@ -22,6 +23,8 @@ app = make_app(
     has_default=True,
 )
 app.add_typer(migrate, name="migrate")
+app.command("fmt")(fmt)
+app.command("lint")(lint)
 
 
 @app.callback(invoke_without_command=True)
