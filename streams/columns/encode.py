@@ -19,7 +19,7 @@ from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, Write, has_layo
 from ..exact.codecs import encode_fragment
 from ..exact.expressions import Fragment, Namespace
 from ..expr import Meta, Side
-from ..kernels import Kernels, loaded_kernels, wire_kernels
+from ..kernels import Kernels, loaded_kernels, more_kernels
 from ..vectors.expressions import KINDS, Unsupported, Vector
 from ..windows import SESSION_BOUNDS, WINDOW_START, SessionWindow, Window
 from .batch import Batch
@@ -220,12 +220,12 @@ class _StepWriter:
         return len(self._head) + _STEP_BYTES * len(self._steps)
 
     def is_ready(self) -> bool:
-        return wire_kernels(self._kernels) is not None
+        return more_kernels(self._kernels) is not None
 
     def write(
         self, loaded: Kernels, rows: I64, keys: tuple[I64, I32], columns: I64, out: Any, found: tuple[I64, I64, I32]
     ) -> int:
-        kernels = wire_kernels(self._kernels)
+        kernels = more_kernels(self._kernels)
         assert kernels is not None
         end: int = kernels.write(rows, *keys, self._head, self._steps, columns, out, *found)
         return end

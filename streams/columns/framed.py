@@ -20,7 +20,7 @@ from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column as Field
 from logflume.log.schemas import FormatSpec, Found, Kind, Layout, Leaf, Wire, has_layouts, read_layout
 
-from ..kernels import wire_kernels
+from ..kernels import more_kernels
 from ..vectors.expressions import KINDS, Mask, Unsupported
 from .column import taken, vector_objects
 from .fields import Extracted, Fields, vector_of
@@ -84,7 +84,7 @@ class FramedFields:
         heads = _Heads(self, chunk, start, stop)
         if self._json is not None:
             return heads.json(self._json, json)
-        kernels = wire_kernels("proto_rows" if self._format.name.startswith("PROTOBUF") else "avro_rows")
+        kernels = more_kernels("proto_rows" if self._format.name.startswith("PROTOBUF") else "avro_rows")
         return None if kernels is None else heads.binary(kernels)
 
     def layout(self, record: bytes) -> _Steps | None:
