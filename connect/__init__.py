@@ -19,12 +19,13 @@ from .api import (
     SourceContext,
 )
 from .columns import parse_columns
-from .config import Config
+from .config import Config, fill_in
 from .errors import BrokenRow, ConfigErrors, Problem, SourceChanged, TargetConflict, TargetRefused, TaskFenced
 from .load import ConnectorConfig, connector_spec, load_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
 from .secrets import Secret
+from .source_task import make_topics
 from .spec import REQUIRED, Option, OptionType, Spec
 from .status import ConnectorStatus, State, TaskStatus
 from .worker import Worker
@@ -66,8 +67,10 @@ __all__ = [
     "Worker",
     "connector_names",
     "connector_spec",
+    "fill_in",
     "find_connector",
     "load_connector",
+    "make_topics",
     "parse_columns",
     "run_connector",
     "run_connectors",

@@ -96,7 +96,7 @@ class Worker:
 
     def status(self) -> list[ConnectorStatus]:
         """Return the state of each connector, in the order they were added. Never blocks."""
-        return [_status(running) for running in self._running.values()]
+        return [_status(running) for running in list(self._running.values())]
 
     def wait(self, *, timeout_s: float | None = None) -> bool:
         """Wait until every task has ended (completed, failed or stopped); returns whether they have."""

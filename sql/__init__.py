@@ -9,8 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .catalog import Catalog, QueryInfo, SourceInfo
+    from .catalog import Catalog, ConnectorInfo, QueryInfo, SourceInfo
     from .client import SqlClient
+    from .command_log import command_topic
+    from .connectors import ConnectorState, ConnectorTask
     from .engine import PreparedQuery, SqlEngine
     from .errors import NotSupported, QueryFailed, SqlError, StatementError, SyntaxFault
     from .planner import plan_query
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from .session import Session
 
 _LAZY = {
-    **dict.fromkeys(("Catalog", "QueryInfo", "SourceInfo"), "catalog"),
+    **dict.fromkeys(("Catalog", "ConnectorInfo", "QueryInfo", "SourceInfo"), "catalog"),
+    **dict.fromkeys(("ConnectorState", "ConnectorTask"), "connectors"),
+    "command_topic": "command_log",
     **dict.fromkeys(("PreparedQuery", "SqlEngine"), "engine"),
     "Session": "session",
     "SqlClient": "client",
@@ -36,6 +40,9 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Catalog",
+    "ConnectorInfo",
+    "ConnectorState",
+    "ConnectorTask",
     "Message",
     "NotSupported",
     "PreparedQuery",
@@ -52,5 +59,6 @@ __all__ = [
     "SqlError",
     "StatementError",
     "SyntaxFault",
+    "command_topic",
     "plan_query",
 ]

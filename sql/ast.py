@@ -355,10 +355,14 @@ class ColumnElement(Node):
 
 @dataclass(frozen=True, slots=True)
 class Property(Node):
-    """One entry of WITH (...): name upper-cased, value a Python str, int, Decimal, float, bool or None."""
+    """One entry of WITH (...): name upper-cased, value a Python str, int, Decimal, float, bool or None.
+
+    `written`: the name of an option that may have lower-case letters; of an unquoted one, in lower case.
+    """
 
     name: str
     value: Any
+    written: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +411,20 @@ class Drop(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class CreateConnector(Node):
+    name: str
+    is_source: bool
+    properties: tuple[Property, ...]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropConnector(Node):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSource(Node):
     name: str
     is_table: bool
@@ -428,7 +446,8 @@ class DropType(Node):
 
 @dataclass(frozen=True, slots=True)
 class Show(Node):
-    """what: PROPERTIES, TOPICS, STREAMS, TABLES, FUNCTIONS, TYPES, VARIABLES, QUERIES, CONNECTORS, CONNECTOR PLUGINS."""
+    """what: PROPERTIES, TOPICS, STREAMS, TABLES, FUNCTIONS, TYPES, VARIABLES, QUERIES, CONNECTORS, SOURCE CONNECTORS,
+    SINK CONNECTORS, CONNECTOR PLUGINS."""
 
     what: str
     is_extended: bool = False
@@ -549,6 +568,8 @@ Statement = (
     | AlterSource
     | CreateType
     | DropType
+    | CreateConnector
+    | DropConnector
     | Show
     | Describe
     | Explain

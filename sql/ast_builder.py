@@ -549,7 +549,11 @@ class AstBuilder(Transformer[Token, Any]):
     show_types = _show("TYPES")
     show_variables = _show("VARIABLES")
     show_queries = _show("QUERIES")
-    show_connectors = _show("CONNECTORS")
+
+    def show_connectors(self, meta: Any, children: list[Any]) -> ast.Show:
+        kind = next((f"{str(c).upper()} " for c in children if c is not None), "")
+        return ast.Show(f"{kind}CONNECTORS", span=_span(meta))
+
     show_connector_plugins = _show("CONNECTOR PLUGINS")
 
     def describe_source(self, meta: Any, children: list[Any]) -> ast.Describe:
@@ -657,7 +661,8 @@ class AstBuilder(Transformer[Token, Any]):
             value = Decimal(literal.text)
         elif not isinstance(literal, ast.NullLiteral):
             value = literal.value
-        return ast.Property(text.upper(), value, span=_span(meta))
+        is_as_written = isinstance(name, Token) or text != text.upper()
+        return ast.Property(text.upper(), value, text if is_as_written else text.lower(), span=_span(meta))
 
     def with_clause(self, meta: Any, children: list[Any]) -> tuple[ast.Property, ...]:
         return tuple(c for c in children if c is not None)
@@ -717,8 +722,15 @@ class AstBuilder(Transformer[Token, Any]):
     def create_type(self, meta: Any, children: list[Any]) -> ast.CreateType:
         return ast.CreateType(str(children[1]), children[2], children[0] is not None, span=_span(meta))
 
-    create_connector = _unsupported("CREATE CONNECTOR")
-    drop_connector = _unsupported("DROP CONNECTOR")
+    def create_connector(self, meta: Any, children: list[Any]) -> ast.CreateConnector:
+        kind, if_missing, name, properties = children
+        is_source = str(kind).upper() == "SOURCE"
+        return ast.CreateConnector(str(name), is_source, properties or (), if_missing is not None, span=_span(meta))
+
+    def drop_connector(self, meta: Any, children: list[Any]) -> ast.DropConnector:
+        if_there, name = children
+        return ast.DropConnector(str(name), if_there is not None, span=_span(meta))
+
     assert_values = _unsupported("ASSERT VALUES")
     assert_tombstone = _unsupported("ASSERT NULL VALUES")
 

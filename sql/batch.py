@@ -10,33 +10,31 @@ from pathlib import Path
 
 from rich.console import Console
 
-from logflume.log import InvalidInput, LogflumeError, connect_as_owner
+from logflume.log import LogflumeError, connect_as_owner
 
-from . import ast
+from .connectors import ConnectorsOf
 from .engine import DEFAULT_SERVICE, SqlEngine
-from .errors import StatementError
 from .executor import Executor
-from .parser import parse_statement
 from .places import Role, default_state_dir
 from .pull_service import PullService
 from .render import RowLines, error_text, print_message, print_rows, row_json, row_tabbed
 from .results import PushQuery, PushRow, Rows
-from .scripts import split_script
+from .script_files import all_statements, read_script
 from .session import Session
 from .workers import has_worker
 
-# Scripts that run scripts: deeper is a loop.
-SCRIPT_DEPTH_MAX = 10
 GIVE_WAY_EVERY_S = 0.5
 _FIRST_ROWS = 50
 _FIRST_WAIT_S = 0.3
 
 
 @contextmanager
-def open_executor(where: str, *, state_dir: Path | None = None, ca: Path | None = None) -> Iterator[Executor]:
+def open_executor(
+    where: str, *, state_dir: Path | None = None, ca: Path | None = None, connectors: ConnectorsOf | None = None
+) -> Iterator[Executor]:
     """Open an engine on a log, or where a URL is given a session with that SQL server; close it at the end."""
     if not where.startswith(("http://", "https://")):
-        with open_engine(where, state_dir=state_dir) as engine:
+        with open_engine(where, state_dir=state_dir, connectors=connectors) as engine:
             yield engine
         return
     from .client import SqlClient
@@ -57,7 +55,7 @@ def shown_address(where: str) -> str:
 
 
 @contextmanager
-def open_engine(where: str, *, state_dir: Path | None = None) -> Iterator[SqlEngine]:
+def open_engine(where: str, *, state_dir: Path | None = None, connectors: ConnectorsOf | None = None) -> Iterator[SqlEngine]:
     """Open the log and an engine on it; close both at the end.
 
     While no worker runs the service's queries they run here, and other processes are answered for them; a worker that comes gets
@@ -65,7 +63,8 @@ def open_engine(where: str, *, state_dir: Path | None = None) -> Iterator[SqlEng
     """
     with connect_as_owner(where) as log:
         runs_queries = not has_worker(log, DEFAULT_SERVICE)
-        with SqlEngine(log, state_dir or default_state_dir(where), runs_queries=runs_queries) as engine:
+        folder = state_dir or default_state_dir(where)
+        with SqlEngine(log, folder, runs_queries=runs_queries, connectors=connectors) as engine:
             if not runs_queries:
                 yield engine
                 return
@@ -98,13 +97,9 @@ class Runner:
         self.executor, self.console, self.is_json, self.is_piped = executor, console, is_json, is_piped
         self.session = Session()
 
-    def run_text(self, text: str, *, depth: int = 0) -> None:
+    def run_text(self, text: str) -> None:
         """Execute a script. Raises LogflumeError at the first statement that fails; those before it stay done."""
-        for source in split_script(text):
-            statement = parse_statement(source, variables=self.session.variables)
-            if isinstance(statement, ast.RunScript):
-                self.run_file(Path(statement.path), depth=depth + 1)
-                continue
+        for source in all_statements(text, self.session):
             self.executor.check_reachable()
             for result in self.executor.execute_one(source, session=self.session):
                 if isinstance(result, PushQuery):
@@ -115,16 +110,6 @@ class Runner:
                         print(result.note, file=sys.stderr)
                 else:
                     print_message(self.console, result, is_json=self.is_json)
-
-    def run_file(self, path: Path, *, depth: int = 0) -> None:
-        """Execute the script in a file."""
-        if depth > SCRIPT_DEPTH_MAX:
-            raise StatementError(f"{path}: scripts run each other {depth} deep; at most {SCRIPT_DEPTH_MAX} are allowed")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise InvalidInput(f"cannot read the script {path}: {e}") from None
-        self.run_text(text, depth=depth)
 
     def follow(self, query: PushQuery) -> None:
         """Print the rows of a running query until its limit, or until Ctrl-C, which ends the query only."""
@@ -181,6 +166,7 @@ def run_batch(
     state_dir: Path | None = None,
     ca: Path | None = None,
     console: Console | None = None,
+    connectors: ConnectorsOf | None = None,
     errors: Console | None = None,
 ) -> int:
     """Run a text or a file; return the exit code: 0, or 1 when a statement failed (its error goes to stderr).
@@ -190,13 +176,13 @@ def run_batch(
     """
     out = console or Console(file=sys.stdout)
     err = errors or Console(file=sys.stderr)
-    with open_executor(where, state_dir=state_dir, ca=ca) as executor:
+    with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors) as executor:
         runner = Runner(executor, out, is_json=is_json, is_piped=console is None and not sys.stdout.isatty())
         try:
             if text is not None:
                 runner.run_text(text)
             if path is not None:
-                runner.run_file(path)
+                runner.run_text(read_script(path))
         except LogflumeError as e:
             err.print(error_text(e), markup=False, highlight=False, soft_wrap=True)
             return 1

@@ -93,6 +93,19 @@ class QueryInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectorInfo:
+    """A connector that a statement made. `config`: its options as given, `connector` among them; secrets by reference only."""
+
+    name: str
+    is_source: bool
+    config: Mapping[str, str]
+
+    @property
+    def kind(self) -> str:
+        return "SOURCE" if self.is_source else "SINK"
+
+
+@dataclass(frozen=True, slots=True)
 class Catalog:
     """Sources, types and queries by name. `next_number` makes query ids unique for all time.
 
@@ -104,6 +117,7 @@ class Catalog:
     queries: Mapping[str, QueryInfo] = field(default_factory=dict)
     next_number: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
+    connectors: Mapping[str, ConnectorInfo] = field(default_factory=dict)
 
     def source(self, name: str, span: Span = NOWHERE) -> SourceInfo:
         """Return a stream or table.
@@ -156,6 +170,12 @@ class Catalog:
     def with_property(self, name: str, value: str) -> Catalog:
         return replace(self, properties={**self.properties, name: value})
 
+    def with_connector(self, connector: ConnectorInfo) -> Catalog:
+        return replace(self, connectors={**self.connectors, connector.name: connector})
+
+    def without_connector(self, name: str) -> Catalog:
+        return replace(self, connectors={k: v for k, v in self.connectors.items() if k != name})
+
     def readers_of(self, name: str) -> list[str]:
         """Return the ids of the queries that read a source."""
         return [q.id for q in self.queries.values() if name in q.sources]
@@ -165,4 +185,5 @@ class Catalog:
         return [q.id for q in self.queries.values() if q.sink == name]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Catalog, (dict(self.sources), dict(self.types), dict(self.queries), self.next_number, dict(self.properties))
+        kept = (dict(self.sources), dict(self.types), dict(self.queries), self.next_number)
+        return Catalog, (*kept, dict(self.properties), dict(self.connectors))

@@ -30,7 +30,8 @@ from .executor import KnownSource
 from .parser import parse_statement
 from .push import BUFFERED_ROWS_MAX, watch_function
 from .results import PushQuery, PushRow, Result, Rows, inserted
-from .scripts import StatementText, split_script
+from .script_files import all_statements
+from .scripts import StatementText
 from .session import Session, session_statement
 from .types import resolve_type
 
@@ -102,7 +103,7 @@ class SqlClient:
             ServerRefused: a statement is refused; those before it stay done. StatementError: its text is of no statement.
             TransportError: the server does not answer.
         """
-        for source in split_script(text):
+        for source in all_statements(text, session or self._session):
             yield from self.execute_one(source, properties, session=session)
 
     def execute_one(

@@ -11,6 +11,7 @@ from . import ast
 from .binding.context import Context
 from .binding.scope import RESERVED_COLUMNS
 from .catalog import Catalog, SourceInfo
+from .connectors import create_connector, drop_connector
 from .errors import NotSupported, StatementError
 from .format import name_text
 from .options import check_format
@@ -44,6 +45,10 @@ def apply_definition(statement: ast.Statement, context: Context) -> Catalog:
             if name not in context.catalog.types and not if_exists:
                 raise StatementError(f"Type {name} does not exist. SHOW TYPES lists what does.", statement.span)
             return context.catalog.without_type(name)
+        case ast.CreateConnector():
+            return create_connector(statement, context.catalog)
+        case ast.DropConnector():
+            return drop_connector(statement, context.catalog)
         case ast.AlterSystem(name, value):
             check_property(name, value, statement.span)
             return context.catalog.with_property(name, value)

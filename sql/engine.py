@@ -31,6 +31,16 @@ from .assertions import check_assertion
 from .binding.context import REGISTRY_URL, Context
 from .catalog import Catalog, SourceInfo
 from .command_log import Command, CommandLog, command_topic
+from .connectors import (
+    PLUGIN_COLUMNS,
+    UNASSIGNED,
+    Connectors,
+    ConnectorsOf,
+    ConnectorState,
+    describe_connector,
+    find_connector,
+    show_connectors,
+)
 from .definitions import apply_definition, check_is_free, check_topic_is_own, new_query_id
 from .errors import StatementError
 from .executor import KnownSource
@@ -51,6 +61,7 @@ from .results import Message, Result, Rows, inserted
 from .rights import check_rights, check_topics
 from .row_records import RecordMakers, ValuesRecord, now_ms
 from .running import RunningQueries, application_id, compile_topology, internal_topics
+from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
 from .table_state import TablePage, TableRead, Tables, read_state
@@ -88,6 +99,7 @@ class SqlEngine:
         data_dir: where the state of persistent queries lives.
         service: in the name of the command topic, and prefix of the applications; engines of one service share their catalog.
         runs_queries: False: statements are recorded, another engine of the service runs the queries.
+        connectors: what runs those that statements make; None: such statements are refused here.
         registry: where schemas are unless a session says otherwise (`ksql.schema.registry.url`); None: `default_registry`.
 
     >>> import pathlib, tempfile
@@ -114,6 +126,7 @@ class SqlEngine:
         runs_queries: bool = True,
         library: Library | None = None,
         registry: str | None = None,
+        connectors: ConnectorsOf | None = None,
     ) -> None:
         self._registry = default_registry() if registry is None else registry
         self._log, self.service, self._runs_queries = log, service, runs_queries
@@ -125,6 +138,7 @@ class SqlEngine:
         self._tables = Tables()
         self._running = RunningQueries(log, self._options, service)
         self._workers = Workers(log, service)
+        self._connectors = None if connectors is None else connectors(log, service)
         self._commands = CommandLog(log, command_topic(service))
         self._writer, self._makers = RecordWriter(log), RecordMakers()
         self._is_closed = False
@@ -166,6 +180,18 @@ class SqlEngine:
         """Return what each query is doing in this process."""
         return dict(self._running.status()) if self._runs_queries else {}
 
+    def local_connectors(self) -> list[ConnectorState]:
+        """Return how the connectors are that run in this process."""
+        return [] if self._connectors is None else self._connectors.states()
+
+    def connectors(self) -> dict[str, ConnectorState]:
+        """Return how the connectors are, by name: those that run here or in another process of this machine."""
+        return {each.name: each for each in (*self._workers.connectors(), *self.local_connectors())}
+
+    def connector_state(self, name: str) -> ConnectorState:
+        """Return how one connector is; UNASSIGNED when nobody here runs it."""
+        return self.connectors().get(name, ConnectorState(name, UNASSIGNED))
+
     def check_reachable(self) -> None:
         """Return if the log takes connections. Raises TransportError."""
         check_reachable(self._log)
@@ -189,6 +215,8 @@ class SqlEngine:
             with self._lock:
                 self._runs_queries = False
                 self._running.close()
+                if self._connectors is not None:
+                    self._connectors.keep({})
         return not self._runs_queries
 
     # -------------------------------------------------------------------------------------------- statements
@@ -204,7 +232,7 @@ class SqlEngine:
             StatementError: a statement is refused; those before it stay done. LogflumeError: the log or a query failed.
         """
         user = session or self._session
-        for source in split_script(text):
+        for source in all_statements(text, user):
             yield from self.execute_one(source, properties, session=user)
 
     def execute_one(
@@ -264,6 +292,15 @@ class SqlEngine:
                 return [self._drop(statement, context)]
             case ast.QueryControl():
                 return [self._control(statement)]
+            case ast.CreateConnector() | ast.DropConnector():
+                return [self._define_connector(statement, context)]
+            case ast.Show("CONNECTORS" | "SOURCE CONNECTORS" | "SINK CONNECTORS" as what):
+                return [show_connectors(what, self.catalog, self.connectors())]
+            case ast.Show("CONNECTOR PLUGINS"):
+                return [Rows("CONNECTOR PLUGINS", PLUGIN_COLUMNS, tuple(self._own_connectors(statement.span).plugins()))]
+            case ast.Describe("CONNECTOR", name):
+                found = find_connector(name, self.catalog, statement.span)
+                return list(describe_connector(found, self.catalog, self.connector_state(name)))
             case ast.Show():
                 return [show(statement, context, self._log, self.status(), user.variables)]
             case ast.Describe():
@@ -561,6 +598,28 @@ class SqlEngine:
             self._log.admin().delete_topic(source.topic)
         return Message(f"Source `{s.name}` (topic: {source.topic}) was dropped{' with its topic' if s.delete_topic else ''}.")
 
+    def _define_connector(self, s: ast.CreateConnector | ast.DropConnector, context: Context) -> Result:
+        catalog = apply_definition(s, context)
+        if catalog.connectors == self.catalog.connectors:
+            exists = "exists already" if isinstance(s, ast.CreateConnector) else "does not exist"
+            return Message(f"Connector {s.name} {exists}, nothing was done.")
+        if isinstance(s, ast.CreateConnector):
+            try:
+                self._own_connectors(s.span).prepare(catalog.connectors[s.name])
+            except StatementError:
+                raise
+            except LogflumeError as error:
+                raise StatementError(f"Failed to create connector {s.name}: {error}", s.span) from error
+        self._record(Command(statement_text(s)))
+        return Message(f"{'Created' if isinstance(s, ast.CreateConnector) else 'Dropped'} connector {s.name}")
+
+    def _own_connectors(self, span: ast.Span) -> Connectors:
+        if self._connectors is None:
+            raise StatementError(
+                "connectors are made where they run: `logflume sql`, `logflume sql serve`, `logflume serve`", span
+            )
+        return self._connectors
+
     def _define(self, s: ast.AlterSource | ast.CreateType | ast.DropType | ast.AlterSystem, context: Context) -> Result:
         if apply_definition(s, context) is self.catalog:
             return Message(f"{s.name}: nothing to be done.")
@@ -601,6 +660,8 @@ class SqlEngine:
                     self._problem(offset, command, "nested too deeply")
             if self._runs_queries:
                 self._fit_queries(before)
+                if self._connectors is not None:
+                    self._connectors.keep(self.catalog.connectors)
             if failure is not None:
                 raise failure
 
@@ -645,6 +706,8 @@ class SqlEngine:
             if self._is_closed:
                 return
             self._is_closed = True
+            if self._connectors is not None:
+                self._connectors.close()
             self._running.close()
             self._workers.close()
             self._writer.close()

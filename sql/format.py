@@ -251,6 +251,12 @@ def statement_text(s: ast.Statement) -> str:
             return f"CREATE TYPE {'IF NOT EXISTS ' if if_not_exists else ''}{name_text(name)} AS {type_text(type)}"
         case ast.DropType(name, if_exists):
             return f"DROP TYPE {'IF EXISTS ' if if_exists else ''}{name_text(name)}"
+        case ast.CreateConnector(name, is_source, properties, if_not_exists):
+            exists = "IF NOT EXISTS " if if_not_exists else ""
+            options = ", ".join(f"{string_text(p.written)}={_value(p.value)}" for p in properties)
+            return f"CREATE {'SOURCE' if is_source else 'SINK'} CONNECTOR {exists}{name_text(name)} WITH ({options})"
+        case ast.DropConnector(name, if_exists):
+            return f"DROP CONNECTOR {'IF EXISTS ' if if_exists else ''}{name_text(name)}"
         case ast.AlterSystem(name, value):
             return f"ALTER SYSTEM {string_text(name)} = {string_text(value)}"
         case ast.Explain(statement, query_id, is_analyzed):

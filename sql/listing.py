@@ -98,8 +98,6 @@ def describe(s: ast.Describe, context: Context, status: Mapping[str, EngineStatu
     if s.what in ("STREAMS", "TABLES"):
         wanted = [x for x in context.catalog.sources.values() if x.is_table == (s.what == "TABLES")]
         return [_describe_source(x) for x in sorted(wanted, key=lambda x: x.name)]
-    if s.what == "CONNECTOR":
-        raise NotSupported("DESCRIBE CONNECTOR", s.span)
     source = context.catalog.source(s.name, s.span)
     found = [_describe_source(source)]
     if s.is_extended:

@@ -2,7 +2,8 @@
 
 It serves over HTTP on a Unix socket that only its own user can reach (`places.socket_stem`): whoever can ask there owns the data,
 so nobody learns what ACLs keep from him, no browser gets there, and no address has to be believed. Bodies are MessagePack.
-POST /rows takes a `TableRead` and gives a `TablePage`, or 4xx {error}. GET /status -> what each running query is doing.
+POST /rows takes a `TableRead` and gives a `TablePage`, or 4xx {error}. GET /status -> what each running query is doing;
+GET /connectors -> how those are that run here.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ class PullService:
         from starlette.routing import Route
 
         self._engine = engine
-        routes = [Route("/rows", self._rows, methods=["POST"]), Route("/status", self._status)]
+        routes = [
+            Route("/rows", self._rows, methods=["POST"]),
+            Route("/status", self._status),
+            Route("/connectors", self._connectors),
+        ]
         stem = socket_stem(log, engine.service, role)
         stem.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         reachable(stem)  # what workers that are gone have left is removed
@@ -89,6 +94,9 @@ class PullService:
             return _packed({"error": str(error)}, 409)
         rows = [[plain(value) for value in row] for row in page.rows]
         return _packed(TablePage(page.partitions, rows, page.after), 200)
+
+    async def _connectors(self, request: Request) -> Response:
+        return _packed(self._engine.local_connectors(), 200)
 
     async def _status(self, request: Request) -> Response:
         return _packed(self._engine.local_status(), 200)

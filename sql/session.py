@@ -44,5 +44,5 @@ def session_statement(statement: ast.Statement, user: Session) -> Result:
         case ast.Unsupported(what):
             raise NotSupported(what, statement.span)
         case ast.RunScript():
-            raise StatementError("RUN SCRIPT is done by the shell: logflume sql -f FILE", statement.span)
+            raise StatementError("RUN SCRIPT reads files where the script that has it is; send the statements", statement.span)
     raise NotSupported(statement.__class__.__name__, statement.span)

@@ -17,6 +17,7 @@ from logflume.log import LogflumeError, near_matches
 
 from .batch import Runner, open_executor, shown_address
 from .completion import SqlCompleter
+from .connectors import ConnectorsOf
 from .executor import Executor
 from .render import error_text
 from .scripts import is_complete
@@ -49,6 +50,7 @@ def run_shell(
     history_path: Path | None = None,
     prompt_input: Input | None = None,
     prompt_output: Output | None = None,
+    connectors: ConnectorsOf | None = None,
     console: Console | None = None,
 ) -> int:
     """Run the shell until the user leaves; return the exit code.
@@ -57,7 +59,7 @@ def run_shell(
     `prompt_input`, `prompt_output` and `console` are for tests.
     """
     out = console or Console()
-    with open_executor(where, state_dir=state_dir, ca=ca) as executor:
+    with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors) as executor:
         Shell(executor, out, where, is_json=is_json).run(_history(history_path), prompt_input, prompt_output)
     return 0
 

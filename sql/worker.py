@@ -8,6 +8,7 @@ from pathlib import Path
 
 from logflume.log import LogflumeError, connect_as_owner
 
+from .connectors import ConnectorsOf
 from .engine import SqlEngine
 from .places import default_state_dir
 from .pull_service import PullService
@@ -16,7 +17,9 @@ _log = logging.getLogger("logflume.sql")
 FOLLOW_EVERY_S = 0.1
 
 
-def run_worker(where: str, stop: threading.Event, *, state_dir: Path | None = None) -> None:
+def run_worker(
+    where: str, stop: threading.Event, *, state_dir: Path | None = None, connectors: ConnectorsOf | None = None
+) -> None:
     """Run until `stop` is set, answering pull queries of other processes. New commands are taken in within `FOLLOW_EVERY_S`.
 
     Raises:
@@ -24,7 +27,7 @@ def run_worker(where: str, stop: threading.Event, *, state_dir: Path | None = No
     """
     with (
         connect_as_owner(where) as log,
-        SqlEngine(log, state_dir or default_state_dir(where)) as engine,
+        SqlEngine(log, state_dir or default_state_dir(where), connectors=connectors) as engine,
         PullService(engine, log),
     ):
         engine.is_followed = True

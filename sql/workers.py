@@ -18,6 +18,7 @@ import msgspec
 from logflume.log.interfaces import Log
 from logflume.streams.runtime import EngineState, EngineStatus
 
+from .connectors import ConnectorState
 from .places import Role, socket_stem
 from .table_state import TablePage, TableRead
 
@@ -51,6 +52,11 @@ class Workers:
                 for query_id, each in msgspec.msgpack.decode(answer, type=dict[str, EngineStatus]).items():
                     found.setdefault(query_id, []).append(each)
         return {query_id: merged_status(each) for query_id, each in found.items()}
+
+    def connectors(self) -> list[ConnectorState]:
+        """Return how the connectors are that run in the other processes."""
+        answers = [self._request(path, "GET", "/connectors", None) for path in self._paths()]
+        return [s for answer in answers if answer is not None for s in msgspec.msgpack.decode(answer, type=list[ConnectorState])]
 
     def close(self) -> None:
         with self._lock:

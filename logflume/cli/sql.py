@@ -58,14 +58,16 @@ def sql(
         raise InvalidInput("give either --server, or --data or --bootstrap: statements go to a server or to a log")
     if server is not None and not server.startswith(("http://", "https://")):
         raise InvalidInput(f"--server is a URL such as http://127.0.0.1:8088, found {server!r}")
+    from logflume.cli.sql_connectors import SqlConnectors
+
     address = server or where(data, bootstrap, may_create=True)
     if execute is None and file is None:
         from logflume.sql.shell import run_shell
 
-        raise typer.Exit(run_shell(address, ca=ca, is_json=as_json))
+        raise typer.Exit(run_shell(address, ca=ca, is_json=as_json, connectors=SqlConnectors))
     from logflume.sql.batch import run_batch
 
-    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json))
+    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json, connectors=SqlConnectors))
 
 
 @app.command()
@@ -95,6 +97,7 @@ def serve(
 
     Example: logflume sql serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8088
     """
+    from logflume.cli.sql_connectors import SqlConnectors
     from logflume.log.client import check_login
     from logflume.log.registry import UserFile
     from logflume.sql.rest import run_server
@@ -117,6 +120,7 @@ def serve(
         service=service,
         users=known,
         tls=tls,
+        connectors=SqlConnectors,
     )
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
+from logflume.cli.sql_connectors import SqlConnectors
 from logflume.log import LogflumeError
 from logflume.log.children import end_with_parent
 from logflume.log.collector import ShortCollections
@@ -31,7 +32,7 @@ def main() -> int:
         signal.signal(stop_signal, lambda *_: stopping.set())
     try:
         with ShortCollections().over_batches():
-            run_worker(args.bootstrap, stopping, state_dir=args.state_dir)
+            run_worker(args.bootstrap, stopping, state_dir=args.state_dir, connectors=SqlConnectors)
     except LogflumeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -8,6 +8,7 @@ from typing import Any
 from logflume.log.interfaces import Admin
 from logflume.sql import ast
 from logflume.sql.catalog import Catalog, QueryInfo, SourceInfo
+from logflume.sql.connectors import sources_over
 from logflume.sql.engine import SqlEngine
 from logflume.sql.results import Message, Result, Rows
 from logflume.sql.session import Session
@@ -36,6 +37,18 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
                 _described(s, engine, is_extended=statement.is_extended) for s in sorted(wanted, key=lambda s: s.name)
             ]
             return {"@type": "source_descriptions", "sourceDescriptions": described_all} | common
+        case ast.CreateConnector(name, is_source):
+            if isinstance(results[0], Message) and "nothing was done" in results[0].text:
+                return {"@type": "warning_entity", "message": results[0].text} | common
+            config = {**engine.catalog.connectors[name].config, "name": name}
+            info = {"name": name, "config": config, "tasks": [], "type": "source" if is_source else "sink"}
+            return {"@type": "connector_info", "info": info} | common
+        case ast.DropConnector(name):
+            if isinstance(results[0], Message) and "nothing was done" in results[0].text:
+                return {"@type": "warning_entity", "message": results[0].text} | common
+            return {"@type": "drop_connector", "connectorName": name} | common
+        case ast.Describe("CONNECTOR", name):
+            return _connector(name, engine) | common
         case ast.Describe("FUNCTION", name):
             return _function(name, engine) | common
         case ast.Explain(is_analyzed=True):
@@ -120,6 +133,15 @@ def _show(s: ast.Show, results: list[Result], engine: SqlEngine, session: Sessio
                 "overwrittenProperties": list(session.properties),
                 "defaultProperties": [],
             }
+        case "CONNECTORS" | "SOURCE CONNECTORS" | "SINK CONNECTORS":
+            listed = [
+                {"name": name, "type": kind.lower(), "className": plugin, "state": state}
+                for name, kind, plugin, state, _ in rows.rows
+            ]
+            return {"@type": "connector_list", "connectors": listed}
+        case "CONNECTOR PLUGINS":
+            plugins = [{"className": name, "type": kind.lower(), "version": ""} for name, kind, _ in rows.rows]
+            return {"@type": "connector_plugins_list", "connectorsPlugins": plugins}
         case "VARIABLES":
             return {"@type": "variables", "variables": [{"name": n, "value": v} for n, v in rows.rows]}
     return _rows(rows)
@@ -256,6 +278,24 @@ def _explained(s: ast.Explain, text: str, results: list[Result], engine: SqlEngi
         }
     described |= {"executionPlan": "\n".join(lines[1:cut]).strip(), "topology": "\n".join(lines[cut + 1 :])}
     return {"@type": "queryDescription", "queryDescription": described}
+
+
+def _connector(name: str, engine: SqlEngine) -> Entity:
+    connector, state = engine.catalog.connectors[name], engine.connector_state(name)
+    status = {
+        "name": name,
+        "connector": {"state": state.state, "worker_id": "", "trace": state.trace},
+        "tasks": [{"id": task.id, "state": task.state, "worker_id": "", "trace": task.trace} for task in state.tasks],
+        "type": connector.kind.lower(),
+    }
+    sources = [_described(each, engine, is_extended=False) for each in sources_over(state.topics, engine.catalog)]
+    return {
+        "@type": "connector_description",
+        "connectorClass": connector.config["connector"],
+        "status": status,
+        "sources": sources,
+        "topics": state.topics,
+    }
 
 
 def _function(name: str, engine: SqlEngine) -> Entity:

@@ -17,6 +17,7 @@ import uvicorn
 
 from logflume.log import InvalidInput, LogflumeError, connect_as_owner
 from logflume.log.registry import Tls, Users
+from logflume.sql.connectors import ConnectorsOf
 from logflume.sql.engine import DEFAULT_SERVICE, SqlEngine
 from logflume.sql.places import default_state_dir
 from logflume.sql.pull_service import PullService
@@ -140,6 +141,7 @@ def run_server(
     service: str = DEFAULT_SERVICE,
     users: Users | None = None,
     tls: Tls | None = None,
+    connectors: ConnectorsOf | None = None,
 ) -> None:
     """Serve a log until `stop` is set; print where. `runs_queries` False: workers run the queries, and are asked.
 
@@ -151,7 +153,9 @@ def run_server(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         log = stack.enter_context(connect_as_owner(where))
-        made = SqlEngine(log, state_dir or default_state_dir(where), service=service, runs_queries=runs_queries)
+        made = SqlEngine(
+            log, state_dir or default_state_dir(where), service=service, runs_queries=runs_queries, connectors=connectors
+        )
         engine = stack.enter_context(made)
         if runs_queries:
             stack.enter_context(PullService(engine, log))

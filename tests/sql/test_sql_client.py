@@ -13,7 +13,7 @@ import pytest
 from prompt_toolkit.document import Document
 from rich.console import Console
 
-from logflume.log import TransportError, connect
+from logflume.log import InvalidInput, TransportError, connect
 from logflume.sql import Message, PushQuery, QueryFailed, SqlClient, SqlEngine, StatementError
 from logflume.sql.batch import run_batch
 from logflume.sql.client import ServerRefused
@@ -117,8 +117,10 @@ def test_refusals_and_absent_servers_are_told(client: SqlClient) -> None:
     with pytest.raises(ServerRefused, match="NOPE") as refused:
         list(client.execute("SELECT * FROM nope;"))
     assert refused.value.error_code == 40001
-    with pytest.raises(StatementError, match="RUN SCRIPT"):
+    with pytest.raises(InvalidInput, match=r"cannot read the script x\.sql"):
         list(client.execute("RUN SCRIPT 'x.sql';"))
+    with pytest.raises(ServerRefused, match="RUN SCRIPT"):
+        client.request("POST", "/ksql", {"ksql": "RUN SCRIPT '/etc/hostname';"})
     with SqlClient("http://127.0.0.1:1") as absent, pytest.raises(TransportError, match="no SQL server answers"):
         list(absent.execute("SHOW STREAMS;"))
 

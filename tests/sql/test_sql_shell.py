@@ -116,6 +116,12 @@ def test_batch_gives_json_lines_and_exit_codes(tmp_path: Path) -> None:
     assert run_batch(where, text="SELECT * FROM t;", console=Console(file=out), errors=Console(file=err)) == 1
     assert "line 1, column 15: T does not exist" in err.getvalue()
     assert "CREATE STREAM name (columns) WITH (KAFKA_TOPIC" in err.getvalue()
+    with connect(tmp_path / "other") as log, SqlEngine(log, tmp_path / "sql") as engine:
+        nested = tmp_path / "nested.sql"
+        nested.write_text(f"DEFINE n = '7'; RUN SCRIPT '{script}'; INSERT INTO s VALUES (${{n}}, 'x');")
+        *_, rows = engine.execute(f"RUN SCRIPT '{nested}'; SELECT * FROM s;")
+        assert isinstance(rows, Rows)
+        assert sorted(rows.rows) == [(1, "ü"), (7, "x")]
     loop = tmp_path / "loop.sql"
     loop.write_text(f"RUN SCRIPT '{loop}';")
     assert run_batch(where, path=loop, console=Console(file=out), errors=Console(file=err)) == 1
