@@ -16,7 +16,8 @@ BROKER_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC}
 SERVICE_PREFIX = "_logflume-"
 """Before the names of what logflume's services keep."""
 _PREFIXES = ("__", SERVICE_PREFIX, "_confluent")
-_NAMES = frozenset({"_schemas", "connect-configs", "connect-offsets", "connect-status", "connect-statuses"})
+KNOWN_NAMES = frozenset({"_schemas", "connect-configs", "connect-offsets", "connect-status", "connect-statuses"})
+"""What schema registries and Connect call theirs."""
 
 
 def is_internal_topic(topic: str) -> bool:
@@ -25,7 +26,7 @@ def is_internal_topic(topic: str) -> bool:
     >>> is_internal_topic("__consumer_offsets"), is_internal_topic("_logflume-sql-commands"), is_internal_topic("_mine")
     (True, True, False)
     """
-    return topic.startswith(_PREFIXES) or topic in _NAMES
+    return topic.startswith(_PREFIXES) or topic in KNOWN_NAMES
 
 
 def is_hidden_topic(topic: str) -> bool:

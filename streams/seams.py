@@ -85,6 +85,13 @@ class StateStore(Protocol):
         """Make `resident` complete for these keys (one multi-get for those not in memory)."""
         ...
 
+    memory_bytes: int
+    """How much memory what is kept may take, in `resident` and beside it in the operator's own form."""
+
+    def release(self, keys: Iterable[bytes]) -> None:
+        """Forget committed entries in memory that an operator keeps in a form of its own; `load` reads them back."""
+        ...
+
     def get(self, key: bytes) -> Entry | None: ...
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:

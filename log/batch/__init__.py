@@ -14,7 +14,6 @@ from .header import (
     iter_batches,
     parse_header,
     stamp,
-    stamp_append_time,
 )
 from .isolation import visible_batches
 from .murmur2 import key_partition, murmur2
@@ -47,6 +46,5 @@ __all__ = [
     "parse_header",
     "parse_marker",
     "stamp",
-    "stamp_append_time",
     "visible_batches",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from crc32c import crc32c
 
@@ -39,7 +39,13 @@ NO_SEQUENCE = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
-_CRC_START = 21
+_LENGTH = struct.Struct(">i")
+_PLACE_AND_EPOCH = struct.Struct(">qii")
+_PLACE_AND_CRC = struct.Struct(">qi5xI")
+_PRODUCER = struct.Struct(">qhi")
+_LENGTH_AT, _EPOCH_AT, MAGIC_AT, _CRC_AT = 8, 12, 16, 17
+_ATTRIBUTES_AT, _DELTA_AT, _MAX_TIMESTAMP_AT, _PRODUCER_AT = 21, 23, 35, 43
+_CRC_START = _ATTRIBUTES_AT
 
 
 class BatchHeader(NamedTuple):
@@ -134,6 +140,38 @@ def _check_counts(header: BatchHeader, position: int) -> None:
         raise CorruptBatch(f"batch at position {position}: base offset {header.base_offset} is negative")
 
 
+def size_at(buffer: Buffer, position: int = 0) -> int | None:
+    """Return how many bytes the batch at `position` says that it has, unchecked; None if it is cut off before it says so."""
+    if len(buffer) - position < LENGTH_OVERHEAD_BYTES:
+        return None
+    length: int = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]
+    return length + LENGTH_OVERHEAD_BYTES
+
+
+def place_and_crc_at(buffer: Buffer, position: int) -> tuple[int, int, int]:
+    """Return base offset, bytes of the whole batch and CRC, as what may be a header at `position` says; unchecked."""
+    base_offset, length, crc = _PLACE_AND_CRC.unpack_from(buffer, position)
+    return base_offset, length + LENGTH_OVERHEAD_BYTES, crc
+
+
+def attributes_of(batch: Buffer) -> int:
+    """Return the attributes of what may be a batch, unchecked; 0 if it is cut off before them."""
+    return batch[_ATTRIBUTES_AT + 1] if len(batch) > _ATTRIBUTES_AT + 1 else 0
+
+
+def end_of_batches(buffer: Buffer) -> tuple[int, int] | None:
+    """Return the offset after the last whole batch and its leader epoch, unchecked; None when no batch is whole."""
+    position, end, after = 0, len(buffer), None
+    while end - position >= HEADER_BYTES:
+        base_offset, length, epoch = _PLACE_AND_EPOCH.unpack_from(buffer, position)
+        size_bytes = length + LENGTH_OVERHEAD_BYTES
+        if size_bytes < HEADER_BYTES or position + size_bytes > end:
+            break
+        after = base_offset + _LENGTH.unpack_from(buffer, position + _DELTA_AT)[0] + 1, epoch
+        position += size_bytes
+    return after
+
+
 def compute_crc(buffer: Buffer, position: int, size_bytes: int, *, body: Buffer = b"") -> int:
     """Return the CRC-32C of the batch of `size_bytes` bytes at `position`, and of `body` behind it."""
     crc = crc32c(memoryview(buffer)[position + _CRC_START : position + size_bytes])
@@ -172,36 +210,46 @@ def iter_batches(buffer: Buffer, position: int = 0, *, end: int | None = None) -
 def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, *, position: int = 0) -> None:
     """Write base offset and leader epoch into the batch at `position`, in place; the CRC does not cover them."""
     struct.pack_into(">q", buffer, position, base_offset)
-    struct.pack_into(">i", buffer, position + 12, leader_epoch)
+    struct.pack_into(">i", buffer, position + _EPOCH_AT, leader_epoch)
 
 
-def stamp_append_time(buffer: bytearray | memoryview, append_time_ms: int, *, position: int = 0) -> None:
-    """Make the batch at `position` LogAppendTime with this time, in place, and give it its new CRC."""
-    header = parse_header(buffer, position)
-    struct.pack_into(">h", buffer, position + 21, header.attributes | APPEND_TIME_BIT)
-    struct.pack_into(">q", buffer, position + 35, append_time_ms)
-    seal(buffer, position=position, size_bytes=header.size_bytes)
+def stamp_append_time(head: bytearray, body: Buffer, append_time_ms: int) -> None:
+    """Make a batch LogAppendTime with this time, in its header `head`, with its new CRC; `body` are the records behind it."""
+    (attributes,) = struct.unpack_from(">h", head, _ATTRIBUTES_AT)
+    struct.pack_into(">h", head, _ATTRIBUTES_AT, attributes | APPEND_TIME_BIT)
+    struct.pack_into(">q", head, _MAX_TIMESTAMP_AT, append_time_ms)
+    struct.pack_into(">I", head, _CRC_AT, compute_crc(head, 0, HEADER_BYTES, body=body))
 
 
 def stamp_newest(batch: bytearray, max_timestamp_ms: int) -> None:
     """Write the newest timestamp of its records into a batch, in place, and give it its new CRC."""
-    struct.pack_into(">q", batch, 35, max_timestamp_ms)
+    struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)
     seal(batch, position=0, size_bytes=len(batch))
+
+
+def producer_of(batch: Buffer) -> tuple[int, int, int]:
+    """Return producer id, epoch and base sequence of a batch."""
+    return cast(tuple[int, int, int], _PRODUCER.unpack_from(batch, _PRODUCER_AT))
+
+
+def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Write these into a batch, in place; `seal` must follow."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
 
 
 def with_section(batch: Buffer, section: Buffer, codec: int) -> bytearray:
     """Return the batch at the start of `batch` with these records in place of its own, compressed by `codec`, not sealed."""
     changed = bytearray(memoryview(batch)[:HEADER_BYTES])
     changed += section
-    (attributes,) = struct.unpack_from(">h", changed, 21)
-    struct.pack_into(">i", changed, 8, len(changed) - LENGTH_OVERHEAD_BYTES)
-    struct.pack_into(">h", changed, 21, attributes & ~CODEC_MASK | codec)
+    (attributes,) = struct.unpack_from(">h", changed, _ATTRIBUTES_AT)
+    struct.pack_into(">i", changed, _LENGTH_AT, len(changed) - LENGTH_OVERHEAD_BYTES)
+    struct.pack_into(">h", changed, _ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
     return changed
 
 
 def seal(buffer: bytearray | memoryview, *, position: int, size_bytes: int) -> None:
     """Compute and write the CRC of the batch at `position`, in place."""
-    struct.pack_into(">I", buffer, position + 17, compute_crc(buffer, position, size_bytes))
+    struct.pack_into(">I", buffer, position + _CRC_AT, compute_crc(buffer, position, size_bytes))
 
 
 def pack_header(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import operator
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from logflume.log.errors import LogflumeError
 from logflume.log.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
-from logflume.log.protocol import ErrorCode, KafkaError
 
 from . import groups, transactions
 from .apis.metadata import address
+from .apis.topic_changes import make_own
 from .core import Core
 from .groups import GroupConfig, GroupCoordinator
 from .journal import DataPartitions, TopicJournal
+from .ports import NewTopic
+from .replies import Reply
 from .requests import Handler, RequestContext
 from .share import SharePartitions, ShareService
 from .transactions import TransactionConfig, TransactionCoordinator
@@ -46,6 +49,7 @@ class Coordinators:
             topics,
             share_partitions,
             new_id=lambda: str(uuid.uuid4()),
+            offload=core.offload,
         )
         self.groups.load()
         core.topic_listeners.append(self.groups.on_topics_deleted)
@@ -124,10 +128,11 @@ class GroupSettingsOf:
 
 
 class _Topics:
-    """The broker's topics as the coordinators see them."""
+    """The broker's topics as the coordinators see them. `_making`: set when the topics that are being made are there."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._making: Reply | None = None
 
     def exists(self, topic: str, partition: int) -> bool:
         return self._core.has_partition(topic, partition)
@@ -147,13 +152,28 @@ class _Topics:
         found = self._core.cluster.topics.get(topic)
         return found.topic_id if found else None
 
-    def create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
-        if replication_factor not in (-1, 0, 1):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"expected a replication factor of 1 or -1 on a single broker, found {replication_factor}",
-            )
-        self._core.create_topic(name, partitions, configs)
+    def create(self, wanted: Sequence[NewTopic]) -> Reply:
+        """Create topics; one such request at a time, as members of a group ask for the same ones at the same time."""
+        if self._making is not None:
+            later = Reply()
+            self._making.then(lambda _: self.create(wanted).then(later.set))
+            return later
+        problems = {
+            topic.name: f"expected a replication factor of 1 or -1 on a single broker, found {topic.replication_factor}"
+            for topic in wanted
+            if topic.replication_factor not in (-1, 0, 1)
+        }
+        possible = {topic.name: (topic.partitions, dict(topic.configs)) for topic in wanted if topic.name not in problems}
+        made, self._making = make_own(self._core, possible), Reply()
+        reply, over = Reply(), self._making
+
+        def done(errors: Mapping[str, LogflumeError]) -> None:
+            self._making = None
+            reply.set(problems | {name: str(error) for name, error in errors.items()})
+            over.set(None)
+
+        made.then(done)
+        return reply
 
 
 def _group_config(core: Core) -> GroupConfig:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from logflume.log.errors import LogflumeError, StorageError
+from logflume.log.internal_topics import BROKER_TOPICS
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
@@ -23,6 +24,7 @@ from .ports import Address, Clock, Demand, FlushCallback, Flusher, Offload, Sche
 from .quotas.store import make_quotas
 from .schema_ids import VALIDATIONS, SchemaJudge, demands_of
 from .security.acl_store import make_acl_store
+from .security.internal_topics import partitions_beyond
 from .security.tokens import DelegationTokens
 from .security.users import Users
 from .settings.lookup import BrokerConfig
@@ -43,6 +45,8 @@ MAX_GROUPS_WITH_CONFIGS = 10_000
 PARALLEL_FROM = 16
 TOPICS_AT_A_TIME = 50
 """That get their configs anew in one slice."""
+PARTITIONS_AT_A_TIME = 100
+"""In which retention looks for what is old in one slice."""
 DISK_THREADS = 16
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -130,6 +134,7 @@ class Core:
         self.busy_topics: set[str] = set()
         """Names of topics that are being created, extended or deleted (`apis/topic_changes.py`)."""
         self._coming_partitions = 0
+        self._is_dropping = False
         self.troubles = Troubles()
         for topic in list(self.cluster.deleting):
             try:
@@ -171,18 +176,6 @@ class Core:
             if not self.data_dir.remove_unfinished(topic, index):
                 _log.warning("%s is not a log of this broker; it is left alone", directory)
 
-    def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str] | None = None) -> Topic:
-        """Create a topic, durably: its logs first, so that one that is missing later is known to be lost.
-
-        Raises KafkaError as `check_new_topic`, StorageError.
-        """
-        self.check_new_topic(name, partition_count, configs or {})
-        self.finish_deletions({name})
-        topic = self.new_topic(name, partition_count, configs or {})
-        logs = self._make_logs(topic, range(partition_count), lambda: self.cluster.now(self.cluster.add_topics([topic])))
-        self.take_in(topic, 0, logs)
-        return topic
-
     def new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         """Return a topic that was checked and is still to be made."""
         return Topic(name, self.random_bytes(16), partition_count, dict(configs))
@@ -207,19 +200,15 @@ class Core:
                 ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is being created, extended or deleted by another request; try again"
             )
 
-    def finish_deletions(self, names: Collection[str]) -> None:
-        """Delete what an interrupted deletion of topics of these names left. Raises StorageError."""
-        for left in [topic for topic in self.cluster.deleting if topic.name in names]:
-            self._delete_logs(left)
-
     def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str], *, others: int = 0) -> None:
         """Raise KafkaError if a topic like this cannot be created, beside so many partitions of others."""
         check_topic_name(name)
         if name in self.cluster.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         self.check_not_busy(name)
-        self._check_count(partition_count)
-        self._check_total(partition_count + others)
+        if name not in BROKER_TOPICS:
+            self._check_count(partition_count)
+        self._check_total(name, partition_count + others)
         self.check_topic_configs(configs)
 
     def check_topic_configs(self, configs: Mapping[str, str]) -> None:
@@ -241,7 +230,7 @@ class Core:
                 f"The topic {topic.name} currently has {topic.partition_count} partition(s); {total} would not be an increase.",
             )
         self._check_count(total)
-        self._check_total(total - topic.partition_count + others)
+        self._check_total(topic.name, total - topic.partition_count + others)
 
     def check_request_size(self, topics: int) -> None:
         """Raise KafkaError POLICY_VIOLATION if a request names more topics than one may."""
@@ -326,13 +315,26 @@ class Core:
         return least if least >= 0 else default_min_free_bytes(self._disk.total_bytes(self.data_dir.path))
 
     def run_retention(self) -> None:
-        """Drop what is too old or too much, in every partition."""
+        """Drop what is too old or too much, in every partition, in slices; while that is under way another call does nothing."""
+        if not self._is_dropping:
+            self._is_dropping = True
+            self.slices.run(self._drop_old(list(self.partitions.items())))
+
+    def _drop_old(self, partitions: Sequence[tuple[tuple[str, int], Partition]]) -> Steps:
         now_ms = self.clock.wall_ms()
-        for partition in list(self.partitions.values()):
-            try:
-                partition.log.apply_retention(now_ms)
-            except LogflumeError as error:
-                _log.error("retention of %s-%d: %s", partition.log.topic, partition.log.partition, error)
+        try:
+            for number, (key, partition) in enumerate(partitions, start=1):
+                if number % PARTITIONS_AT_A_TIME == 0:
+                    yield None
+                if self.partitions.get(key) is not partition:
+                    continue  # deleted meanwhile
+                try:
+                    if partition.log.apply_retention(now_ms):
+                        yield None  # it has deleted files
+                except LogflumeError as error:
+                    _log.error("retention of %s-%d: %s", partition.log.topic, partition.log.partition, error)
+        finally:
+            self._is_dropping = False
 
     def close(self) -> None:
         """Checkpoint and close every log, so that the next start scans nothing."""
@@ -347,13 +349,15 @@ class Core:
                 f"expected 1 to {most} partitions (logflume.topic.max.partitions), found {count}; choose fewer or more",
             )
 
-    def _check_total(self, more: int) -> None:
+    def _check_total(self, name: str, more: int) -> None:
         most = self.config.number("logflume.max.partitions")
         there = len(self.partitions) + self._coming_partitions
-        if there + more > most:
+        beyond = partitions_beyond(name)
+        if beyond is not None and there + more > most + beyond:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{there} partitions and {more} more would be over logflume.max.partitions, {most}; "
+                f"{there} partitions and {more} more would be over logflume.max.partitions, {most}"
+                f"{f' and {beyond} for topics like {name}' if beyond else ''}; "
                 "delete topics, choose fewer partitions or raise the setting",
             )
 
@@ -365,18 +369,6 @@ class Core:
             return self.data_dir.open_partition(topic.name, index, topic_id=topic_id, config=config, now_ms=now_ms, is_new=is_new)
 
         return open_one
-
-    def _make_logs(self, topic: Topic, indexes: range, record: Callable[[], None]) -> list[PartitionLog]:
-        """Make new logs, then have them recorded; if either fails nothing of it stays. Raises StorageError."""
-        try:
-            logs = self.for_logs(self.opener(topic, is_new=True), indexes)
-            record()
-        except StorageError:
-            for index in indexes:
-                with contextlib.suppress(StorageError):  # the next start removes what is left
-                    self.data_dir.delete_directory(topic.name, index, topic_id=topic.topic_id.hex())
-            raise
-        return logs
 
     def _open_all(self, topic: Topic) -> None:
         """Open all partitions of a topic; one that cannot be is offline. Raises StorageError for an internal topic."""

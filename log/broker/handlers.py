@@ -10,7 +10,7 @@ from types import GeneratorType
 from typing import Any, Protocol
 
 from logflume.log.errors import LogflumeError, StorageError
-from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
+from logflume.log.protocol import ErrorCode, KafkaError, MessageBase, messages, tables
 
 from .access import CLUSTER_NAME, Operation, Resource
 from .apis import acls as acls_api
@@ -159,7 +159,7 @@ class Handlers:
     def is_handled(self, api_key: int, version: int) -> bool:
         return (api_key, version) in self._handled
 
-    def handle(self, context: RequestContext, request: Any) -> Any:
+    def handle(self, context: RequestContext, request: MessageBase) -> Any:
         """Return a response message, a Reply, NO_RESPONSE or CLOSE_CONNECTION."""
         try:
             if self.core.authorizer is not None:

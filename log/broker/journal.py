@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from logflume.log.batch import check_crc, decode_records, encode_batch, parse_marker
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode
 
-from .core import LEADER_EPOCH, Core, Partition
+from .apis.topic_changes import make_own
+from .core import LEADER_EPOCH, Core
 from .ports import JournalRecord, ReplayedBatch
 from .replies import Reply
+from .turns.slices import Steps
 
 COMPACTED = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 * 1024**2)}
+APPENDS_AT_A_TIME = 100
+"""Of those that waited for the topic, in one slice."""
+_log = logging.getLogger("logflume.broker")
 
 
 class TopicJournal:
     """A `Journal` over an internal topic, which is made when it is first written to.
 
-    Appends of one partition become durable in order; replies come on the broker's thread.
+    Appends of one partition become durable in order; replies come on the broker's thread. Invariant: while `_waiting` is not
+    empty the topic is being made, or what waited for it is being appended; whoever comes then waits as well.
     """
 
     def __init__(self, core: Core, topic: str, *, partition_count: int) -> None:
         """`partition_count` counts only until the topic exists."""
         self._core, self._topic, self._configured_count = core, topic, partition_count
+        self._waiting: deque[Callable[[LogflumeError | None], None]] = deque()
 
     @property
     def partition_count(self) -> int:
@@ -35,9 +44,29 @@ class TopicJournal:
     ) -> Reply:
         """Append as one batch; see `Journal`."""
         reply = Reply()
+
+        def append(problem: LogflumeError | None) -> None:
+            if problem is None:
+                self._append(partition, records, producer_id, producer_epoch, reply)
+            else:
+                reply.set(-_code(problem))
+
+        if self._waiting:
+            self._waiting.append(append)
+        elif self._topic in self._core.cluster.topics:
+            append(None)
+        else:
+            self._waiting.append(append)
+            self._make_topic()
+        return reply
+
+    def _append(
+        self, partition: int, records: Sequence[JournalRecord], producer_id: int, producer_epoch: int, reply: Reply
+    ) -> None:
+        found = self._core.partition(self._topic, partition)
+        assert found is not None, (self._topic, partition)
         now_ms = self._core.clock.wall_ms()
         try:
-            found = self._partition(partition)
             batch = encode_batch(
                 [record.key for record in records],
                 [record.value for record in records],
@@ -49,9 +78,32 @@ class TopicJournal:
             info = found.log.append(batch, leader_epoch=LEADER_EPOCH, now_ms=now_ms, is_client=False)
         except LogflumeError as error:
             reply.set(-_code(error))
-            return reply
+            return
         self._core.flush(found, lambda error: reply.set(info.first_offset if error is None else -ErrorCode.KAFKA_STORAGE_ERROR))
-        return reply
+
+    def _make_topic(self) -> None:
+        """Make the topic, off the loop, then do what waits for it."""
+
+        def done(errors: Mapping[str, LogflumeError]) -> None:
+            problem = errors.get(self._topic)
+            if problem is not None:
+                _log.error("cannot make %s: %s", self._topic, problem)
+            self._core.slices.run(self._go_on(problem))
+
+        wanted = {self._topic: (self._configured_count, COMPACTED)}
+        make_own(self._core, wanted).then(done)
+
+    def _go_on(self, problem: LogflumeError | None) -> Steps:
+        """Do what waits for the topic."""
+        done = 0
+        while self._waiting:
+            try:
+                self._waiting[0](problem)
+            finally:
+                self._waiting.popleft()
+            done += 1
+            if done % APPENDS_AT_A_TIME == 0:
+                yield None
 
     def replay(self, partition: int) -> Iterator[ReplayedBatch]:
         """Yield what the partition holds; nothing if the topic was never written to. Raises StorageError, CorruptBatch."""
@@ -71,17 +123,6 @@ class TopicJournal:
             yield ReplayedBatch(
                 header.base_offset, header.producer_id, header.producer_epoch, header.is_transactional, is_commit, records
             )
-
-    def ensure_topic(self) -> None:
-        """Make the topic if it is missing. Raises StorageError."""
-        if self._topic not in self._core.cluster.topics:
-            self._core.create_topic(self._topic, self._configured_count, COMPACTED)
-
-    def _partition(self, index: int) -> Partition:
-        self.ensure_topic()
-        found = self._core.partition(self._topic, index)
-        assert found is not None, (self._topic, index)
-        return found
 
 
 class DataPartitions:
@@ -107,12 +148,13 @@ class DataPartitions:
     ) -> Reply:
         """Append a control batch; see `TxnPartitions`. A partition that is gone needs no marker: UNKNOWN_TOPIC_OR_PARTITION.
 
-        One that is offline does: KAFKA_STORAGE_ERROR, and it is written once it is back.
+        One that is offline, or that is being made, does: KAFKA_STORAGE_ERROR, and it is written once it is there.
         """
         reply = Reply()
         found = self._core.partition(topic, partition)
         if found is None:
-            reply.set(int(self._core.missing(topic, partition)))
+            is_coming = topic in self._core.busy_topics
+            reply.set(int(ErrorCode.KAFKA_STORAGE_ERROR if is_coming else self._core.missing(topic, partition)))
             return reply
         try:
             found.log.append_marker(

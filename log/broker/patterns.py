@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from logflume.log.protocol import messages
+
 from .ports import Offload
 from .replies import Reply
 from .requests import Handler, RequestContext
@@ -84,7 +86,7 @@ def compile_pattern(text: str) -> Pattern:
 def judged(handler: Handler, names: Callable[[], Iterable[str]], offload: Offload) -> Handler:
     """Return a handler of ConsumerGroupHeartbeat whose expressions have judged all topics before the given one is called."""
 
-    def handle(context: RequestContext, request: Any) -> Any:
+    def handle(context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest) -> Any:
         text = request.subscribed_topic_regex
         return _handle_judged(handler, text, names, offload, context, request) if text else handler(context, request)
 
@@ -92,7 +94,12 @@ def judged(handler: Handler, names: Callable[[], Iterable[str]], offload: Offloa
 
 
 def _handle_judged(
-    handler: Handler, text: str, names: Callable[[], Iterable[str]], offload: Offload, context: RequestContext, request: Any
+    handler: Handler,
+    text: str,
+    names: Callable[[], Iterable[str]],
+    offload: Offload,
+    context: RequestContext,
+    request: messages.ConsumerGroupHeartbeatRequest,
 ) -> Steps:
     compiled = offload(partial(compile_pattern, text))
     if not compiled.is_done:

@@ -7,7 +7,7 @@ Nothing in `log/broker` opens a socket or file, sleeps, or reads a clock of its 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -226,11 +226,27 @@ class Topics(Protocol):
     def id_of(self, topic: str) -> bytes | None: ...
 
 
+class NewTopic(Protocol):
+    """A topic that is wanted; a `replication_factor` of 0 or -1 is the broker's default."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def partitions(self) -> int: ...
+
+    @property
+    def replication_factor(self) -> int: ...
+
+    @property
+    def configs(self) -> tuple[tuple[str, str], ...]: ...
+
+
 class InternalTopics(Protocol):
     """Makes the topics that streams groups need for themselves."""
 
-    def create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
-        """Create a topic, durably; a `replication_factor` of 0 or -1 is the broker's default. Raises LogflumeError."""
+    def create(self, wanted: Sequence[NewTopic]) -> Reply:
+        """Create topics, those that are not there; the reply, once it is durable, is what went wrong by topic, as text."""
         ...
 
 

@@ -5,7 +5,6 @@ A batch keeps what it was made of until it is acknowledged, so that it can be sp
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from logflume.log.batch import encode_batch
-from logflume.log.batch.header import NO_PRODUCER_ID, seal
+from logflume.log.batch.header import NO_PRODUCER_ID, producer_of, seal, stamp_producer
 from logflume.log.errors import InvalidInput, LogflumeError
 from logflume.log.interfaces import RecordMetadata
 
@@ -28,9 +27,6 @@ NEVER_SENT = -1
 _SEQUENCE_MASK = 0x7FFFFFFF
 _OBJECTS_FOR_COLUMNS = 64
 """From this many records on the columnar encoder (and with it numpy) is worth loading."""
-
-_PRODUCER_FIELDS = struct.Struct(">qhi")
-_PRODUCER_FIELDS_POSITION = 43
 
 
 @dataclass(slots=True)
@@ -196,12 +192,12 @@ class PendingBatch:
         """
         assert self.encoded is not None, "encode before sending"
         if producer_id >= 0:
-            before = _PRODUCER_FIELDS.unpack_from(self.encoded, _PRODUCER_FIELDS_POSITION)
+            before = producer_of(self.encoded)
             fields = (producer_id, producer_epoch, self.sequence)
             if before != fields:
                 if before[0] != NO_PRODUCER_ID:
                     self.encoded = bytearray(self.encoded)
-                _PRODUCER_FIELDS.pack_into(self.encoded, _PRODUCER_FIELDS_POSITION, *fields)
+                stamp_producer(self.encoded, *fields)
                 self.is_sealed = False
         if not self.is_sealed:
             seal(self.encoded, position=0, size_bytes=len(self.encoded))

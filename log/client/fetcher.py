@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from logflume.log.batch.header import end_of_batches
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import Chunk, TopicPartition
@@ -39,8 +39,6 @@ at a time would else cost a request each."""
 TOLD_PAUSE_S = 1.0
 """Between two tellings of an error that only the caller can mend."""
 
-_BATCH = struct.Struct(">qi")
-_INT = struct.Struct(">i")
 _log = logging.getLogger("logflume.client")
 
 
@@ -397,7 +395,7 @@ class Fetcher:
             self._failed(state, error, epoch=epoch)
 
     def _queue(self, state: PartitionState, answer: Any, offset: int) -> None:
-        end = end_of(answer.records)
+        end = end_of_batches(answer.records)
         if end is None:
             tp = state.partition
             state.error = KafkaError(
@@ -461,15 +459,3 @@ class Fetcher:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def end_of(records: Any) -> tuple[int, int] | None:
-    """Return the offset after the last whole batch and its leader epoch, reading only headers; None when no batch is whole."""
-    position, end, after = 0, len(records), None
-    while end - position >= 61:
-        base_offset, length = _BATCH.unpack_from(records, position)
-        if length < 49 or position + 12 + length > end:
-            break
-        after = base_offset + _INT.unpack_from(records, position + 23)[0] + 1, _INT.unpack_from(records, position + 12)[0]
-        position += 12 + length
-    return after

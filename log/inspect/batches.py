@@ -12,6 +12,7 @@ from typing import BinaryIO
 from crc32c import crc32c
 
 from logflume.log.batch import HEADER_BYTES, BatchHeader, Codec, decode_records, parse_header, parse_marker
+from logflume.log.batch.header import size_at
 from logflume.log.errors import LogflumeError
 
 Entry = dict[str, object]
@@ -60,9 +61,9 @@ def _header(head: bytes, position: int, available: int) -> BatchHeader:
     """Parse a header whose batch may be longer than what was read. Raises CorruptBatch."""
     if len(head) < HEADER_BYTES:
         return parse_header(head)
-    length = int.from_bytes(head[8:12], "big", signed=True)
+    size_bytes = size_at(head) or 0
     padded = memoryview(bytearray(head))
-    header = parse_header(padded, end=max(HEADER_BYTES, min(available, length + 12) if length >= 0 else HEADER_BYTES))
+    header = parse_header(padded, end=max(HEADER_BYTES, min(available, size_bytes)))
     assert header.size_bytes <= available, position
     return header
 

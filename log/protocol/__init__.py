@@ -7,6 +7,7 @@ Bounds: every length is checked before anything is allocated. No sockets here.
 """
 
 from . import codec, frames, messages, tables
+from .classes import MessageBase
 from .errors import ErrorCode, KafkaError, detail_of, error_of
 
-__all__ = ["ErrorCode", "KafkaError", "codec", "detail_of", "error_of", "frames", "messages", "tables"]
+__all__ = ["ErrorCode", "KafkaError", "MessageBase", "codec", "detail_of", "error_of", "frames", "messages", "tables"]

@@ -23,7 +23,7 @@ from .formats import (
 from .frames import read_frame as frame_schema_id
 from .headers import SCHEMA_ID_HEADERS, FrameSplitter, framed_by_headers, may_have_schema_ids, without_schema_ids
 from .json_format import ANY_JSON, check_nesting
-from .layouts import Layout, Wire
+from .layouts import Found, Layout, Leaf, Wire, Write
 from .objects import ObjectCodec, columns_of, is_object_class, object_codec, required_fields
 from .registries import (
     DEFAULT_REGISTRY,
@@ -62,8 +62,11 @@ from .types import (
 __all__ = [
     "ANY_JSON",
     "check_nesting",
+    "Found",
     "Layout",
+    "Leaf",
     "Wire",
+    "Write",
     "has_layouts",
     "read_layout",
     "write_layout",

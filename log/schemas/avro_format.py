@@ -7,40 +7,23 @@ put right by converters made once per (writer's schema, column type).
 
 from __future__ import annotations
 
-import builtins
 import functools
 import io
 import json
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
 
 from . import avro_layout
-from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, avro_schema, branch_name, column_type, parse_avro
-from .coerce import fit_decimal, json_to_text
+from .avro_schema import Named, avro_schema, column_type, parse_avro
+from .avro_values import from_avro, to_avro, without_logical_types
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .layouts import Layout
 from .registries import RegisteredSchema, registry_at
 from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 from .writing import schema_to_write_with
-
-Convert = Callable[[Any], Any]
-_INTEGERS = ("int", "long")
-_NUMBERS = ("int", "long", "float", "double")
-_SCALARS = frozenset({Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
-_FITS: Mapping[Kind, tuple[str, ...]] = {
-    Kind.BOOLEAN: ("boolean",),
-    Kind.INTEGER: ("int",),
-    Kind.BIGINT: _INTEGERS,
-    Kind.DOUBLE: _NUMBERS,
-    Kind.BYTES: ("bytes", "fixed"),
-    Kind.DATE: ("int",),
-    Kind.TIME: ("int",),
-    Kind.TIMESTAMP: ("long",),
-}
 
 
 def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
@@ -50,10 +33,7 @@ def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
 
 def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     """Return the type of a registered schema."""
-    named = Named()
-    for _, text in registered.texts:
-        column_type(parse_avro(text, registered.texts), named=named)
-    return column_type(parse_avro(registered.text, registered.texts), named=named)
+    return column_type(parse_avro(registered.text, registered.texts))
 
 
 def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
@@ -103,13 +83,9 @@ def _reader(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Colum
 
     _check_readable(registered)
     schema = parse_avro(registered.text, registered.texts)
-    plain = _plain(schema)
-    named: dict[str, Any] = {}
-    for _, text in registered.texts:
-        fastavro.parse_schema(_plain(parse_avro(text)), named_schemas=named)
-    parsed = fastavro.parse_schema(plain, named_schemas=named)
+    parsed = fastavro.parse_schema(without_logical_types(schema))
     is_bare = not spec.is_wrapped and len(columns) == 1
-    to_row = _converter(schema, columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), "$", Named(), "")
+    to_row = from_avro(schema, columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), "$", Named(), "")
 
     def read(data: bytes) -> Row | None:
         source = io.BytesIO(data)
@@ -124,147 +100,6 @@ def _reader(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Colum
         return None if value is None else tuple(to_row(value).values())
 
     return read
-
-
-def _plain(schema: Any) -> Any:
-    """Return a schema without logical types, so that values come as numbers and bytes."""
-    if isinstance(schema, list):
-        return [_plain(each) for each in schema]
-    if isinstance(schema, dict):
-        return {
-            key: _plain(value) if key in ("type", "items", "values", "fields") else value
-            for key, value in schema.items()
-            if key != "logicalType"
-        }
-    return schema
-
-
-def _converter(schema: Any, type: DataType, path: str, named: Named, namespace: str) -> Convert:
-    """Return what makes a column's value of a value as it was read.
-
-    Raises:
-        DecodeError: values of the schema cannot be values of the column.
-    """
-    if isinstance(schema, list):
-        return _of_union(schema, type, path, named, namespace)
-    if isinstance(schema, str) and schema not in ("null", "boolean", "string", "bytes", *_NUMBERS):
-        return _converter(named.get(schema, namespace), type, path, named, namespace)
-    kind = schema if isinstance(schema, str) else schema["type"]
-    if not isinstance(kind, str):
-        return _converter(kind, type, path, named, namespace)
-    if kind in ("record", "error"):
-        _, inside = named.add(schema, namespace)
-        if type.kind is Kind.STRUCT:
-            return _of_record(schema, type, path, named, inside)
-    elif kind in ("enum", "fixed"):
-        named.add(schema, namespace)
-    return _of_container(kind, schema, type, path, named, namespace) or _of_scalar(kind, schema, type, path)
-
-
-def _of_container(kind: str, schema: Any, type: DataType, path: str, named: Named, namespace: str) -> Convert | None:
-    if kind == "map" and type.kind is Kind.MAP:
-        assert type.element is not None
-        each = _converter(schema["values"], type.element, path, named, namespace)
-        return lambda value: {key: each(item) for key, item in value.items()}
-    if kind == "array" and type.kind is Kind.MAP and schema["items"].get(ENTRY_MARK, schema.get(ENTRY_MARK)) == MAP_ENTRY:
-        assert type.key is not None
-        assert type.element is not None
-        entry = struct_of_entry(type.key, type.element)
-        each = _converter(schema["items"], entry, path, named, namespace)
-        return lambda value: {(pair := each(item))["key"]: pair["value"] for item in value}
-    if kind == "array" and type.kind is Kind.ARRAY:
-        assert type.element is not None
-        each = _converter(schema["items"], type.element, path, named, namespace)
-        return lambda value: [each(item) for item in value]
-    return None
-
-
-def struct_of_entry(key: DataType, value: DataType) -> DataType:
-    """Return the type of an entry of a map that is written as an array of entries."""
-    return DataType(Kind.STRUCT, fields=(Column("key", key), Column("value", value)))
-
-
-def _of_record(schema: Any, type: DataType, path: str, named: Named, namespace: str) -> Convert:
-    """Fields by name: the very name, else the same in upper case."""
-    fields = {field["name"]: field for field in schema["fields"]}
-    upper = {name.upper(): field for name, field in fields.items()}
-    wanted: list[tuple[str, str | None, Convert]] = []
-    for column in type.fields:
-        field = fields.get(column.name) or upper.get(column.name.upper())
-        if field is None:
-            wanted.append((column.name, None, _nothing))
-        else:
-            convert = _converter(field["type"], column.type, f"{path}.{column.name}", named, namespace)
-            wanted.append((column.name, field["name"], convert))
-
-    def convert_record(value: Any) -> Any:
-        return {name: None if source is None else convert(value[source]) for name, source, convert in wanted}
-
-    return convert_record
-
-
-def _nothing(value: Any) -> None:
-    return None
-
-
-def _of_union(schema: list[Any], type: DataType, path: str, named: Named, namespace: str) -> Convert:
-    branches = [each for each in schema if each != "null"]
-    if not branches:
-        return _nothing
-    if len(branches) == 1:
-        convert = _converter(branches[0], type, path, named, namespace)
-        return lambda value: None if value is None else convert(value)
-    shapes = [_shape(each, named, namespace) for each in branches]
-    if type.kind is not Kind.STRUCT or len(set(shapes)) < len(shapes):
-        raise DecodeError(
-            f"{path}: a union of {', '.join(branch_name(each, namespace) for each in branches)} cannot be a column of type {type}"
-        )
-    columns = {column.name: column.type for column in type.fields}
-    by_shape: dict[builtins.type, tuple[str, Convert]] = {}
-    for each, shape in zip(branches, shapes, strict=True):
-        name = branch_name(each, namespace)
-        if name in columns:
-            by_shape[shape] = (name, _converter(each, columns[name], f"{path}.{name}", named, namespace))
-    empty = dict.fromkeys(columns)
-
-    def convert_branch(value: Any) -> Any:
-        if value is None:
-            return None
-        found = by_shape.get(builtins.type(value))
-        return dict(empty) if found is None else empty | {found[0]: found[1](value)}
-
-    return convert_branch
-
-
-_SHAPES: Mapping[str, builtins.type] = {
-    "boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str, "enum": str, "bytes": bytes,
-    "fixed": bytes, "array": list, "map": dict, "record": dict, "error": dict,
-}  # fmt: skip
-
-
-def _shape(schema: Any, named: Named, namespace: str) -> builtins.type:
-    """Return the Python type that values of a branch of a union come as."""
-    kind = schema if isinstance(schema, str) else schema["type"]
-    if isinstance(kind, str) and kind in _SHAPES:
-        return _SHAPES[kind]
-    return _shape(named.get(kind, namespace) if isinstance(kind, str) else kind, named, namespace)
-
-
-def _of_scalar(kind: str, schema: Any, type: DataType, path: str) -> Convert:
-    if type.kind is Kind.STRING and kind in ("string", "enum"):
-        return _same
-    if type.kind is Kind.STRING and kind in ("boolean", *_NUMBERS):
-        return json_to_text if kind in ("boolean", *_INTEGERS) else lambda value: json_to_text(Decimal(repr(value)))
-    if type.kind is Kind.DECIMAL and kind in ("bytes", "fixed") and isinstance(schema, dict):
-        scale = int(schema.get("scale", schema.get("connect.parameters", {}).get("scale", 0)))
-        return lambda value: fit_decimal(Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale), type, path)
-    if kind in _FITS.get(type.kind, ()):
-        return float if type.kind is Kind.DOUBLE and kind in _INTEGERS else _same
-    raise DecodeError(f"{path}: the column is {type}, but it was written as Avro {kind}")
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
@@ -295,9 +130,9 @@ def _writer(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> Call
     import fastavro
 
     schema_id, schema = _to_write_with(spec, columns, derived)
-    parsed = fastavro.parse_schema(_plain(schema))
+    parsed = fastavro.parse_schema(without_logical_types(schema))
     is_bare = not spec.is_wrapped and len(columns) == 1
-    to_avro = _to_avro(columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), schema, Named(), "")
+    convert = to_avro(columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), schema, Named(), "")
     names = tuple(column.name for column in columns)
     head = frame(schema_id)
 
@@ -306,78 +141,9 @@ def _writer(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> Call
         out.write(head)
         value = row[0] if is_bare else dict(zip(names, row, strict=True))
         try:
-            fastavro.schemaless_writer(out, parsed, to_avro(value))
+            fastavro.schemaless_writer(out, parsed, convert(value))
         except (ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:
             raise InvalidInput(f"a row cannot be written with Avro schema {schema_id}: {type(error).__name__}: {error}") from None
         return out.getvalue()
 
     return write
-
-
-def _to_avro(type: DataType, schema: Any, named: Named, namespace: str) -> Convert:
-    """Return what makes a value to be written of a column's value; null stays null. The writer checks the rest."""
-    if isinstance(schema, list):
-        branches = [each for each in schema if each != "null"]
-        convert = _to_avro(type, branches[0] if branches else "null", named, namespace)
-        return lambda value: None if value is None else convert(value)
-    if isinstance(schema, str):
-        return (
-            _same
-            if schema in ("null", "boolean", "string", "bytes", *_NUMBERS)
-            else _to_avro(type, named.get(schema, namespace), named, namespace)
-        )
-    kind = schema["type"]
-    if not isinstance(kind, str):
-        return _to_avro(type, kind, named, namespace)
-    inside = namespace
-    if kind in ("record", "enum", "fixed", "error"):
-        _, inside = named.add(schema, namespace)
-    match type.kind:
-        case Kind.STRUCT if kind == "record":
-            return _to_record(type, schema, named, inside)
-        case Kind.ARRAY if kind == "array":
-            assert type.element is not None
-            each = _to_avro(type.element, schema["items"], named, namespace)
-            return lambda value: [each(item) for item in value]
-        case Kind.MAP if kind == "map":
-            assert type.element is not None
-            each = _to_avro(type.element, schema["values"], named, namespace)
-            return lambda value: {key: each(item) for key, item in value.items()}
-        case Kind.MAP if kind == "array":
-            assert type.key is not None
-            assert type.element is not None
-            entry = _to_avro(struct_of_entry(type.key, type.element), schema["items"], named, namespace)
-            return lambda value: [entry({"key": key, "value": item}) for key, item in value.items()]
-        case Kind.DECIMAL:
-            scale, size = int(schema.get("scale", type.scale)), schema.get("size")
-            return lambda value: _decimal_bytes(value, scale, size)
-    return _same
-
-
-def _to_record(type: DataType, schema: Any, named: Named, namespace: str) -> Convert:
-    """Fields by name, in any case; those that the columns lack, and nulls where none may be, are left to their defaults."""
-    by_upper = {column.name.upper(): column for column in type.fields}
-    by_name = {column.name: column for column in type.fields}
-    pairs: list[tuple[str, str, Convert]] = []
-    for field in schema["fields"]:
-        column = by_name.get(field["name"]) or by_upper.get(field["name"].upper())
-        if column is not None:
-            pairs.append((field["name"], column.name, _to_avro(column.type, field["type"], named, namespace)))
-    defaults = {f["name"] for f in schema["fields"] if "default" in f and "null" not in _branches(f["type"])}
-    if not defaults:
-        return lambda value: {target: convert(value.get(source)) for target, source, convert in pairs}
-    return lambda value: {
-        target: convert(value.get(source))
-        for target, source, convert in pairs
-        if value.get(source) is not None or target not in defaults
-    }
-
-
-def _branches(schema: Any) -> list[Any]:
-    return schema if isinstance(schema, list) else [schema]
-
-
-def _decimal_bytes(value: Decimal, scale: int, size_bytes: int | None) -> bytes:
-    unscaled = int(value.scaleb(scale))
-    needed = (unscaled.bit_length() + 8) // 8
-    return unscaled.to_bytes(size_bytes or max(needed, 1), "big", signed=True)

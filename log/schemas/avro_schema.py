@@ -39,6 +39,7 @@ DEFAULT_FULL_NAME = f"{AVRO_NAMESPACE}.KsqlDataSourceSchema"
 CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 ENTRY_MARK = "connect.internal.type"
 MAP_ENTRY = "MapEntry"
+_NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PRIMITIVES: Mapping[str, DataType] = {
     "boolean": BOOLEAN,
@@ -85,7 +86,7 @@ _WRITTEN: Mapping[Kind, Any] = {
 
 
 def parse_avro(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
-    """Return a schema as JSON data in which every named type is written out where it is first used.
+    """Return a schema as JSON data in which every named type is written out where it is first used, with its full name.
 
     Raises:
         DecodeError: not an Avro schema; the message says why.
@@ -98,6 +99,10 @@ def parse_avro(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
             fastavro.parse_schema(_from_text(referred), named_schemas=named)
         schema = _from_text(text)
         fastavro.parse_schema(schema, named_schemas=dict(named))
+        known: dict[str, tuple[Any, str]] = {}
+        for _, referred in references:
+            _define(_from_text(referred), "", known)
+        return _written_out(schema, "", known, set())
     except (
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
@@ -107,13 +112,65 @@ def parse_avro(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
         RecursionError,
     ) as e:
         raise DecodeError(f"not an Avro schema: {type(e).__name__}: {e} ({text[:80]!r})") from None
-    return schema
 
 
 def _from_text(text: str) -> Any:
     """Read a schema; the name of a primitive may stand without quotes, as registries give it at times."""
     text = text.strip()
     return text if text in _PRIMITIVES else json.loads(text)
+
+
+def _full_name(schema: Mapping[str, Any], namespace: str) -> str:
+    name = str(schema["name"])
+    outer = schema.get("namespace", namespace)
+    return name if "." in name or not outer else f"{outer}.{name}"
+
+
+def _define(schema: Any, namespace: str, known: dict[str, tuple[Any, str]]) -> None:
+    """Take in every type that a schema defines, with the namespace that its definition stands in."""
+    if isinstance(schema, list):
+        for each in schema:
+            _define(each, namespace, known)
+    elif isinstance(schema, dict):
+        kind = schema["type"]
+        if kind in _NAMED:
+            name = _full_name(schema, namespace)
+            known[name], namespace = (schema, namespace), name.rpartition(".")[0]
+        for field in schema.get("fields", ()):
+            _define(field["type"], namespace, known)
+        for part in ("items", "values"):
+            if part in schema:
+                _define(schema[part], namespace, known)
+        if not isinstance(kind, str):
+            _define(kind, namespace, known)
+
+
+def _written_out(schema: Any, namespace: str, known: Mapping[str, tuple[Any, str]], done: set[str]) -> Any:
+    """Return a schema with full names, and with the definitions of what it names and does not define itself."""
+    if isinstance(schema, list):
+        return [_written_out(each, namespace, known, done) for each in schema]
+    if isinstance(schema, str):
+        if schema == "null" or (schema in _PRIMITIVES and schema not in _NAMED):
+            return schema
+        name = schema if "." in schema or not namespace else f"{namespace}.{schema}"
+        if name not in done and name not in known and schema in (done | known.keys()):
+            name = schema
+        return name if name in done or name not in known else _written_out(*known[name], known, done)
+    out = dict(schema)
+    kind = schema["type"]
+    if kind in _NAMED:
+        out.pop("namespace", None)
+        out["name"] = name = _full_name(schema, namespace)
+        namespace = name.rpartition(".")[0]
+        done.add(name)
+    elif kind not in ("array", "map"):
+        out["type"] = _written_out(kind, namespace, known, done)
+    if "fields" in schema:
+        out["fields"] = [{**field, "type": _written_out(field["type"], namespace, known, done)} for field in schema["fields"]]
+    for part in ("items", "values"):
+        if part in schema:
+            out[part] = _written_out(schema[part], namespace, known, done)
+    return out
 
 
 class Named:

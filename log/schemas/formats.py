@@ -178,12 +178,12 @@ def serde(spec: FormatSpec, columns: Iterable[Column]) -> CompiledSerde:
 
 
 def has_layouts(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> bool:
-    """Return whether kernels may read or write these columns of a format: they hold records of plain columns."""
+    """Return whether kernels may read or write these columns of a format: records, in JSON of plain columns."""
     format = format_of(spec.name)
     if format.layouts is None or not columns or (not spec.is_wrapped and len(columns) == 1):
         return False
     concerned = wanted if wanted and format.is_by_name else columns
-    return all(column.type.kind in PLAIN_KINDS for column in concerned)
+    return format.schemas is not _JSON or all(column.type.kind in PLAIN_KINDS for column in concerned)
 
 
 def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout | None:
@@ -210,7 +210,7 @@ def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout | None
     assert layouts is not None
     try:
         return layouts.write(spec, columns)
-    except Unheld:
+    except (Unheld, DecodeError):
         return None
 
 

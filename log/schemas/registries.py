@@ -92,6 +92,14 @@ class SchemaRegistry(Protocol):
         """Return the newest schema of a subject. Raises SchemaNotFound, RegistryUnavailable."""
         ...
 
+    def versions(self, subject: str) -> list[int]:
+        """Return the numbers of a subject's versions, in order. Raises SchemaNotFound, RegistryUnavailable."""
+        ...
+
+    def version(self, subject: str, number: int) -> RegisteredSchema:
+        """Return a version of a subject. Raises SchemaNotFound, RegistryUnavailable."""
+        ...
+
     def register(
         self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), normalizes: bool = False
     ) -> int:
@@ -152,12 +160,29 @@ class MemoryRegistry:
                 raise SchemaNotFound(f"Subject '{subject}' not found.")
             return self._schemas[ids[-1]]
 
+    def versions(self, subject: str) -> list[int]:
+        with self._lock:
+            count = len(self._subjects.get(subject, ()))
+        if not count:
+            raise SchemaNotFound(f"Subject '{subject}' not found.")
+        return list(range(1, count + 1))
+
+    def version(self, subject: str, number: int) -> RegisteredSchema:
+        with self._lock:
+            ids = self._subjects.get(subject, ())
+            if not 0 < number <= len(ids):
+                raise SchemaNotFound(f"Subject '{subject}' has no version {number}.")
+            return self._schemas[ids[number - 1]]
+
     def register(
         self, subject: str, kind: str, text: str, *, references: Sequence[Reference] = (), normalizes: bool = False
     ) -> int:
         texts: dict[str, str] = {}
         for each in references:
-            found = self._version(each)
+            try:
+                found = self.version(each.subject, each.version)
+            except SchemaNotFound as error:
+                raise RegistryRefused(f"{error} It cannot be referred to.") from None
             texts |= {**dict(found.texts), each.name: found.text}
         return self.put(subject, RegisteredSchema(0, kind, text, tuple(texts.items())))
 
@@ -168,13 +193,6 @@ class MemoryRegistry:
         if not found:
             raise SchemaNotFound(f"Subject '{subject}' has no such schema.")
         return found[-1]
-
-    def _version(self, reference: Reference) -> RegisteredSchema:
-        with self._lock:
-            ids = self._subjects.get(reference.subject, ())
-            if not 0 < reference.version <= len(ids):
-                raise RegistryRefused(f"no version {reference.version} of subject {reference.subject!r} to refer to")
-            return self._schemas[ids[reference.version - 1]]
 
     def put(self, subject: str, schema: RegisteredSchema) -> int:
         """Take in a schema under its own id; with 0, under that of the same schema or the next one. Return the id."""
@@ -251,7 +269,16 @@ class HttpRegistry:
         return frozenset(str(each) for each in self._get(f"/schemas/ids/{schema_id}/subjects"))
 
     def latest(self, subject: str) -> RegisteredSchema:
-        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        return self._version(subject, "latest")
+
+    def versions(self, subject: str) -> list[int]:
+        return sorted(int(each) for each in self._get(f"/subjects/{quote(subject, safe='')}/versions"))
+
+    def version(self, subject: str, number: int) -> RegisteredSchema:
+        return self._version(subject, str(number))
+
+    def _version(self, subject: str, version: str) -> RegisteredSchema:
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
         return self._schema(answer, int(answer["id"]))
 
     def register(

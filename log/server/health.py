@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from logflume.log.errors import TransportError
@@ -45,7 +45,7 @@ class Answer:
 class Page:
     """What is told on a path: to whom may see everything, and to a probe; without `brief` a probe is asked for a user."""
 
-    full: Callable[[], Answer]
+    full: Callable[[], Answer | Awaitable[Answer]]
     brief: Callable[[], Answer] | None = None
 
 
@@ -112,7 +112,7 @@ class HealthServer:
         page = self._pages.get(target.partition("?")[0])
         if page is None:
             return Answer(f"expected one of {', '.join(self._pages)}\n".encode(), 404)
-        show = page.full
+        show: Callable[[], Answer | Awaitable[Answer]] = page.full
         if self._users is not None:
             authorization = _header(head, "authorization")
             if page.brief is not None and not authorization:
@@ -122,7 +122,8 @@ class HealthServer:
             elif verdict is Verdict.FORBIDDEN:
                 return Answer(b"this takes the right to describe the cluster\n", 403)
         try:
-            return show()
+            answer = show()
+            return answer if isinstance(answer, Answer) else await answer
         except Exception:  # the boundary: a fault in a page must not take the broker down  # noqa: BLE001
             _log.exception("cannot answer %s", target[:100])
             return Answer(b"this page failed; the broker's log has the cause\n", 503)

@@ -6,16 +6,18 @@ bytes and seconds). Labels are bounded: API names, topics (the largest MAX_LABEL
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from logflume.log.broker.coordinators import Coordinators
-from logflume.log.broker.core import Core
+from logflume.log.broker.core import Core, Partition
+from logflume.log.broker.groups.offsets import CommittedOffset
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.security import LoginCounts
 from logflume.log.broker.transactions.metadata import TxnState
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_LABELLED = 1000
 """Topics and groups with metrics of their own."""
+PARTITIONS_AT_A_TIME, TRANSACTIONS_AT_A_TIME = 2_000, 10_000
+"""That are looked at in one turn of the loop."""
+
+
+Reading = Iterator["Metric | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +54,34 @@ class Sources:
     """Wall time of the start."""
 
 
+class _Collected:
+    """Metrics that were read, as prometheus-client asks for them."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._families)
+
+
 class Metrics:
-    """Answers `/metrics`. Use on the broker's thread: it reads the state without locks."""
+    """Answers `/metrics`. Use on the broker's thread: it reads the state without locks, a bounded part in each turn."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._registry: Any = None
 
-    def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+    async def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format, which is written in another thread."""
+        families = []
+        for family in self.read():
+            if family is None:
+                await asyncio.sleep(0)
+            else:
+                families.append(family)
+        return await asyncio.get_running_loop().run_in_executor(None, _written, families)
 
-        if self._registry is None:
-            self._registry = CollectorRegistry(auto_describe=False)
-            ProcessCollector(registry=self._registry)
-            self._registry.register(self)
-        return generate_latest(self._registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric; prometheus-client calls this."""
+    def read(self) -> Reading:
+        """Read every metric, with a pause (None) where others are to have their turn."""
         yield from self._broker()
         yield from self._requests()
         yield from self._connections()
@@ -76,6 +92,13 @@ class Metrics:
         yield from self._share_groups()
         yield from self._transactions()
         yield from self._clients()
+
+    def _partitions(self) -> Iterator[tuple[str, Partition | None]]:
+        """Yield the partitions with their topics, and None instead of one for a pause."""
+        for number, ((topic, _), partition) in enumerate(list(self._sources.core.partitions.items()), start=1):
+            yield topic, partition
+            if number % PARTITIONS_AT_A_TIME == 0:
+                yield "", None
 
     def _broker(self) -> Iterator[Metric]:
         source, core = self._sources, self._sources.core
@@ -139,27 +162,35 @@ class Metrics:
         yield left
         yield failed
 
-    def _log(self) -> Iterator[Metric]:
+    def _log(self) -> Reading:
         core, flusher = self._sources.core, self._sources.flusher
         yield _gauge("logflume_topics", "Topics.", len(core.cluster.topics))
         yield _gauge("logflume_partitions", "Partitions.", len(core.partitions))
-        failed = sum(partition.log.has_failed for partition in core.partitions.values())
+        failed = damages = 0
+        for _, partition in self._partitions():
+            if partition is None:
+                yield None
+            else:
+                failed += partition.log.has_failed
+                damages += len(partition.log.damages)
         yield _gauge("logflume_partitions_failed", "Partitions that take nothing since a disk error.", failed)
-        damages = sum(len(partition.log.damages) for partition in core.partitions.values())
         yield _gauge("logflume_damages", "Places in logs found bad since they were opened; none is served.", damages)
         offline = sum(key not in core.partitions for key in core.troubles.by_partition)
         yield _gauge("logflume_partitions_offline", "Partitions that could not be opened; others are served.", offline)
         help_text = "Time of a group commit: fsync of everything that was waiting."
         yield _histograms("logflume_flush_duration_seconds", help_text, "", {"": flusher.durations})
 
-    def _topics(self) -> Iterator[Metric]:
+    def _topics(self) -> Reading:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         sizes: dict[str, int] = {}
         appended: dict[str, int] = {}
-        for (topic, _), partition in self._sources.core.partitions.items():
-            sizes[topic] = sizes.get(topic, 0) + partition.log.size_bytes
-            appended[topic] = appended.get(topic, 0) + partition.log.log_end_offset
+        for topic, partition in self._partitions():
+            if partition is None:
+                yield None
+            else:
+                sizes[topic] = sizes.get(topic, 0) + partition.log.size_bytes
+                appended[topic] = appended.get(topic, 0) + partition.log.log_end_offset
         size = GaugeMetricFamily("logflume_topic_size_bytes", "Size of a topic on disk.", labels=["topic"])
         records = CounterMetricFamily(
             "logflume_topic_records_appended",
@@ -172,7 +203,7 @@ class Metrics:
         yield size
         yield records
 
-    def _groups(self) -> Iterator[Metric]:
+    def _groups(self) -> Reading:
         from prometheus_client.core import GaugeMetricFamily
 
         coordinator = self._sources.coordinators.groups
@@ -185,9 +216,19 @@ class Metrics:
         lags = GaugeMetricFamily(
             "logflume_group_lag_records", "Records between a group's committed offsets and the end.", labels=["group", "topic"]
         )
+        left = PARTITIONS_AT_A_TIME
         for group in groups[:MAX_LABELLED]:
             members.add_metric([group.group_id], len(group.members))
-            for topic, lag in self._lag_of(group.group_id).items():
+            committed = list(coordinator.committed_offsets(group.group_id).items())
+            lag_of: dict[str, int] = {}
+            for start in range(0, len(committed), PARTITIONS_AT_A_TIME):
+                some = committed[start : start + PARTITIONS_AT_A_TIME]
+                self._add_lag(lag_of, some)
+                left -= len(some)
+                if left <= 0:
+                    left = PARTITIONS_AT_A_TIME
+                    yield None
+            for topic, lag in lag_of.items():
                 lags.add_metric([group.group_id, topic], lag)
         yield members
         yield lags
@@ -212,13 +253,11 @@ class Metrics:
         yield members
         yield in_flight
 
-    def _lag_of(self, group_id: str) -> dict[str, int]:
-        lag: dict[str, int] = {}
-        for (topic, index), committed in self._sources.coordinators.groups.committed_offsets(group_id).items():
+    def _add_lag(self, lag: dict[str, int], some: Sequence[tuple[tuple[str, int], CommittedOffset]]) -> None:
+        for (topic, index), committed in some:
             partition = self._sources.core.partition(topic, index)
             if partition is not None:
                 lag[topic] = lag.get(topic, 0) + max(0, partition.log.durable_offset - committed.offset)
-        return lag
 
     def _clients(self) -> Iterator[Metric]:
         """Who is over a quota, and what clients tell of themselves (KIP-714)."""
@@ -236,14 +275,27 @@ class Metrics:
             refused.add_metric([error], count)
         yield refused
 
-    def _transactions(self) -> Iterator[Metric]:
+    def _transactions(self) -> Reading:
         now_ms = self._sources.core.clock.wall_ms()
         transactions = list(self._sources.coordinators.transactions.transactions())
-        opened = [txn.start_ms for txn in transactions if txn.state is TxnState.ONGOING]
+        opened: list[int] = []
+        for start in range(0, len(transactions), TRANSACTIONS_AT_A_TIME):
+            some = transactions[start : start + TRANSACTIONS_AT_A_TIME]
+            opened += [txn.start_ms for txn in some if txn.state is TxnState.ONGOING]
+            yield None
         yield _gauge("logflume_transactional_ids", "Transactional ids that are remembered.", len(transactions))
         yield _gauge("logflume_transactions_open", "Transactions that are neither committed nor aborted.", len(opened))
         oldest_s = max(0, now_ms - min(opened, default=now_ms)) / 1000
         yield _gauge("logflume_transactions_oldest_open_seconds", "Age of the oldest open transaction, 0 without one.", oldest_s)
+
+
+def _written(families: Sequence[Metric]) -> bytes:
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+    registry: Any = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    registry.register(_Collected(families))
+    return generate_latest(registry)
 
 
 def _version() -> str:

@@ -48,6 +48,8 @@ from .tls import ListenerTls
 TLS_REFRESH_INTERVAL_S = 5.0
 DISK_CHECK_INTERVAL_S, LOW_DISK_RETENTION_S = 1.0, 10.0
 CHECKPOINT_PAUSE_S = 0.05
+CHECKPOINT_LOOKS = 2_000
+"""Logs in which a turn of the loop looks for one that has changed."""
 SCRUB_CHECK_INTERVAL_S = 30.0
 SHOWN = 10
 """Partitions in trouble that /readyz names."""
@@ -184,8 +186,12 @@ class BrokerShell:
         address = parse_address(text)
         sources = Sources(self.core, self.handlers, self.coordinators, self._listener, self._flusher, self.logins, time.time())
         metrics = Metrics(sources)
+
+        async def told() -> Answer:
+            return Answer(await metrics.text(), content_type=CONTENT_TYPE)
+
         pages = {
-            "/metrics": Page(lambda: Answer(metrics.text(), content_type=CONTENT_TYPE)),
+            "/metrics": Page(told),
             "/healthz": Page(alive, alive),
             "/readyz": Page(self._readiness, lambda: brief(self._readiness())),
         }
@@ -396,17 +402,26 @@ class BrokerShell:
 
     def _checkpoint(self) -> None:
         """Move recovery points up, so that a crash leaves little to scan: what changed, one partition at a time with pauses."""
-        changed = []
-        for log in [partition.log for partition in self.core.partitions.values()]:
-            ends = log.log_start_offset, log.log_end_offset
-            if self._checkpointed.get((log.topic_id, log.partition)) != ends:
-                self._checkpointed[log.topic_id, log.partition] = ends
-                changed.append(log)
+        logs = [partition.log for partition in self.core.partitions.values()]
+
+        def next_changed() -> PartitionLog | None:
+            """Return the next log that has changed, None after a bounded number of others."""
+            for _ in range(CHECKPOINT_LOOKS):
+                if not logs:
+                    break
+                log = logs.pop()
+                ends = log.log_start_offset, log.log_end_offset
+                if self._checkpointed.get((log.topic_id, log.partition)) != ends:
+                    self._checkpointed[log.topic_id, log.partition] = ends
+                    return log
+            return None
 
         def step() -> None:
-            if not changed:
+            log = next_changed()
+            if log is None:
+                if logs:
+                    self._loop.call_soon(step)
                 return
-            log = changed.pop()
             partition = self.core.partition(log.topic, log.partition)
             try:
                 if partition is not None and partition.log is log:

@@ -22,6 +22,9 @@ from .compact_orders import LENGTH, Order, Reply
 from .compaction import CompactionResult
 from .partition import PartitionLog
 
+LOGS_AT_A_TIME = 500
+"""That are asked for what is to be compacted in one turn of the loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
@@ -48,7 +51,9 @@ class Cleaner:
         if self._lock.locked():
             return cleaned
         async with self._lock:
-            for log in list(logs):
+            for number, log in enumerate(list(logs), start=1):
+                if number % LOGS_AT_A_TIME == 0:
+                    await asyncio.sleep(0)
                 plan = None if self._is_closed else log.compaction_plan(now_ms, name=secrets.token_hex(8))
                 if plan is not None:
                     try:

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 
 from logflume.log.batch.control import build_marker, parse_marker
 from logflume.log.batch.header import (
-    APPEND_TIME_BIT,
+    HEADER_BYTES,
     BatchHeader,
     Buffer,
     check_crc,
-    compute_crc,
     iter_batches,
     parse_header,
     stamp,
+    stamp_append_time,
 )
 from logflume.log.errors import CorruptLog, LogflumeError, StorageError
 
@@ -42,7 +42,6 @@ from .statefiles import StateFiles
 from .swaps import finish_swaps
 from .timesearch import find_time
 
-_HEADER_COPY_BYTES = 61
 _MAX_DAMAGES = 100
 _log = logging.getLogger("logflume.storage")
 
@@ -235,17 +234,13 @@ class PartitionLog:
     ) -> tuple[BatchHeader, tuple[Buffer, Buffer]]:
         """Return the header as stamped, and the batch with it: a copy of the header bytes, the rest as it is."""
         view = memoryview(data)
-        head = bytearray(view[:_HEADER_COPY_BYTES])
+        head = bytearray(view[:HEADER_BYTES])
         stamp(head, self._active.next_offset, leader_epoch)
-        body = view[_HEADER_COPY_BYTES:]
+        body = view[HEADER_BYTES:]
         header = header._replace(base_offset=self._active.next_offset, partition_leader_epoch=leader_epoch)
         if self.config.message_timestamp_type == "LogAppendTime" and not header.is_control:
-            attributes = header.attributes | APPEND_TIME_BIT
-            head[21:23] = attributes.to_bytes(2, "big")
-            head[35:43] = now_ms.to_bytes(8, "big")
-            crc = compute_crc(head, 0, _HEADER_COPY_BYTES, body=body)
-            head[17:21] = crc.to_bytes(4, "big")
-            header = header._replace(attributes=attributes, max_timestamp=now_ms, crc=crc)
+            stamp_append_time(head, body, now_ms)
+            header = parse_header(head, end=header.size_bytes)
         return header, (head, body)
 
     def _write(self, header: BatchHeader, buffers: tuple[Buffer, Buffer]) -> None:

@@ -8,20 +8,25 @@ and its bytes are kept beside the segment (`keep_aside`), for nothing proves tha
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
-from crc32c import crc32c
-
 from logflume.log.batch.errors import CorruptBatch
-from logflume.log.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, BatchHeader, check_crc, parse_header
+from logflume.log.batch.header import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    check_crc,
+    compute_crc,
+    parse_header,
+    place_and_crc_at,
+    size_at,
+)
 
 from .disk import Disk, File
 from .segment import MAX_RELATIVE_OFFSET, Segment
 
 _WINDOW_BYTES = 4 * 1024 * 1024
-_PREFIX = struct.Struct(">qiibI")
-_CRC_START = 21
 
 TakeBatch = Callable[[BatchHeader, int, memoryview], None]
 """Called with each good batch: header, position, the batch's bytes."""
@@ -97,15 +102,13 @@ def window_with_batch(
     """Return a window of the file that holds the whole batch at `position`, as far as the file does."""
     at = position - window_start
     left = size_bytes - position
-    if at + LENGTH_OVERHEAD_BYTES <= len(window):
-        wanted = int.from_bytes(window[at + 8 : at + 12], "big", signed=True) + LENGTH_OVERHEAD_BYTES
-        if at + min(wanted, left) <= len(window):
-            return window, window_start
+    wanted = size_at(window, at)
+    if wanted is not None and at + min(wanted, left) <= len(window):
+        return window, window_start
     window = memoryview(file.read(position, min(window_bytes, left)))
-    if len(window) >= LENGTH_OVERHEAD_BYTES:
-        wanted = int.from_bytes(window[8:12], "big", signed=True) + LENGTH_OVERHEAD_BYTES
-        if len(window) < wanted <= left:
-            window = memoryview(file.read(position, wanted))
+    wanted = size_at(window)
+    if wanted is not None and len(window) < wanted <= left:
+        window = memoryview(file.read(position, wanted))
     return window, position
 
 
@@ -114,9 +117,10 @@ def has_batch_behind(file: File, start: int, size_bytes: int, expected_offset: i
     position = start
     while position + HEADER_BYTES <= size_bytes:
         window = file.read(position, min(_WINDOW_BYTES, size_bytes - position))
-        at = window.find(MAGIC, 16)
-        while at >= 0 and at - 16 + HEADER_BYTES <= len(window):
-            if _is_batch(file, window, at - 16, position + at - 16, size_bytes, expected_offset):
+        at = window.find(MAGIC, MAGIC_AT)
+        while at >= 0 and at - MAGIC_AT + HEADER_BYTES <= len(window):
+            begin = at - MAGIC_AT
+            if _is_batch(file, window, begin, position + begin, size_bytes, expected_offset):
                 return True
             at = window.find(MAGIC, at + 1)
         position += max(len(window) - HEADER_BYTES + 1, 1)
@@ -124,9 +128,8 @@ def has_batch_behind(file: File, start: int, size_bytes: int, expected_offset: i
 
 
 def _is_batch(file: File, window: bytes, at: int, position: int, size_bytes: int, expected_offset: int) -> bool:
-    base_offset, length, _, _, crc = _PREFIX.unpack_from(window, at)
-    size = length + LENGTH_OVERHEAD_BYTES
+    base_offset, size, crc = place_and_crc_at(window, at)
     if base_offset < expected_offset or size < HEADER_BYTES or position + size > size_bytes:
         return False
     batch = window[at : at + size] if at + size <= len(window) else file.read(position, size)
-    return bool(crc32c(memoryview(batch)[_CRC_START:]) == crc)
+    return compute_crc(batch, 0, size) == crc

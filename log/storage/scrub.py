@@ -19,6 +19,8 @@ from .epochs import LeaderEpochs
 from .partition import PartitionLog
 from .segment import Segment
 
+LOGS_AT_A_TIME = 500
+"""That are looked through for segments that are due in one turn of the loop."""
 _LEAST_COST_BYTES = 4096
 """What a small batch counts as: its bytes cost little, the interpreter's steps for it do."""
 
@@ -44,12 +46,19 @@ class Scrubber:
         """Check every sealed segment that was not within the interval; damage is noted in its log."""
         loop = asyncio.get_running_loop()
         budget = Budget(max_bytes_per_s, monotonic_s=self._monotonic_s, sleep=self._pause)
-        due = [(log, segment) for log in logs for segment in log.sealed_segments()]
-        known = {segment.path for _, segment in due}
-        self._checked_ms = {path: at_ms for path, at_ms in self._checked_ms.items() if path in known}
+        checked_ms: dict[str, int] = {}
+        due: list[tuple[PartitionLog, Segment]] = []
+        for number, log in enumerate(list(logs), start=1):
+            for segment in log.sealed_segments():
+                at_ms = self._checked_ms.get(segment.path, -interval_ms)
+                if now_ms - at_ms >= interval_ms:
+                    due.append((log, segment))
+                else:
+                    checked_ms[segment.path] = at_ms
+            if number % LOGS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        self._checked_ms = checked_ms
         for log, segment in due:
-            if now_ms - self._checked_ms.get(segment.path, -interval_ms) < interval_ms:
-                continue
             copy, epochs = segment.copy(), log.leader_epochs()
             error: StorageError | None = None
             try:

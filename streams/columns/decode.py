@@ -24,10 +24,10 @@ from ..exact.expressions import Namespace
 from ..exact.writer import Writer
 from ..expr import Side
 from ..kernels import loaded_kernels
-from ..vectors.expressions import Mask, Unsupported, Vector
+from ..vectors.expressions import KINDS, Mask, Unsupported, Vector
 from .batch import ColumnId
 from .column import Bytes, Column, patched
-from .fields import Extracted, Fields, vectors
+from .fields import Extracted, Fields, vector_of
 from .framed import FramedFields
 from .header_ids import HeaderIds
 
@@ -37,6 +37,7 @@ _MAX_REFUSED_SHARE = 2
 _RUNS_WITHOUT = 30
 
 Report = Callable[[int, Exception], None]
+_Objects = tuple[int, I64, list[Any]]
 Decode = Callable[[Sequence[bytes | None], Report], tuple[list[int], list[bool], list[list[Any]]]]
 
 
@@ -74,43 +75,37 @@ class ValueDecoder:
         found = self._fast.extract(chunk, start, stop, loaded.json)
         if found is None:
             return self._decode_objects(chunk, start, stop, report)
-        count, certain = stop - start, found.certain
-        made_vectors = vectors(self._fast.names, self._fast.kinds, found)
-        columns = {c: (vector, kind) for (c, vector), kind in zip(made_vectors.items(), self._fast.kinds, strict=True)}
-        memory: list[Any] = [chunk.buffer, *found.memory]
-        refused = np.flatnonzero(~certain)
+        count = stop - start
+        refused = np.flatnonzero(~found.certain)
         if len(refused) * _MAX_REFUSED_SHARE > count:
             self._rest = _RUNS_WITHOUT
             return self._decode_objects(chunk, start, stop, report)
+        memory: list[Any] = [chunk.buffer, *found.memory]
         if len(refused) == 0:
-            made = {c: Column.of_vector(v, count, kind, memory) for c, (v, kind) in columns.items()}
-            return Decoded(made, None, None, memory)
-        return self._joined(chunk, start, columns, refused, certain, memory, report)
+            return Decoded(self._columns(found, [], memory), None, None, memory)
+        return self._joined(chunk, start, found, refused, memory, report)
 
-    def _joined(
-        self,
-        chunk: Chunk,
-        start: int,
-        columns: dict[ColumnId, tuple[Vector, Kind]],
-        refused: I64,
-        certain: Mask,
-        memory: list[Any],
-        report: Report,
-    ) -> Decoded:
+    def _columns(self, found: Extracted, more: Sequence[_Objects], memory: list[Any]) -> dict[ColumnId, Column]:
+        """Return what was decoded as columns, with `more` values put into them."""
+        assert self._fast is not None
+        made = {}
+        for f, (name, kind) in enumerate(zip(self._fast.names, self._fast.kinds, strict=True)):
+            parts = [(rows, values) for place, rows, values in (*found.objects, *more) if place == f]
+            made[Side.VALUE, name] = _column(found, f, kind, parts, memory)
+        return made
+
+    def _joined(self, chunk: Chunk, start: int, found: Extracted, refused: I64, memory: list[Any], report: Report) -> Decoded:
         """Decode refused rows exactly, and put them into the columns."""
-        count, places = len(certain), refused.tolist()
+        count, places = len(found.certain), refused.tolist()
         rest = chunk.take(refused + start)
         kept, is_null, lists = self._exact(rest.values(), lambda row, error: report(places[row], error))
         rows = refused[kept]
-        made = {
-            c: patched(vector, count, kind, rows, values, memory)
-            for (c, (vector, kind)), values in zip(columns.items(), lists, strict=True)
-        }
+        made = self._columns(found, [(f, rows, values) for f, values in enumerate(lists)], memory)
         gone = np.zeros(count, np.bool_)
         gone[rows] = is_null
         if len(kept) == len(refused):
             return Decoded(made, None, gone if gone.any() else None, memory)
-        alive = certain.copy()
+        alive = found.certain.copy()
         alive[rows] = True
         which = np.flatnonzero(alive)
         return Decoded({c: column.take(which) for c, column in made.items()}, which, gone[which] if gone.any() else None, memory)
@@ -124,6 +119,22 @@ class ValueDecoder:
         columns = {(Side.VALUE, c.name): Column.of_objects(v, c.type.kind) for c, v in zip(self._kept, lists, strict=True)}
         rows = None if len(kept) == len(values) else np.array(kept, np.int64)
         return Decoded(columns, rows, np.array(is_null, np.bool_) if True in is_null else None, [])
+
+
+def _column(found: Extracted, f: int, kind: Kind, parts: Sequence[tuple[I64, list[Any]]], memory: list[Any]) -> Column:
+    """Return a field's column, with the values of some rows given as objects."""
+    count = len(found.certain)
+    if kind not in KINDS:
+        values: list[Any] = [None] * count
+        for rows, objects in parts:
+            for row, value in zip(rows.tolist(), objects, strict=True):
+                values[row] = value
+        return Column.of_objects(values, kind)
+    vector = vector_of(found, f, kind)
+    if not parts:
+        return Column.of_vector(vector, count, kind, memory)
+    every = np.concatenate([rows for rows, _ in parts])
+    return patched(vector, count, kind, every, [value for _, objects in parts for value in objects], memory)
 
 
 class FastFields(Protocol):

@@ -14,17 +14,18 @@ import numpy as np
 
 from logflume.log.records import I32, I64, Chunk
 from logflume.log.schemas import Column as Field
-from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, has_layouts, write_layout
+from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, Write, has_layouts, write_layout
 
 from ..exact.codecs import encode_fragment
 from ..exact.expressions import Fragment, Namespace
 from ..expr import Meta, Side
-from ..kernels import Kernels, loaded_kernels, wire_kernels
-from ..vectors.expressions import KINDS, Unsupported
+from ..kernels import Kernels, loaded_kernels, more_kernels
+from ..vectors.expressions import KINDS, Unsupported, Vector
 from ..windows import SESSION_BOUNDS, WINDOW_START, SessionWindow, Window
 from .batch import Batch
 from .column import Bytes, Column, joined
 from .fields import plain_name
+from .key_forms import KeyForms
 
 FEW_ROWS = 48
 _MAX_ESCAPED = 5
@@ -47,8 +48,18 @@ class Encoded:
 class KeyEncoder:
     """Gives the encoded keys of a batch in one format: as they came where nothing changed them, else made of the key columns."""
 
-    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], *, is_raw: bool, window: Window | None) -> None:
+    def __init__(
+        self,
+        format: FormatSpec,
+        columns: tuple[Field, ...],
+        *,
+        is_raw: bool,
+        window: Window | None,
+        forms: KeyForms | None = None,
+    ) -> None:
+        """`forms`: brings them to the form in which others wrote the same keys."""
         self._columns = columns
+        self._forms = forms
         self._is_raw = is_raw
         self._window = window
         self._run = None if is_raw or not columns else _exact_keys(format, columns, window)
@@ -75,7 +86,8 @@ class KeyEncoder:
         failed: set[int] = set()
         is_null = [False] * len(batch) if gone is None else gone.tolist()
         assert self._run is not None
-        return Bytes.of_objects(self._run(lists, is_null, _noting(failed, report))), failed
+        keys = Bytes.of_objects(self._run(lists, is_null, _noting(failed, report)))
+        return keys if self._forms is None else self._forms.unified(keys), failed
 
     def _encode_vector(self, column: Column, batch: Batch, loaded: Kernels) -> Bytes:
         vector = column.vector()
@@ -129,8 +141,8 @@ class RowEncoder:
             and loaded is not None
             and len(batch) >= FEW_ROWS
             and any(column.has_vector for column in columns)
-            and all(column.vector() is not None for column in columns)
             and (writer := self._fast.writer()) is not None
+            and all(write or column.vector() is not None for column, write in zip(columns, writer.writers, strict=True))
         ):
             return self._fast.encode(batch, columns, keys, loaded, writer, self._exact_rows, report)
         values, failed = self._exact_rows(batch, report)
@@ -154,6 +166,10 @@ def _within(rows: I64, found: Encoded) -> Encoded:
 class _Writer(Protocol):
     """Writes rows with the kernels."""
 
+    @property
+    def writers(self) -> tuple[Write | None, ...]:
+        """Return what makes bytes of each column's values; None: it is written as a vector."""
+
     def row_bytes(self, loaded: Kernels) -> int:
         """Return what a row takes at most, its texts apart."""
 
@@ -173,6 +189,7 @@ class _JsonWriter:
         """Raises Unsupported."""
         labels = [f'{"," if i else "{"}"{plain_name(column.name)}":'.encode() for i, column in enumerate(columns)]
         labels[0] = head + labels[0]
+        self.writers = (None,) * len(columns)
         self._kinds = np.array([KINDS[column.type.kind] for column in columns], np.int64)
         self._label_ends = np.cumsum([len(label) for label in labels], dtype=np.int64)
         self._labels = np.frombuffer(b"".join(labels) + bytes(8), np.uint8)
@@ -194,6 +211,7 @@ class _StepWriter:
     """Avro or Protobuf by the steps of a layout."""
 
     def __init__(self, layout: Layout) -> None:
+        self.writers = layout.writers
         self._kernels = "avro_rows" if layout.wire is Wire.AVRO else "proto_rows"
         self._head = np.frombuffer(layout.head + b"\0", np.uint8)[:-1]
         self._steps = np.array(layout.steps, np.int64).reshape(-1, 5)
@@ -202,12 +220,12 @@ class _StepWriter:
         return len(self._head) + _STEP_BYTES * len(self._steps)
 
     def is_ready(self) -> bool:
-        return wire_kernels(self._kernels) is not None
+        return more_kernels(self._kernels) is not None
 
     def write(
         self, loaded: Kernels, rows: I64, keys: tuple[I64, I32], columns: I64, out: Any, found: tuple[I64, I64, I32]
     ) -> int:
-        kernels = wire_kernels(self._kernels)
+        kernels = more_kernels(self._kernels)
         assert kernels is not None
         end: int = kernels.write(rows, *keys, self._head, self._steps, columns, out, *found)
         return end
@@ -227,7 +245,9 @@ class _Fast:
         """Return it if the kernels hold such rows."""
         if not columns or (not format.is_wrapped and len(columns) == 1):
             return None
-        if any(column.type.kind not in KINDS or format.writes_text(column.type.kind) for column in columns):
+        if any(format.writes_text(column.type.kind) for column in columns):
+            return None
+        if "JSON" in format.name and any(column.type.kind not in KINDS for column in columns):
             return None
         try:
             if format.name == "JSON" or has_layouts(format, columns, columns):
@@ -266,13 +286,14 @@ class _Fast:
         count = len(batch)
         key_starts, key_sizes = keys.addresses()
         room = count * writer.row_bytes(loaded) + int(np.maximum(key_sizes, 0).sum(dtype=np.int64))
-        addresses = np.zeros((len(columns), 4), np.int64)
+        addresses, kept = np.zeros((len(columns), 4), np.int64), list[Any]()
         for c, column in enumerate(columns):
-            vector = column.vector()
+            write = writer.writers[c]
+            vector = column.vector() if write is None else _written(column.objects(), write, kept)
             assert vector is not None
             parts = [vector.nulls, vector.data, vector.sizes, vector.unsure]
             if vector.sizes is not None:
-                room += int(vector.sizes.sum())
+                room += int(np.maximum(vector.sizes, 0).sum())
                 if vector.unsure is not None:
                     room += _MAX_ESCAPED * int(vector.sizes[vector.unsure].sum())
             addresses[c] = [0 if part is None else part.ctypes.data for part in parts]
@@ -287,6 +308,19 @@ class _Fast:
         certain = rows[is_good]
         parts_of = (new_keys[is_good], starts[is_good], sizes[is_good])
         return _completed(batch, keys, key_sizes, out[:end], certain, parts_of, run, report)
+
+
+def _written(values: list[Any], write: Write, kept: list[Any]) -> Vector:
+    """Return what a column's writer makes of its values, as texts; one that cannot be written has the size -1. `kept`: what they
+    point into, to be held on to."""
+    nulls = np.fromiter([value is None for value in values], np.bool_, len(values))
+    parts = np.flatnonzero(~nulls)
+    buffer, starts, sizes = joined(write([value for value in values if value is not None]))
+    data, lengths = np.zeros(len(values), np.int64), np.zeros(len(values), np.int64)
+    data[parts], lengths[parts] = starts + buffer.ctypes.data, sizes
+    vector = Vector(data, lengths, nulls if nulls.any() else None)
+    kept += [buffer, vector]
+    return vector
 
 
 def _completed(

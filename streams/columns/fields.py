@@ -14,21 +14,21 @@ from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column, Kind
 
 from ..exact.codecs import other_spellings
-from ..expr import Side
-from ..vectors.expressions import KINDS, ColumnId, Mask, Unsupported, Vector
+from ..vectors.expressions import KINDS, Mask, Unsupported, Vector
 
 _MAX_FIELDS = 60
 
 
 class Extracted(NamedTuple):
     """What was decoded of N rows: which are certain; nulls, values (doubles by their bits) and sizes of texts, [F, N]; what texts
-    point into. The size of a text that is not plain is -1 - size."""
+    point into; and (field, rows, objects) of values that are objects. The size of a text that is not plain is -1 - size."""
 
     certain: Mask
     nulls: Mask
     values: I64
     sizes: I64
     memory: list[Any]
+    objects: Sequence[tuple[int, I64, list[Any]]] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,25 +96,20 @@ class Fields:
         return Extracted(certain, nulls, values, sizes, [scratch])
 
 
-def vectors(names: Sequence[str], kinds: Sequence[Kind], found: Extracted) -> dict[ColumnId, Vector]:
-    """Return what was decoded as columns."""
-    made: dict[ColumnId, Vector] = {}
-    for f, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        mask = found.nulls[f] if found.nulls[f].any() else None
-        data: Any = found.values[f]
-        if kind is Kind.DOUBLE:
-            data = data.view(np.float64)
-        elif kind is Kind.BOOLEAN:
-            data = data == 1
-        if kind is not Kind.STRING:
-            made[Side.VALUE, name] = Vector(data, None, mask)
-            continue
-        lengths, special = found.sizes[f], found.sizes[f] < 0
-        if special.any():
-            made[Side.VALUE, name] = Vector(data, np.where(special, ~lengths, lengths), mask, special)
-        else:
-            made[Side.VALUE, name] = Vector(data, lengths, mask)
-    return made
+def vector_of(found: Extracted, f: int, kind: Kind) -> Vector:
+    """Return what was decoded of a field, of a kind that kernels decode."""
+    mask = found.nulls[f] if found.nulls[f].any() else None
+    data: Any = found.values[f]
+    if kind is Kind.DOUBLE:
+        data = data.view(np.float64)
+    elif kind is Kind.BOOLEAN:
+        data = data == 1
+    if kind is not Kind.STRING:
+        return Vector(data, None, mask)
+    lengths, special = found.sizes[f], found.sizes[f] < 0
+    if special.any():
+        return Vector(data, np.where(special, ~lengths, lengths), mask, special)
+    return Vector(data, lengths, mask)
 
 
 def plain_name(name: str) -> str:

@@ -16,7 +16,9 @@ from .binary import BROKEN, PLAIN, from_zigzag, put_varint, read_varint, starts_
 from .json_rows import _put_span
 from .signatures import B1, B2, F2, I2, IN_I2, IN_I32, IN_I64, IN_U8, WRITE
 
-END, NULL, BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, BYTES, FIXED, ENUM, NULLABLE, UNION, JUMP, BLOCKS, NEXT = range(16)
+(
+    END, NULL, BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, BYTES, FIXED, ENUM, NULLABLE, UNION, JUMP, BLOCKS, NEXT, BEGIN, DONE,
+) = range(18)  # fmt: skip
 _COLUMN_DOUBLE, _COLUMN_STRING = 3, 4
 _MAX_NESTING = 64
 
@@ -46,8 +48,8 @@ def extract(
 ) -> int:
     """Decode those of N records that begin with `head` and are not `taken` yet; return how many, and say of which it is certain.
 
-    steps: [S, 5]. symbols: addresses of the names of enums, with their sizes. kinds: of the F columns, those of `vectors.KINDS`.
-    nulls, ints, floats, lengths: [F, N] as in `json_rows.extract`.
+    steps: [S, 5]. symbols: addresses of the names of enums, with their sizes. kinds: of the F leaves, those of `vectors.KINDS`;
+    STRING also of bytes, PART of what is only to be found. nulls, ints, floats, lengths: [F, N] as in `json_rows.extract`.
     """
     base = np.int64(buffer.ctypes.data)
     limit = base + len(buffer)
@@ -67,7 +69,7 @@ def extract(
         for f in range(len(kinds)):
             nulls[f, i] = True
             ints[f, i] = 0
-            if kinds[f] == _COLUMN_STRING:
+            if kinds[f] >= _COLUMN_STRING:
                 lengths[f, i] = 0
         depth = 0
         step = np.int64(0)
@@ -96,6 +98,10 @@ def extract(
                         nulls[f, i] = False
                         ints[f, i] = at
                         lengths[f, i] = size if state == PLAIN else -1 - size
+                elif f >= 0:
+                    nulls[f, i] = False
+                    ints[f, i] = at
+                    lengths[f, i] = size
                 at += size
             elif operation in (INT, LONG):
                 value, at = read_varint(at, end)
@@ -149,7 +155,16 @@ def extract(
             elif operation == FIXED:
                 if end - at < steps[step - 1, 2]:
                     break
+                if f >= 0:
+                    nulls[f, i] = False
+                    ints[f, i] = at
+                    lengths[f, i] = steps[step - 1, 2]
                 at += steps[step - 1, 2]
+            elif operation == BEGIN:
+                nulls[f, i] = False
+                ints[f, i] = at
+            elif operation == DONE:
+                lengths[f, i] = at - ints[f, i]
             elif operation == UNION:
                 branch, at = read_varint(at, end)
                 if at < 0:
@@ -235,8 +250,17 @@ def write(
             data = columns[f, 1]
             if operation == STRING:
                 size: Any = load_word(columns[f, 2], i << 3)
+                if size < 0:
+                    at = np.int64(-1)
+                    break
                 at = put_varint(target, at, size << 1)
                 at = _put_span(load_word(data, i << 3), size, target, at)
+            elif operation == FIXED:
+                length: Any = load_word(columns[f, 2], i << 3)
+                if length < 0:
+                    at = np.int64(-1)
+                    break
+                at = _put_span(load_word(data, i << 3), length, target, at)
             elif operation == DOUBLE:
                 store_word(target, at, load_word(data, i << 3))
                 at += 8

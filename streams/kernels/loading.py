@@ -105,8 +105,8 @@ def loaded_kernels() -> Kernels | None:
     return kernel_loader().loaded()
 
 
-def wire_kernels(name: str) -> ModuleType | None:
-    """Return the kernels of a binary form, `avro_rows` or `proto_rows`, once loaded; the first call begins to load them."""
+def more_kernels(name: str) -> ModuleType | None:
+    """Return kernels that not everybody needs (`avro_rows`, `meetings`), once loaded; the first call begins to load them."""
     return kernel_loader().more(name)
 
 

@@ -23,7 +23,7 @@ from .signatures import B1, B2, F2, I2, IN_I2, IN_I32, IN_I64, IN_U8, WRITE
 ) = range(20)  # fmt: skip
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _NULL, _EMPTY = -1, -2
-_COLUMN_DOUBLE, _COLUMN_STRING = 3, 4
+_COLUMN_DOUBLE, _COLUMN_STRING, _COLUMN_PART = 3, 4, 5
 _ALWAYS, _WRAPPED = 1, 2
 _MAX_NESTING = 32
 _MAX_SECONDS = np.int64(9_000_000_000_000_000)
@@ -129,7 +129,7 @@ def extract(
             what = absent[f]
             nulls[f, i] = what == _NULL
             ints[f, i] = symbols[what] if what >= 0 else np.int64(0)
-            if kinds[f] == _COLUMN_STRING:
+            if kinds[f] >= _COLUMN_STRING:
                 lengths[f, i] = symbol_sizes[what] if what >= 0 else np.int64(0)
         depth = 0
         run = np.int64(0)
@@ -146,6 +146,7 @@ def extract(
                 end, run = ends[depth], runs[depth]
                 continue
             is_sure = False
+            tagged: Any = at
             began: Any = at
             tag, at = read_varint(at, end)
             if at < 0 or tag < 8 or tag > 0xFFFFFFFF or at - began > 5:
@@ -177,6 +178,14 @@ def extract(
             else:
                 break
             is_sure = True
+            if f >= 0 and kinds[f] == _COLUMN_PART:
+                if lengths[f, i] == 0:
+                    ints[f, i] = tagged
+                elif ints[f, i] + lengths[f, i] != tagged:
+                    is_sure = False
+                    break
+                lengths[f, i] = at + size - ints[f, i]
+                f = np.int64(-1)
             if operation == UNKNOWN:
                 at += size
                 continue
@@ -212,6 +221,10 @@ def extract(
                         nulls[f, i] = False
                         ints[f, i] = at
                         lengths[f, i] = size if state == PLAIN else -1 - size
+                elif operation == BYTES and f >= 0:
+                    nulls[f, i] = False
+                    ints[f, i] = at
+                    lengths[f, i] = size
                 elif operation == TIMESTAMP:
                     value, is_time = _timestamp(at, at + size)
                     if not is_time or not nulls[f, i]:
@@ -337,13 +350,18 @@ def write(
                 value = np.int64(1) if load_byte(data, i) != 0 else np.int64(0)
             else:
                 value = load_word(data, i << 3)
-            if operation == STRING:
+            if operation in (STRING, MESSAGE):
                 size = load_word(columns[f, 2], i << 3)
+                if size < 0:
+                    at = np.int64(-1)
+                    break
             if operation == INT32 and not -2147483648 <= value <= 2147483647:
                 at = np.int64(-1)
                 break
             is_default = size == 0 if operation == STRING else value == 0
-            if operation == TIMESTAMP:
+            if operation == MESSAGE:
+                at = _put_span(value, size, target, at)
+            elif operation == TIMESTAMP:
                 at = _put_timestamp(target, _put_tag(target, at, tag, tag_size), value)
             elif manner == _WRAPPED:
                 at = _put_tag(target, at, tag, tag_size)

@@ -85,7 +85,7 @@ _SPEC = types.NamedTuple((_I64, _I64, _I64, _I64, _I64, _I64, _F1, _B1, _I64), S
 
 
 @njit(inline="always")
-def _hash(key: int, size: int, start: int) -> int:
+def hash_of(key: int, size: int, start: int) -> int:
     """Return a hash of a key and a window start: multiply and shift, eight bytes at a time."""
     value = np.uint64(size) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
     value ^= value >> np.uint64(29)
@@ -215,7 +215,7 @@ def fold(
         key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
         if counters[SLOTS] + 1 > room or counters[ARENA] + key_size > arena_room:
             return pair
-        hashed = _hash(key, key_size, start)
+        hashed = hash_of(key, key_size, start)
         slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
         is_new = slot < 0
         if is_new:
@@ -304,7 +304,7 @@ def find(slots: Any, keys: Any, key_sizes: Any, starts: Any, found: Any) -> None
     table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, _, used, _, _ = slots
     for i in range(len(key_sizes)):
         size, key, start = np.int64(key_sizes[i]), keys[i], starts[i]
-        hashed = _hash(key, size, start)
+        hashed = hash_of(key, size, start)
         slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
         found[i] = slot
         if slot >= 0:
@@ -322,7 +322,7 @@ def find_or_add(slots: Any, keys: Any, key_sizes: Any, starts: Any, first: int, 
         size, key, start = np.int64(key_sizes[i]), keys[i], starts[i]
         if counters[SLOTS] + 1 > len(hashes) or counters[ARENA] + size > len(arena):
             return i
-        hashed = _hash(key, size, start)
+        hashed = hash_of(key, size, start)
         slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
         if slot < 0:
             slot = _new(

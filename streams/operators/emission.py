@@ -8,19 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from logflume.log.records import I64
 from logflume.log.schemas import Column as Field
-from logflume.log.schemas import Kind, is_object_class
 
 from .. import graph as g
 from ..columns import Batch, Bytes, Column, Old
-from ..columns.batch import ColumnId, row_maker
+from ..columns.batch import ColumnId
 from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import TABLE_PREFIX, WHOLE, Expr, Meta, Side, columns_used
 from ..seams import State
 from ..windows import key_suffix_bytes
 from .operator import Errors, Task, Wiring
-from .rows import state_columns
+from .project import computed
+from .rows import Rows, state_columns
 
 LATEST = "LATEST"
 """META column behind a versioned table: whether a change is of the latest version of its key. Absent: all are."""
@@ -74,15 +75,18 @@ class Emission:
     def shell(self, emitted: Emitted, causing: Batch | None) -> Batch:
         """Return the results without their values."""
         times = np.array(emitted.times, np.int64)
+        return self.shell_of(np.array(emitted.rows, np.int64), Bytes.of_objects(emitted.keys), times, causing)
+
+    def shell_of(self, rows: I64, keys: Bytes | None, times: I64, causing: Batch | None) -> Batch:
+        """Return results without their values; `keys` None: those of the rows that cause them."""
         if causing is None:
-            batch = Batch(self.node.schema, times, Bytes.of_objects(emitted.keys), {})
+            batch = Batch(self.node.schema, times, keys, {})
         else:
-            rows = np.array(emitted.rows, np.int64)
             after = causing.expand(rows, places_of(rows))
             columns = {c: x for c, x in after.columns.items() if c[0] is not Side.VALUE and c[1] not in _OWN}
             batch = replace(
-                after, schema=self.node.schema, times=times, keys=Bytes.of_objects(emitted.keys), columns=columns, nulls=None,
-                old=None,
+                after, schema=self.node.schema, times=times, keys=after.keys if keys is None else keys, columns=columns,
+                nulls=None, old=None,
             )  # fmt: skip
             if self._keeps_keys:
                 return _named_keys(batch, causing.schema.key)
@@ -159,6 +163,7 @@ class Joiner:
 
     def __init__(self, node: g.Node, columns: Sequence[tuple[str, Evaluation]], left: g.Schema, right: g.Schema) -> None:
         self._node, self._columns, self._left, self._right = node, columns, left, right
+        self._used = {column for _, each in columns for column in each.used}
         self.failed: set[int] = set()
         """The rows of the last call for which a plain callable raised: they go no further."""
 
@@ -184,28 +189,28 @@ class Joiner:
             for row, value in zip(rows, found, strict=True):
                 made[row] = value
             return made
+        batch, errors = self._evaluated(task, shell, _as_rows(self._left, lefts), _as_rows(self._right, rights))
+        self.failed = set(errors.failed)
+        return rows_of(batch, self._node.schema.value)
+
+    def joined(self, task: Task, shell: Batch, left: Rows, right: Rows) -> Batch:
+        """Return the rows of a shell with the joined values, without those for which a plain callable raised."""
+        batch, errors = self._evaluated(task, shell, left, right)
+        return errors.left(batch)
+
+    def _evaluated(self, task: Task, shell: Batch, left: Rows, right: Rows) -> tuple[Batch, Errors]:
         columns: dict[ColumnId, Column] = {c: x for c, x in shell.columns.items() if c[0] is not Side.VALUE}
-        for schema, states, prefix in ((self._left, lefts, ""), (self._right, rights, TABLE_PREFIX)):
-            names = [(prefix + column.name, column.type.kind) for column in schema.value]
-            columns |= state_columns(list(states), names)
-            columns[Side.VALUE, prefix + WHOLE] = whole(schema, states)
+        for schema, rows, prefix in ((self._left, left, ""), (self._right, right, TABLE_PREFIX)):
+            columns |= {(Side.VALUE, prefix + name): column for (_, name), column in rows.columns.items()}
+            if (Side.VALUE, prefix + WHOLE) in self._used:
+                own = Batch(schema, shell.times, None, rows.columns, nulls=rows.gone)
+                columns[Side.VALUE, prefix + WHOLE] = own.column(Side.VALUE, WHOLE)
         both = replace(shell, schema=self._left, columns=columns, nulls=None, old=None)
         errors = Errors(task, self._node, both)
-        lists = [each.column(both, errors.of(each)).objects() for _, each in self._columns]
-        self.failed = set(errors.failed)
-        rows_: list[State | None] = list(zip(*lists, strict=True))
-        return [None if row == (None,) else row for row in rows_] if g.is_bare(self._node.schema) else rows_
+        values, nulls = computed(errors, self._node, self._columns, both)
+        return shell.with_values(self._node.schema, values, nulls=nulls, old=None), errors
 
 
-def whole(schema: g.Schema, states: Sequence[State | None]) -> Column:
-    """Return rows as the objects that a user's function is given."""
-    if is_one_object(schema):
-        return Column.of_objects([None if state is None else state[0] for state in states], Kind.ANY)
-    make = row_maker(schema)
-    return Column.lazily(len(states), Kind.ANY, lambda: [None if state is None else make(state) for state in states])
-
-
-def is_one_object(schema: g.Schema) -> bool:
-    """Return whether a value row is one object or primitive by itself."""
-    of_primitives = schema.value_class is not None and not is_object_class(schema.value_class)
-    return g.is_bare(schema) or (len(schema.value) == 1 and of_primitives)
+def _as_rows(schema: g.Schema, states: Sequence[State | None]) -> Rows:
+    """Return rows given as tuples, None where there is none."""
+    return Rows(state_columns(list(states), [(column.name, column.type.kind) for column in schema.value]), nulls_of(states))

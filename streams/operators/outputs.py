@@ -17,6 +17,7 @@ from ..columns.column import Bytes
 from ..columns.encode import KeyEncoder, RowEncoder, record_chunk
 from ..columns.evaluate import Evaluation
 from ..columns.header_ids import Headers, OutputHeaders
+from ..columns.key_forms import KeyForms
 from ..expr import Meta, Side, columns_used
 from ..seams import Outputs
 from .operator import Bind, Operator, Task, Wiring, Work
@@ -58,7 +59,9 @@ class OutputOperator(Operator[g.Sink | g.Route | g.Repartition]):
         """Return what makes records of rows."""
         node = self.node
         schema = wiring.schema(node.inputs[0])
-        keys = KeyEncoder(node.key_format, schema.key, is_raw=self.is_key_raw(wiring), window=schema.window)
+        is_met = isinstance(node, g.Repartition) and schema.window is None
+        forms = KeyForms.of(node.key_format, schema.key) if is_met else None
+        keys = KeyEncoder(node.key_format, schema.key, is_raw=self.is_key_raw(wiring), window=schema.window, forms=forms)
         return RowEncoder(node.value_format, node.schema.value, keys)
 
     def is_key_raw(self, wiring: Wiring) -> bool:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from ..columns import Batch, Column, Old
+from ..columns.batch import ColumnId
 from ..expr import Side
 from ..seams import Entry, State, StateStore
+from ..vectors.expressions import Mask
 from .operator import Task
+
+
+@dataclass(slots=True)
+class Rows:
+    """N rows as value columns. `gone`: where there is none, None: nowhere."""
+
+    columns: dict[ColumnId, Column]
+    gone: Mask | None
 
 
 def keep_rows(task: Task, store: StateStore, batch: Batch, *, wants_old: bool) -> Old | None:

@@ -17,6 +17,7 @@ from ..columns.batch import PATH_BITS, ColumnId, objects_of
 from ..columns.decode import KeyDecoder, ValueDecoder
 from ..columns.encode import KeyEncoder
 from ..columns.evaluate import Evaluation
+from ..columns.key_forms import KeyForms
 from ..expr import WHOLE, Side, columns_used
 from ..seams import StateStore, StoreSpec
 from ..vectors.expressions import Mask
@@ -95,6 +96,8 @@ class SourceWork(Work):
         self._is_table = operator.node.kind is g.EdgeKind.TABLE
         schema, format = operator.node.schema, operator.node.key_format
         self._rewriter = KeyEncoder(format, schema.key, is_raw=False, window=schema.window) if operator.is_key_rewritten else None
+        is_plain = isinstance(operator.node, g.Source) and schema.window is None
+        self._forms = KeyForms.of(format, schema.key) if is_plain else None
         self._store: StateStore | None = None if operator.store is None else task.store(operator.store)
         self._wants_old = operator.node.name in wiring.wants_old
         value_class = operator.node.schema.value_class
@@ -132,6 +135,8 @@ class SourceWork(Work):
     def _decoded(self, chunk: Chunk, start: int, stop: int, places: I64) -> Batch:
         node, rows = self._node, np.arange(start, stop)
         keys = Bytes.of_spans(chunk.buffer, chunk.key_starts[start:stop], chunk.key_sizes[start:stop])
+        if self._forms is not None:
+            keys = self._forms.unified(keys)
         times = np.ascontiguousarray(chunk.timestamps_ms[start:stop])
         batch = Batch(node.schema, times, keys, {}, chunk=chunk, rows=rows, order=places << PATH_BITS, path_bits=PATH_BITS)
         is_bad = times < 0

@@ -1,44 +1,34 @@
 """Joins of two streams: records of a key whose times are within a window of each other.
 
-Each side keeps its records by key and time. A record is paired with those of the other side that are there, so each pair meets
-once, when its later one comes. On an outer side a record without a partner waits, in the same entry, until no partner can come
-any more.
+Each side keeps its records in a `RowLog`. Which of them meet depends on keys and times alone, and is found for all records of a
+round at once (`meetings.py`). On an outer side a record without a partner waits, marked in the log, until no partner can come any
+more. Values are never looked at: they go from the logs to the results column by column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import repeat
 
 import numpy as np
 
-from logflume.log.schemas import BYTES, INTEGER, DataType, Kind
+from logflume.log.records import I64
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
-from ..columns import Batch
+from ..columns import Batch, Bytes
 from ..columns.batch import ColumnId
 from ..columns.evaluate import evaluations
-from ..expr import Side
-from ..seams import State, StateStore, StoreSpec
-from ..state.codec import RowCodec
-from ..windows import WINDOW_START
-from .emission import Emission, Emitted, Joiner, rows_of
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work
-from .timeline import Timeline
+from ..expr import Side as ColumnSide
+from ..kernels import loaded_kernels, more_kernels
+from ..seams import StateStore, StoreSpec
+from .emission import Emission, Joiner
+from .meetings import LEFT, NEVER, RIGHT, ArrayMeetings, Coming, Keys, Meetings, Met, ObjectMeetings, Reach
+from .operator import Bind, Operator, RawKey, Task, Wiring, Work, interleaved
+from .row_log import BLOCKS, RowLog
 
-ARRAY_OF_BYTES, ARRAY_OF_PLACES = DataType(Kind.ARRAY, element=BYTES), DataType(Kind.ARRAY, element=INTEGER)
-LEFT, RIGHT = 1, 0
-"""In the order in which waiting records of one time leave."""
-
-RECORDS = (Field("row", BYTES), Field("more", ARRAY_OF_BYTES), Field("waiting", ARRAY_OF_PLACES))
-"""The records of a key and time, encoded: the first, and the others if there are any; which of them wait for a partner.
-
-Encoded, because many of them wait for long: the garbage collector does not walk bytes.
-"""
-_FIRST = (0,)
+_SWEPT_EACH_MS = 60_000
 
 
 class StreamJoinOperator(Operator[g.StreamJoin]):
@@ -47,13 +37,13 @@ class StreamJoinOperator(Operator[g.StreamJoin]):
     node_class = g.StreamJoin
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
-        return {(Side.VALUE, c.name) for c in source.schema.value} | {(Side.KEY, c.name) for c in source.schema.key}
+        return {(ColumnSide.VALUE, c.name) for c in source.schema.value} | {(ColumnSide.KEY, c.name) for c in source.schema.key}
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node
         span_ms = max(node.before_ms, 0) + max(node.after_ms, 0) + 1
         window = g.TimeWindow(span_ms, 1, node.grace_ms)
-        return tuple(StoreSpec(name, node.schema.key, RECORDS, window) for name in store_names(node))
+        return tuple(StoreSpec(name, node.schema.key, BLOCKS, window) for name in store_names(node))
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return inputs[0]
@@ -73,19 +63,11 @@ def store_names(node: g.StreamJoin) -> tuple[str, str]:
 class _Side:
     """One side: which it is, how far ahead of its records a partner may be, whether its records leave alone."""
 
-    __slots__ = ("_codec", "ahead_ms", "columns", "is_outer", "records", "which")
+    __slots__ = ("ahead_ms", "columns", "is_outer", "log", "which")
 
-    def __init__(self, which: int, ahead_ms: int, columns: tuple[Field, ...], records: Timeline, *, is_outer: bool) -> None:
-        self.which, self.ahead_ms, self.columns, self.records, self.is_outer = which, ahead_ms, columns, records, is_outer
-        self._codec = RowCodec(columns)
-
-    def encoded(self, values: Sequence[State | None]) -> list[bytes | None]:
-        """Return values of records as they are kept."""
-        return self._codec.encode_all(values)
-
-    def decoded(self, data: bytes) -> State:
-        """Return a record's value."""
-        return self._codec.decode(data)
+    def __init__(self, which: int, ahead_ms: int, columns: tuple[Field, ...], store: StateStore, *, is_outer: bool) -> None:
+        self.which, self.ahead_ms, self.columns, self.is_outer = which, ahead_ms, columns, is_outer
+        self.log = RowLog(store, columns)
 
 
 class StreamJoinWork(Work):
@@ -94,191 +76,236 @@ class StreamJoinWork(Work):
     def __init__(self, node: g.StreamJoin, wiring: Wiring, task: Task) -> None:
         self._node, self._task = node, task
         left, right = (wiring.schema(name) for name in node.inputs)
-        keep_ms = node.before_ms + node.after_ms + node.grace_ms
-        self._stores: list[StateStore] = [task.store(name) for name in store_names(node)]
+        first, second = (task.store(name) for name in store_names(node))
         is_outer = node.join is g.JoinKind.OUTER
-        first, second = (Timeline(store, keep_ms) for store in self._stores)
         is_left_outer = is_outer or node.join is g.JoinKind.LEFT
         self._left = _Side(LEFT, node.after_ms, left.value, first, is_outer=is_left_outer)
         self._right = _Side(RIGHT, node.before_ms, right.value, second, is_outer=is_outer)
+        self._sides = (self._right, self._left)
+        self._has_outer = any(side.is_outer for side in self._sides)
+        self._reach = Reach(node.before_ms + node.after_ms + node.grace_ms, (node.before_ms, node.after_ms))
+        self._meetings: Meetings = ObjectMeetings(self._reach)
+        self._swept = [NEVER, NEVER]
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), left, right)
         self._emission = Emission(node, wiring, keeps_keys=node.join is g.JoinKind.INNER, computes=node.columns)
         self._stream_time = -1
-        self._waiting: list[tuple[int, int, bytes]] = []
-        """(time, side, key) of the records that wait."""
+        self._waiting: list[tuple[int, int, bytes, int]] = []
+        """(time, side, key, number) of the records that wait."""
 
     def start(self) -> None:
-        self._stream_time = max(store.stream_time_ms for store in self._stores)
-        for side in (self._left, self._right):
-            side.records.start()
-        self._find_waiting()
+        for side in self._sides:
+            for numbers, keys, times in side.log.start():
+                sides = np.full(len(numbers), side.which, np.int8)
+                self._meetings.put(Coming(sides, Keys([Bytes.of_objects(keys)]), times, numbers))
+            for number in side.log.marked:
+                key, time = side.log.key_and_time(number)
+                assert key is not None, "only records with keys wait"
+                self._waiting.append((time, side.which, key, number))
+        heapify(self._waiting)
+        self._stream_time = max(max(side.log.store.stream_time_ms, side.log.clock) for side in self._sides)
 
     def process(self, batch: Batch, source: str) -> None:
         self.process_all([(source, batch)])
 
     def process_all(self, batches: Sequence[tuple[str, Batch]]) -> None:
         """Take the records of both sides in order of cause, whichever alternate."""
+        if len({source for source, _ in batches}) < len(batches):
+            for source, batch in interleaved(batches):  # so that numbers are in order
+                self.process_all([(source, batch)])
+            return
         parts = [self._part(source, batch) for source, batch in batches]
-        times = np.concatenate([part.batch.times for part in parts])
-        low, high = int(times.min()), int(times.max())
-        span = max(abs(self._node.before_ms), abs(self._node.after_ms))
-        keys = dict.fromkeys(key for part in parts for key in part.keys if key is not None)
-        for side in (self._left, self._right):
-            side.records.load((key, low - span, high + span) for key in keys)
-        self._take(parts, *_by_turns(parts))
-        for side in (self._left, self._right):  # not before: what waits must still be found
-            side.records.store.stream_time_ms = max(side.records.store.stream_time_ms, side.records.newest)
-        for part in parts:
-            self._forward(part.joined, part.batch)
+        turns = _turns_of(parts)
+        self._choose_meetings()
+        met = self._meetings.meet(turns.coming)
+        results = self._with_waiting(parts, turns, met) if self._has_outer else self._pairs(parts, turns, met)
+        for side in self._sides:
+            side.log.store.stream_time_ms = max(side.log.store.stream_time_ms, self._meetings.newest(side.which))
+        for part, result in zip(parts, results, strict=True):
+            self._forward(result, part.batch)
+
+    def _choose_meetings(self) -> None:
+        """Keep rows by key and time as arrays from when the kernels are there."""
+        if isinstance(self._meetings, ObjectMeetings) and loaded_kernels() is not None:
+            kernels = more_kernels("meetings")
+            if kernels is not None:
+                self._meetings = ArrayMeetings.of_objects(self._meetings, self._reach, kernels)
 
     def _part(self, source: str, batch: Batch) -> _Part:
+        """Add a batch to the log of its side, or (a self-join) of both."""
         assert batch.keys is not None, "a change of key is followed by a repartition"
         mine = [side for side, name in zip((self._left, self._right), self._node.inputs, strict=True) if name == source]
-        values = rows_of(batch, mine[0].columns)
-        ways = [(side, self._other(side), side.encoded(values)) for side in mine]
-        return _Part(batch, batch.keys.objects(), values, batch.times.tolist(), ways, _Joined())
+        keys = batch.keys.objects()
+        ways = [(side, self._append(side, batch, keys)) for side in mine]
+        return _Part(batch, ways)
 
-    def _take(self, parts: Sequence[_Part], turns: Iterable[int], rows: Iterable[int]) -> None:
-        """Take records one by one, on one side or (a self-join) both, the left one first; `turns`: of which part each is."""
-        has_outer = self._left.is_outer or self._right.is_outer
-        for turn, row in zip(turns, rows, strict=False):
-            part = parts[turn]
-            key, time = part.keys[row], part.times[row]
-            for side, other, data in part.ways:
-                value, encoded = part.values[row], data[row]
-                if time > self._stream_time:
-                    self._stream_time = time
-                if key is None or value is None or encoded is None:
-                    self._take_odd(part.joined, part.batch, side, row, key, value, time)
-                    continue
-                if not side.records.put_new(key, time, (encoded, None, None)):
-                    self._add(side, key, time, encoded)
-                if has_outer and time == self._stream_time:
-                    self._flush(part.joined, row)
-                low = time - other.ahead_ms
-                found = other.records.times(key, low if low > 0 else 0, max(0, time + side.ahead_ms))
-                if found:
-                    self._pair(part.joined, side, other, row, key, value, time, found)
-                elif side.is_outer:
-                    self._wait(part.joined, side, row, key, value, time)
+    def _append(self, side: _Side, batch: Batch, keys: list[bytes | None]) -> I64:
+        """Add the rows that may leave or be met; return the number of each row, -1 for the others."""
+        columns = [batch.column(ColumnSide.VALUE, field.name) for field in side.columns]
+        kept = np.ones(len(keys), np.bool_) if batch.nulls is None else ~batch.nulls
+        if not side.is_outer and None in keys:
+            kept &= np.fromiter([key is not None for key in keys], np.bool_, len(keys))
+        if kept.all():
+            begin = side.log.append(keys, batch.times, columns)
+            return np.arange(begin, begin + len(keys))
+        rows = np.flatnonzero(kept)
+        begin = side.log.append([keys[row] for row in rows.tolist()], batch.times[rows], [c.take(rows) for c in columns])
+        numbers = np.full(len(keys), -1, np.int64)
+        numbers[rows] = np.arange(begin, begin + len(rows))
+        return numbers
 
-    def _take_odd(
-        self, joined: _Joined, batch: Batch, side: _Side, row: int, key: bytes | None, value: State | None, time: int
-    ) -> None:
-        """Take a record without a key or a value: it has no partner."""
-        if value is None or not side.is_outer:
-            self._task.report("null_value" if value is None else "null_key", self._node.name, batch, row, None)
-        else:
-            joined.add(row, key, time, side, value, None)
+    def _pairs(self, parts: Sequence[_Part], turns: _Turns, met: Met) -> list[_Results]:
+        """Return the results of an inner join, by part."""
+        for turn in np.flatnonzero(turns.coming.numbers < 0).tolist():
+            self._report(parts, turns, turn)
+        own, is_left = turns.coming.numbers[met.rows], turns.coming.sides[met.rows] == LEFT
+        times = np.maximum(turns.coming.times[met.rows], met.times)
+        lefts, rights = np.where(is_left, own, met.numbers), np.where(is_left, met.numbers, own)
+        rows, results = turns.rows[met.rows], []
+        for which in range(len(parts)):
+            mine = slice(None) if len(parts) == 1 else turns.parts[met.rows] == which
+            results.append(_Results(rows[mine], None, times[mine], lefts[mine], rights[mine]))
+        return results
 
-    def _wait(self, joined: _Joined, side: _Side, row: int, key: bytes, value: State, time: int) -> None:
+    def _with_waiting(self, parts: Sequence[_Part], turns: _Turns, met: Met) -> list[_Results]:
+        """Return the results of a join whose records may leave alone, by part: what waits leaves when its time has come."""
+        joined = [_Joined() for _ in parts]
+        coming, bounds = turns.coming, np.searchsorted(met.rows, np.arange(len(turns.rows) + 1)).tolist()
+        numbers, times = met.numbers.tolist(), met.times.tolist()
+        rows = zip(turns.parts.tolist(), turns.rows.tolist(), coming.sides.tolist(), coming.keys.objects(), coming.times.tolist(),
+                   coming.numbers.tolist(), strict=True)  # fmt: skip
+        for turn, (part, row, which, key, time, number) in enumerate(rows):
+            into, side = joined[part], self._sides[which]
+            self._stream_time = max(self._stream_time, time)
+            if number < 0:
+                self._report(parts, turns, turn)
+                continue
+            if key is None:
+                into.alone(row, key, time, which, number)
+                continue
+            if time == self._stream_time and self._waiting:
+                self._flush(into, row)
+            first, last = bounds[turn], bounds[turn + 1]
+            if first < last:
+                into.pairs(row, key, time, which, number, numbers[first:last], times[first:last])
+                other = self._sides[1 - which].log
+                for each in numbers[first:last] if other.marked else ():
+                    other.unmark(each)
+            elif side.is_outer:
+                self._wait(into, side, row, key, number, time)
+        return [each.results() for each in joined]
+
+    def _report(self, parts: Sequence[_Part], turns: _Turns, turn: int) -> None:
+        """Report a record that has no partner and does not leave alone: without a key or a value."""
+        batch, row = parts[int(turns.parts[turn])].batch, int(turns.rows[turn])
+        is_null = batch.nulls is not None and bool(batch.nulls[row])
+        self._task.report("null_value" if is_null else "null_key", self._node.name, batch, row, None)
+
+    def _wait(self, joined: _Joined, side: _Side, row: int, key: bytes, number: int, time: int) -> None:
         """Let a record of an outer side wait for a partner, or leave if none can come any more."""
         if self._node.is_eager or max(0, time + side.ahead_ms) < self._stream_time:
-            joined.add(row, key, time, side, value, None)
+            joined.alone(row, key, time, side.which, number)
             return
-        entry = side.records.entry(key, time)
-        assert entry is not None, "the record has just been stored"
-        assert entry.state is not None
-        first, more, waiting = entry.state
-        place = len(more) if more else 0
-        side.records.put(key, time, (first, more, [*waiting, place] if waiting else _FIRST if place == 0 else [place]), time)
-        heappush(self._waiting, (time, side.which, key))
-
-    def _other(self, side: _Side) -> _Side:
-        return self._right if side is self._left else self._left
-
-    def _pair(
-        self, joined: _Joined, side: _Side, other: _Side, row: int, key: bytes, value: State, time: int, found: Sequence[int]
-    ) -> None:  # fmt: skip
-        """Put a record together with those of the other side at some times."""
-        resident, decoded = other.records.store.resident, other.decoded
-        for at in found:
-            state = resident[key + WINDOW_START.pack(at)].state
-            assert state is not None, "what the timeline shows is in the store"
-            first, more, waiting = state
-            if waiting:
-                other.records.put(key, at, (first, more, None), at)
-            joined.add(row, key, max(time, at), side, value, decoded(first))
-            for each in more or ():
-                joined.add(row, key, max(time, at), side, value, decoded(each))
-
-    def _add(self, side: _Side, key: bytes, time: int, encoded: bytes) -> None:
-        """Keep one more record of a key and time."""
-        entry = side.records.entry(key, time)
-        assert entry is not None, "what the timeline shows is in the store"
-        assert entry.state is not None
-        first, more, waiting = entry.state
-        side.records.put(key, time, (first, [*(more or ()), encoded], waiting), time)
-
-    def _find_waiting(self) -> None:
-        for side in (self._left, self._right):
-            for key, entry in side.records.store.range(b"", None) if side.is_outer else ():
-                if entry.state is not None and entry.state[2]:
-                    self._waiting.append((WINDOW_START.unpack_from(key, len(key) - 8)[0], side.which, key[:-8]))
-        heapify(self._waiting)
+        side.log.mark(number)
+        heappush(self._waiting, (time, side.which, key, number))
 
     def _flush(self, joined: _Joined, row: int) -> None:
         """Let records out that no partner can come for any more, in order of (time, right before left, key)."""
         heap, blocked = self._waiting, []
         while heap and heap[0][0] < self._stream_time - min(self._left.ahead_ms, self._right.ahead_ms) - self._node.grace_ms:
-            time, which, key = heappop(heap)
-            side = self._left if which == LEFT else self._right
+            item = heappop(heap)
+            time, which, key, number = item
+            side = self._sides[which]
+            if number not in side.log.marked:
+                continue
             if time + side.ahead_ms + self._node.grace_ms >= self._stream_time:
-                blocked.append((time, which, key))
+                blocked.append(item)
                 continue
-            side.records.load(iter([(key, time, time)]))
-            entry = side.records.entry(key, time)
-            if entry is None or entry.state is None or not entry.state[2]:
-                continue
-            first, more, waiting = entry.state
-            side.records.put(key, time, (first, more, None), time)
-            rows = (first, *(more or ()))
-            for place in waiting:
-                joined.add(row, key, time, side, side.decoded(rows[place]), None)
+            side.log.unmark(number)
+            joined.alone(row, key, time, which, number)
         for item in blocked:
             heappush(heap, item)
 
-    def _forward(self, joined: _Joined, batch: Batch) -> None:
-        if not joined.rows or not self._emission.has_consumers:
+    def _forward(self, found: _Results, batch: Batch) -> None:
+        if not len(found.rows) or not self._emission.has_consumers:
             return
-        emitted = Emitted(joined.rows, joined.keys, joined.times)
-        shell = self._emission.shell(emitted, batch)
-        emitted.values = self._joiner.values(self._task, shell, joined.lefts, joined.rights, is_needed=[True] * len(emitted))
-        failed = self._joiner.failed
-        self._task.forward(self._node.name, self._emission.filled(shell, emitted, failed))
+        keys = None if found.keys is None else Bytes.of_objects(found.keys)
+        shell = self._emission.shell_of(found.rows, keys, found.times, batch)
+        after = self._joiner.joined(self._task, shell, self._left.log.take(found.lefts), self._right.log.take(found.rights))
+        if len(after):
+            self._task.forward(self._node.name, after)
 
     def commit(self) -> None:
-        for side in (self._left, self._right):
-            side.records.sweep()
+        newest = [self._meetings.newest(side.which) for side in self._sides]
+        oldest = [each - self._reach.keep_ms + 1 for each in newest]
+        clock = self._stream_time if self._has_outer and self._stream_time > max(newest) else -1
+        for side in self._sides:
+            side.log.write(max(0, newest[side.which]), oldest[side.which], clock=clock)
+        each_ms = max(self._reach.keep_ms // 2, _SWEPT_EACH_MS)
+        if any(now > 0 and now - swept >= each_ms for now, swept in zip(oldest, self._swept, strict=True)):
+            self._swept = oldest
+            self._meetings.sweep()
+            for side in self._sides:
+                side.log.drop(oldest[side.which])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """A batch as objects by row. `ways`: the side that a record is taken on, the other one, and the values as they are kept."""
+    """A batch. `ways`: the side that its records are taken on (of a self-join both), and their numbers there, -1 for none."""
 
     batch: Batch
-    keys: Sequence[bytes | None]
-    values: Sequence[State | None]
-    times: Sequence[int]
-    ways: Sequence[tuple[_Side, _Side, Sequence[bytes | None]]]
-    joined: _Joined
+    ways: Sequence[tuple[_Side, I64]]
 
 
-def _by_turns(parts: Sequence[_Part]) -> tuple[Iterable[int], Iterable[int]]:
-    """Return of which part each record is, in order of cause, and its row there."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turns:
+    """The records of all parts in order of cause, each with its part and its row there; of a self-join the left one first."""
+
+    parts: I64
+    rows: I64
+    coming: Coming
+
+
+def _turns_of(parts: Sequence[_Part]) -> _Turns:
+    count = len(parts[0].batch)
     if len(parts) == 1:
-        return repeat(0), range(len(parts[0].keys))
+        batch, ways = parts[0].batch, parts[0].ways
+        rows = np.repeat(np.arange(count), len(ways))
+        sides = np.tile(np.array([side.which for side, _ in ways], np.int8), count)
+        numbers = np.stack([numbers for _, numbers in ways], axis=1).reshape(-1)
+        assert batch.keys is not None
+        times, order = (batch.times, None) if len(ways) == 1 else (batch.times[rows], rows)
+        return _Turns(np.zeros(len(rows), np.int64), rows, Coming(sides, Keys([batch.keys], order), times, numbers))
     orders = [part.batch.order for part in parts]
     assert all(order is not None for order in orders), "a task commit gives one batch at a time"
-    counts = [len(part.keys) for part in parts]
     order = np.argsort(np.concatenate(orders), kind="stable")  # type: ignore[arg-type]
-    turns = np.repeat(np.arange(len(parts)), counts)[order]
-    rows = np.concatenate([np.arange(count) for count in counts])[order]
-    return turns.tolist(), rows.tolist()
+    counts = [len(part.batch) for part in parts]
+    which = np.repeat(np.arange(len(parts)), counts)[order]
+    sides = np.array([part.ways[0][0].which for part in parts], np.int8)[which]
+    rows, times, numbers = (
+        np.concatenate(each)[order]
+        for each in (
+            [np.arange(count) for count in counts],
+            [part.batch.times for part in parts],
+            [part.ways[0][1] for part in parts],
+        )
+    )
+    keys = Keys([part.batch.keys for part in parts if part.batch.keys is not None], order)
+    return _Turns(which, rows, Coming(sides, keys, times, numbers))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Results:
+    """R results: the row that caused each, its key (None: those of the rows), time, numbers of its left and right row or -1."""
+
+    rows: I64
+    keys: list[bytes | None] | None
+    times: I64
+    lefts: I64
+    rights: I64
 
 
 class _Joined:
-    """Pairs on their way out, aligned: the row that caused each, its key and time, left and right values."""
+    """Results one by one."""
 
     __slots__ = ("keys", "lefts", "rights", "rows", "times")
 
@@ -286,18 +313,29 @@ class _Joined:
         self.rows: list[int] = []
         self.keys: list[bytes | None] = []
         self.times: list[int] = []
-        self.lefts: list[State | None] = []
-        self.rights: list[State | None] = []
+        self.lefts: list[int] = []
+        self.rights: list[int] = []
 
-    def add(
-        self, row: int, key: bytes | None, time: int, side: _Side, value: State, other: State | None
+    def pairs(
+        self, row: int, key: bytes, time: int, which: int, number: int, met: Sequence[int], times: Sequence[int]
     ) -> None:  # fmt: skip
+        """Add a row with each of those that it meets."""
+        mine, theirs = (self.lefts, self.rights) if which == LEFT else (self.rights, self.lefts)
+        self.rows += [row] * len(met)
+        self.keys += [key] * len(met)
+        self.times += [max(time, at) for at in times]
+        mine += [number] * len(met)
+        theirs += met
+
+    def alone(self, row: int, key: bytes | None, time: int, which: int, number: int) -> None:
+        """Add a row without a partner; `row`: the one that causes it to leave."""
         self.rows.append(row)
         self.keys.append(key)
         self.times.append(time)
-        if side.which == LEFT:
-            self.lefts.append(value)
-            self.rights.append(other)
-        else:
-            self.lefts.append(other)
-            self.rights.append(value)
+        self.lefts.append(number if which == LEFT else -1)
+        self.rights.append(-1 if which == LEFT else number)
+
+    def results(self) -> _Results:
+        """Return them all."""
+        rows, times, lefts, rights = (np.array(each, np.int64) for each in (self.rows, self.times, self.lefts, self.rights))
+        return _Results(rows, self.keys, times, lefts, rights)

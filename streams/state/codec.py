@@ -109,8 +109,8 @@ class RowCodec:
 
     __slots__ = ("_codec",)
 
-    def __init__(self, columns: tuple[Column, ...]) -> None:
-        self._codec = EntryCodec(columns)
+    def __init__(self, columns: tuple[Column, ...], classes: Iterable[type[Any]] = ()) -> None:
+        self._codec = EntryCodec(columns, classes)
 
     def encode(self, row: Sequence[Any]) -> bytes:
         """Return the bytes of a row."""

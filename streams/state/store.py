@@ -345,6 +345,15 @@ class Store:
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
+    def release(self, keys: Iterable[bytes]) -> None:
+        """Forget committed entries in memory that an operator keeps in a form of its own; `load` reads them back."""
+        if self._db is None:
+            return
+        assert self.columns is None, "entries in columns are nobody's own"
+        gone = [key for key in keys if key not in self.dirty and self.resident.pop(key, None) is not None]
+        if gone:
+            self._complete_from = _NEVER if self.layout is None else max(self._complete_from, max(map(window_start, gone)) + 1)
+
     def size_bytes(self) -> int:
         """Return about how much memory the resident entries take: a key and a few lately encoded values stand for all."""
         if self.columns is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from logflume.log.broker import groups
 from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
 from logflume.log.broker.groups import GroupConfig, GroupCoordinator
+from logflume.log.broker.ports import Offload, do_at_once
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.settings.lookup import BrokerConfig
@@ -72,9 +73,13 @@ class Broker:
         config: GroupConfig | None = None,
         journal: SimulatedJournal | None = None,
         settings: Settings | None = None,
+        time: SimulatedTime | None = None,
+        offload: Offload = do_at_once,
+        next_turn: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.config = config or GroupConfig()
-        self.time = SimulatedTime()
+        self.time = time or SimulatedTime()
+        self._offload, self._slices = offload, Slices(next_turn)
         self.topics = SimulatedTopics(dict(TOPICS))
         self.admission = AdmitAll()
         self.rights: Rights = UNRESTRICTED
@@ -94,6 +99,7 @@ class Broker:
             self.topics,
             NoShareStates(),
             new_id=lambda: f"id{next(self._ids)}",
+            offload=self._offload,
         )
         self.groups.load()
         self.handlers: dict[str, Callable[[RequestContext, Any], Any]] = groups.handlers(
@@ -114,7 +120,7 @@ class Broker:
         decoded = codec.decode_request(table.key, version, memoryview(wire))
         answer = self.handlers[api](RequestContext(table.key, version, 1, client_id, "127.0.0.1", 1, rights=self.rights), decoded)
         if isinstance(answer, Generator):
-            answer = Slices().run(answer)
+            answer = self._slices.run(answer)
         if not isinstance(answer, Reply):
             return _through_wire(answer, table.key, version)
         mapped = Reply()

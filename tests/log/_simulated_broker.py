@@ -1,11 +1,13 @@
 """The broker's core on a simulated disk: requests as objects, flushed at once, power cuts and restarts."""
 
+import asyncio
 import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from logflume.log.batch import check_crc, decode_records, parse_header
+from logflume.log.broker.apis.topic_changes import make_own
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.replies import Reply
@@ -17,6 +19,19 @@ from logflume.log.storage import DataDir, PartitionLog
 from logflume.log.storage.testing.disk import SimulatedDisk
 
 from ._wire import create_topic_request, produce_request
+
+
+def make_topic(core: Core, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> Reply:
+    """Make a topic as coordinators do; the reply is the errors by name."""
+    return make_own(core, {name: (partitions, configs or {})})
+
+
+async def made(errors: Reply) -> None:
+    """Wait for `make_topic` of a broker that runs."""
+    is_there = asyncio.Event()
+    errors.then(lambda _: is_there.set())
+    await is_there.wait()
+    assert errors.value == {}
 
 
 class SyncFlusher:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from kafka.record import default_records as kafka_records
 
 from logflume.log.batch import (
+    HEADER_BYTES,
     BatchTooLarge,
     Codec,
     CorruptBatch,
@@ -35,9 +36,16 @@ from logflume.log.batch import (
     parse_header,
     parse_marker,
     stamp,
-    stamp_append_time,
 )
-from logflume.log.batch.header import seal
+from logflume.log.batch.header import (
+    end_of_batches,
+    place_and_crc_at,
+    producer_of,
+    seal,
+    size_at,
+    stamp_append_time,
+    stamp_producer,
+)
 from logflume.log.batch.key_scan import _scan, _scan_compiled
 from logflume.log.batch.tiers import KernelTier, kernel_tier
 from logflume.log.records import Chunk
@@ -343,9 +351,30 @@ def test_stamping_keeps_the_checksum_and_append_time_renews_it() -> None:
     header = parse_header(batch)
     check_crc(batch, header)
     assert (header.base_offset, header.partition_leader_epoch) == (42, 7)
-    stamp_append_time(batch, 1_800_000_000_000)
+    head = batch[:HEADER_BYTES]
+    stamp_append_time(head, batch[HEADER_BYTES:], 1_800_000_000_000)
+    batch[:HEADER_BYTES] = head
+    check_crc(batch, parse_header(batch))
     assert [r.timestamp_ms for r in decode_records(batch)] == [1_800_000_000_000] * 3
     assert decode_both(batch).timestamps_ms.tolist() == [1_800_000_000_000] * 3
+
+
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=4), st.integers(0, 400))
+def test_what_is_read_of_a_header_alone_is_what_parsing_says(offsets: list[int], cut_bytes: int) -> None:
+    batches = [bytearray(batch_of(SOME, base_offset=offset)) for offset in offsets]
+    for epoch, batch in enumerate(batches):
+        stamp(batch, offsets[epoch], epoch)
+        stamp_producer(batch, 7, epoch, 9)
+        assert producer_of(batch) == (7, epoch, 9)
+    data = b"".join(batches)
+    data = data[: max(0, len(data) - cut_bytes)]
+    whole = list(iter_batches(data))
+    for position, header in whole:
+        assert size_at(data, position) == header.size_bytes
+        assert place_and_crc_at(data, position) == (header.base_offset, header.size_bytes, header.crc)
+    last = whole[-1][1] if whole else None
+    assert end_of_batches(data) == (None if last is None else (last.last_offset + 1, last.partition_leader_epoch))
+    assert size_at(data, len(data)) is None
 
 
 def test_decoding_begins_at_the_offset_asked_for() -> None:

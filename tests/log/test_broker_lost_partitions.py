@@ -22,7 +22,7 @@ from logflume.log.server.shell import BrokerShell
 from logflume.log.storage import PartitionLog
 from logflume.log.storage.testing.disk import PowerCut
 
-from ._simulated_broker import SimulatedBroker
+from ._simulated_broker import SimulatedBroker, made, make_topic
 from ._wire import batch, fetch_request
 
 names = st.text("abz019._-", min_size=1, max_size=249).filter(lambda name: name not in (".", ".."))
@@ -168,7 +168,7 @@ def test_lost_records_are_given_up_by_word_or_with_their_topic_only(tmp_path: Pa
 
 def test_a_lost_internal_partition_stops_the_start(tmp_path: Path) -> None:
     broker = SimulatedBroker(tmp_path)
-    broker.core.create_topic("__consumer_offsets", 2)
+    make_topic(broker.core, "__consumer_offsets", 2)
     broker.close()
     broker.disk.remove_tree(f"{tmp_path}/__consumer_offsets-1")
     with pytest.raises(CorruptLog, match="__consumer_offsets-1: expected the log of a partition"):
@@ -234,7 +234,7 @@ def test_pauses_grow_and_only_news_is_told() -> None:
 def test_a_running_broker_takes_a_partition_back_after_a_file_size_limit(tmp_path: Path) -> None:
     async def main() -> None:
         shell = await BrokerShell.start(str(tmp_path / "data"), has_unix_socket=False)
-        shell.core.create_topic("t", 1)
+        await made(make_topic(shell.core, "t"))
         partition = shell.core.partition("t", 0)
         assert partition is not None
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

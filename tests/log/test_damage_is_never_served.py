@@ -24,6 +24,7 @@ from logflume.log.storage.testing import SimulatedDisk
 
 from ._damage import KINDS, Read, committed, config_of, fill, flips, topic_configs
 from ._server_process import ServerProcess
+from ._simulated_broker import made, make_topic
 
 DIRECTORY = "/data/t-0"
 NOW_MS = 1_700_000_000_000
@@ -180,7 +181,7 @@ def test_a_damaged_index_of_transactions_is_answered_at_once_and_stops_nothing(t
 
     async def main() -> None:
         shell = await BrokerShell.start(str(data), has_unix_socket=False)
-        shell.core.create_topic("t", 1, topic_configs("transactional"))
+        await made(make_topic(shell.core, "t", 1, topic_configs("transactional")))
         partition = shell.core.partition("t", 0)
         assert partition is not None
         fill(partition.log, "transactional", OsDisk(), now_ms=NOW_MS)
@@ -212,7 +213,7 @@ def make_data(path: Path) -> Partitions:
     async def main() -> None:
         shell = await BrokerShell.start(str(path), has_unix_socket=False)
         for kind in KINDS:
-            shell.core.create_topic(kind, PARTITIONS, topic_configs(kind))
+            await made(make_topic(shell.core, kind, PARTITIONS, topic_configs(kind)))
             for index in range(PARTITIONS):
                 partition = shell.core.partition(kind, index)
                 assert partition is not None

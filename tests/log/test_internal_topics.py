@@ -13,7 +13,7 @@ from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import ANONYMOUS, RequestContext
 from logflume.log.protocol import ErrorCode, messages
 
-from ._simulated_broker import SimulatedBroker
+from ._simulated_broker import SimulatedBroker, make_topic
 from ._wire import batch, create_topic_request, produce_request
 
 BROKERS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -64,7 +64,7 @@ def make_broker(path: Path, **configs: str) -> tuple[SimulatedBroker, Ask]:
     """A broker with its internal topics, and a function that asks it as a principal and returns the error code."""
     broker = SimulatedBroker(path, configs=configs)
     for name in BROKERS:
-        broker.core.create_topic(name, 8, {"cleanup.policy": "compact,delete"})
+        make_topic(broker.core, name, 8, {"cleanup.policy": "compact,delete"})
 
     def ask(change: Callable[[str], tuple[Any, int, Callable[[Any], int]]], name: str, principal: str) -> int:
         message, version, error_of = change(name)

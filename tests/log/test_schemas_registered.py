@@ -425,3 +425,25 @@ def test_a_schema_that_stands_for_endless_types_is_refused(name: str, kind: str,
     registry.put("s", RegisteredSchema(0, kind, text))
     with pytest.raises(DecodeError, match="columns cannot hold that"):
         schema_type(FormatSpec(name, registry=registry.location, subject="s"))
+
+
+def test_a_schema_may_name_types_of_its_references_in_any_namespace() -> None:
+    fields = [{"name": "CENTS", "type": "long"}, {"name": "IN", "type": "Unit"}]
+    money = json.dumps({"type": "record", "name": "Money", "namespace": "shop", "fields": fields})
+    unit = '{"type":"enum","name":"Unit","namespace":"shop","symbols":["EUR","USD"]}'
+    text = json.dumps(
+        {
+            "type": "record",
+            "name": "Order",
+            "namespace": "web",
+            "fields": [{"name": "PRICE", "type": "shop.Money"}, {"name": "FEE", "type": ["null", "shop.Money"]}],
+        }
+    )
+    registry = MemoryRegistry()
+    registry.put("orders", RegisteredSchema(0, "AVRO", text, texts=(("unit", unit), ("money", money))))
+    price = struct(Column("CENTS", BIGINT), Column("IN", STRING))
+    columns = (Column("PRICE", price), Column("FEE", price))
+    spec = FormatSpec("AVRO", registry=registry.location, subject="orders", uses_latest=True)
+    row = ({"CENTS": 1200, "IN": "EUR"}, {"CENTS": 7, "IN": "USD"})
+    assert schema_type(spec).fields == columns
+    assert serde(spec, columns).decode(serde(spec, columns).encode(row)) == row

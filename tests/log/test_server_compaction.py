@@ -8,13 +8,15 @@ from pathlib import Path
 from logflume.log.batch import decode_records, encode_batch
 from logflume.log.server.shell import BrokerShell
 
+from ._simulated_broker import made, make_topic
+
 
 def test_a_running_broker_compacts_compacted_topics_only(tmp_path: Path) -> None:
     async def main() -> None:
         shell = await BrokerShell.start(str(tmp_path), has_unix_socket=False)
         logs = {}
         for topic, policy in (("table", "compact"), ("stream", "delete")):
-            shell.core.create_topic(topic, 1, {"cleanup.policy": policy})
+            await made(make_topic(shell.core, topic, 1, {"cleanup.policy": policy}))
             partition = shell.core.partition(topic, 0)
             assert partition is not None
             logs[topic] = partition.log

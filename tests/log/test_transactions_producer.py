@@ -469,3 +469,19 @@ def test_no_end_of_a_wrong_epoch_ever_counts(state: TxnState, is_commit: bool, o
     txn = Txn("tx", 7, 10, 60_000, 0, state=state, client_version=2)
     assert decide_end(txn, 7, 10 + offset, is_commit=is_commit, is_bumping=True) == FENCED
     assert decide_end(txn, 7, 10 + offset, is_commit=is_commit, is_bumping=False) == FENCED
+
+
+def test_transactional_ids_are_bounded_in_number_and_length() -> None:
+    hour_ms = 3_600_000
+    broker = TxnBroker(config=TransactionConfig(max_ids=3, id_expiration_ms=hour_ms, expiry_check_interval_ms=hour_ms))
+    for name in ("a", "b", "\N{LATIN SMALL LETTER A WITH DIAERESIS}" * 1024):
+        assert broker.init(name)[0] == ErrorCode.NONE
+    assert broker.init("d")[0] == ErrorCode.POLICY_VIOLATION
+    assert broker.init("a")[0] == ErrorCode.NONE, "who is known goes on"
+    for name in ("x" * 1025, "x" * 32_000, ""):
+        assert broker.init(name)[0] == ErrorCode.INVALID_REQUEST
+    assert len(list(broker.txns.transactions())) == 3
+    broker.crash()
+    assert broker.init("d")[0] == ErrorCode.POLICY_VIOLATION
+    broker.time.advance(2 * hour_ms)
+    assert broker.init("d")[0] == ErrorCode.NONE, "those that nobody used for long are forgotten"

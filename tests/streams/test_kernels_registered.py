@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -18,10 +19,12 @@ from logflume.log.records import Chunk
 from logflume.log.schemas import (
     BIGINT,
     BOOLEAN,
+    BYTES,
     DATE,
     DOUBLE,
     INTEGER,
     STRING,
+    TIME,
     TIMESTAMP,
     Column,
     DataType,
@@ -29,7 +32,12 @@ from logflume.log.schemas import (
     Kind,
     MemoryRegistry,
     RegisteredSchema,
+    array,
+    decimal,
+    map_of,
+    schema_type,
     serde,
+    struct,
 )
 from logflume.streams import graph as g
 from logflume.streams.columns import encode as encoding
@@ -43,6 +51,7 @@ from logflume.streams.kernels import kernel_loader
 
 pytestmark = pytest.mark.timeout(600)  # kernels that were never compiled here are compiled first
 PLAIN = (BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING, DATE, TIMESTAMP)
+OTHER = (BYTES, TIME, decimal(9, 3), decimal(30, 0))
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
@@ -52,7 +61,16 @@ def _kernels() -> None:
 
 
 def values_of(type: DataType) -> st.SearchStrategy[Any]:
+    if type.kind is Kind.STRUCT:
+        return st.fixed_dictionaries({field.name: st.none() | values_of(field.type) for field in type.fields})
+    if type.element is not None:
+        item = st.none() | values_of(type.element)
+        return st.lists(item, max_size=3) if type.key is None else st.dictionaries(text, item, max_size=3)
+    if type.kind is Kind.DECIMAL:
+        return st.integers(-(10**type.precision) + 1, 10**type.precision - 1).map(lambda n: Decimal(n).scaleb(-type.scale))
     return {
+        Kind.BYTES: st.binary(max_size=9),
+        Kind.TIME: st.integers(0, 86_399_999),
         Kind.BOOLEAN: st.booleans(),
         Kind.INTEGER: st.integers(-(2**31), 2**31 - 1),
         Kind.DATE: st.integers(-700_000, 2_000_000),
@@ -96,11 +114,22 @@ def assert_read_alike(
         assert found == decoded(ValueDecoder(spec, columns, used), many)
 
 
+def types(depth: int = 2) -> st.SearchStrategy[DataType]:
+    """Return types of columns, half of them plain."""
+    scalar = st.sampled_from(PLAIN) | st.sampled_from(OTHER)
+    if depth == 0:
+        return scalar
+    inner = types(depth - 1)
+    named = st.lists(inner, min_size=1, max_size=3).map(lambda them: struct(*(Column(f"F{n}", t) for n, t in enumerate(them))))
+    items = inner.filter(lambda type: type.kind not in (Kind.ARRAY, Kind.MAP))  # Protobuf does not repeat what is repeated
+    return st.sampled_from(PLAIN) | scalar | named | items.map(array) | items.map(lambda item: map_of(STRING, item))
+
+
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
-    types = draw(st.lists(st.sampled_from(PLAIN), min_size=2, max_size=6))
-    columns = tuple(Column(f"C{place}", type) for place, type in enumerate(types))
-    row = st.tuples(*(st.none() | values_of(type) for type in types))
+    types_of = [draw(st.sampled_from(PLAIN)), *draw(st.lists(types(), min_size=1, max_size=5))]
+    columns = tuple(Column(f"C{place}", type) for place, type in enumerate(types_of))
+    row = st.tuples(*(st.none() | values_of(type) for type in types_of))
     return columns, draw(st.lists(row, min_size=1, max_size=6))
 
 
@@ -154,6 +183,55 @@ def encoded(spec: FormatSpec, columns: tuple[Column, ...], rows: list[tuple[Any,
         raise error
 
     return RowEncoder(spec, columns, keys).encode(batch, fail).values.objects()
+
+
+@pytest.mark.parametrize("name", ["AVRO", "PROTOBUF"])
+def test_rows_with_values_of_all_types_go_through_kernels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = struct(
+        Column("CITY", STRING), Column("AT", struct(Column("X", DOUBLE), Column("Y", DOUBLE))), Column("TAGS", array(STRING))
+    )
+    columns = (
+        Column("ID", BIGINT), Column("PRICE", decimal(9, 2)), Column("RAW", BYTES), Column("DAY", DATE), Column("TIME", TIME),
+        Column("PLACE", place), Column("ITEMS", array(struct(Column("N", INTEGER)))), Column("BY_NAME", map_of(STRING, BIGINT)),
+    )  # fmt: skip
+    rows: list[tuple[Any, ...]] = []
+    for n in range(60):
+        inner = {"CITY": f"c{n}", "AT": {"X": n / 2, "Y": -0.5} if n % 3 else None, "TAGS": ["a", "é"][: n % 3]}
+        rows.append(
+            (n, Decimal(n - 30).scaleb(-2), bytes([n]), 20_000, n, inner if n % 5 else None, [{"N": n}] * (n % 3), {"k": n})
+        )
+    registry = MemoryRegistry()
+    spec = FormatSpec(name, registry=registry.location, subject="s")
+    written = [serde(spec, columns).encode(row) for row in rows]
+    expected = [serde(spec, columns).decode(record) for record in written]
+
+    def refuse(self: Any, *_: Any) -> Any:
+        raise AssertionError("the serde was asked")
+
+    monkeypatch.setattr(RowEncoder, "_exact_rows", refuse)
+    assert encoded(spec, columns, rows)[: len(rows)] == written
+    decoder = ValueDecoder(spec, columns, frozenset(column.name for column in columns))
+    decoder._exact = lambda *_: refuse(None)
+    found = decoder.decode(chunk_of(written), 0, len(written), refuse)
+    assert list(zip(*(column.objects() for column in found.columns.values()), strict=True)) == expected
+    if name == "AVRO":
+        assert expected == rows
+
+
+def test_a_value_that_its_column_cannot_hold_is_reported_and_the_others_are_read() -> None:
+    registry = MemoryRegistry()
+    wide = FormatSpec("AVRO", registry=registry.location, subject="s")
+    price = struct(Column("PRICE", decimal(9, 2)))
+    written = [
+        serde(wide, (Column("ID", BIGINT), Column("OF", price))).encode((n, {"PRICE": Decimal(n)})) for n in range(90, 150)
+    ]
+    columns = (Column("ID", BIGINT), Column("OF", struct(Column("PRICE", decimal(4, 2)))))
+    rows, failed = decoded(ValueDecoder(wide, columns, frozenset({"ID", "OF"})), written)
+    assert failed == list(range(10, 60))
+    assert [row[1][1]["PRICE"] for row in rows] == [Decimal(n) for n in range(90, 100)]
+    rows, failed = decoded(ValueDecoder(wide, columns, frozenset({"ID", "OF"})), written[:10] * 9 + written[:20])
+    assert failed == list(range(100, 110))
+    assert len(rows) == 100
 
 
 # ------------------------------------------------------------------------------------------------ other people's schemas
@@ -213,12 +291,15 @@ def test_records_of_any_avro_schema_are_read_as_the_serde_reads_them(
     schema = {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": type} for n, (type, _) in enumerate(fields)]}
     registry = MemoryRegistry()
     head = b"\0" + registry.put("s", RegisteredSchema(0, "AVRO", json.dumps(schema))).to_bytes(4, "big")
-    columns = [Column("LEFT", BIGINT), Column("RIGHT", STRING)]
+    spec = FormatSpec("AVRO", registry=registry.location, subject="s")
+    own = {column.name: column.type for column in schema_type(spec).fields}
+    columns = [Column("LEFT", BIGINT), Column("RIGHT", struct(Column("OF", STRING)))]
     for n, (type, _) in enumerate(fields):
         branches = [type] if not isinstance(type, list) else [each for each in type if each != "null"]
         kind = branches[0]["type"] if isinstance(branches[0], dict) else branches[0]
-        if kind in READS:
-            columns.append(Column(f"F{n}", data.draw(st.sampled_from(READS[kind]))))
+        its = data.draw(st.sampled_from((own[f"f{n}"], *READS.get(kind, ()))))
+        if data.draw(st.booleans()) or kind in READS:
+            columns.append(Column(f"F{n}", its))
     row = st.fixed_dictionaries({f"f{n}": strategy for n, (_, strategy) in enumerate(fields)})
     records: list[bytes | None] = []
     for change in damage:
@@ -226,7 +307,6 @@ def test_records_of_any_avro_schema_are_read_as_the_serde_reads_them(
         fastavro.schemaless_writer(out, fastavro.parse_schema(schema), data.draw(row))
         good = head + out.getvalue()
         records.append(change(good))
-    spec = FormatSpec("AVRO", registry=registry.location, subject="s")
     assert_read_alike(spec, tuple(columns), frozenset(column.name for column in columns), records, good)
 
 
@@ -248,7 +328,13 @@ PROTO_COLUMNS = (
     Column("A", INTEGER), Column("B", BIGINT), Column("C", BIGINT), Column("D", BIGINT), Column("E", DOUBLE), Column("F", DOUBLE),
     Column("G", BOOLEAN), Column("H", STRING), Column("J", STRING), Column("K", STRING), Column("Q", TIMESTAMP),
     Column("R", BIGINT), Column("S", STRING), Column("T", INTEGER), Column("U", STRING), Column("W", INTEGER),
-    Column("X", DOUBLE), Column("Y", BIGINT), Column("Z", DOUBLE),
+    Column("X", DOUBLE), Column("Y", BIGINT), Column("Z", DOUBLE), Column("I", BYTES), Column("L", array(INTEGER)),
+    Column("M", array(DOUBLE)), Column("N", array(STRING)),
+    Column("O", map_of(STRING, struct(Column("A", INTEGER), Column("J", STRING), Column("I", BYTES)))),
+    Column("P", struct(Column("A", INTEGER), Column("I", BYTES), Column("K", STRING), Column("N", array(STRING)),
+        Column("Q", TIMESTAMP), Column("R", BIGINT), Column("T", INTEGER), Column("NONE", STRING),
+        Column("P", struct(Column("H", STRING), Column("L", array(INTEGER)))))),
+    Column("V", struct(Column("B", STRING), Column("U", STRING))),
 )  # fmt: skip
 
 
@@ -292,7 +378,7 @@ def _sized(data: bytes) -> bytes:
     return varint(len(data)) + data
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(proto_messages(), min_size=1, max_size=6), st.lists(damages(), min_size=6, max_size=6), st.data())
 def test_any_protobuf_message_is_read_as_the_serde_reads_it(
     messages: list[bytes], damage: list[Callable[[bytes], bytes]], data: st.DataObject

@@ -113,6 +113,7 @@ def results(task: Task, rows: dict[str, list[Row]], sizes: list[int], limit: int
         topic, count = topics[turn % len(topics)], sizes[turn % len(sizes)]
         task.add(chunk_of(topic, rows[topic][fed[topic] : fed[topic] + count], fed[topic]))
         fed[topic], turn = min(len(rows[topic]), fed[topic] + count), turn + 1
+    task.flush()
     assert task.state is not None
     kept = {name: (list(store.range(b"", None)), store.stream_time_ms) for name, store in task.state.stores.items()}
     letters = Counter(map(str, task.problems.take_letters()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
@@ -27,6 +27,8 @@ from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
 
+Asked = messages.AlterConfigsRequest.AlterConfigsResource | messages.IncrementalAlterConfigsRequest.AlterConfigsResource
+"""A resource, and what its settings shall be."""
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MAX_DESCRIBED = 100_000
@@ -55,7 +57,7 @@ def describe_configs(core: Core, context: RequestContext, request: messages.Desc
         if left < 0:
             _fail(answer, _too_much())
             continue
-        answer.configs = [_describe(response, value, request) for value in found if wanted is None or value.spec.name in wanted]
+        answer.configs = [_describe(value, request) for value in found if wanted is None or value.spec.name in wanted]
     return response
 
 
@@ -65,7 +67,7 @@ def _too_much() -> KafkaError:
     )
 
 
-def _values(core: Core, asked: Any) -> list[ConfigValue]:
+def _values(core: Core, asked: messages.DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigValue]:
     if asked.resource_type == TOPIC:
         topic = _topic(core, asked.resource_name)
         return [core.config.lookup_topic(name, topic.configs) for name in TOPIC_CONFIGS]
@@ -95,8 +97,10 @@ def _values(core: Core, asked: Any) -> list[ConfigValue]:
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"configs of resource type {asked.resource_type}: {expected}")
 
 
-def _describe(response: Any, value: ConfigValue, request: Any) -> Any:
-    spec = value.spec
+def _describe(
+    value: ConfigValue, request: messages.DescribeConfigsRequest
+) -> messages.DescribeConfigsResponse.DescribeConfigsResourceResult:
+    spec, response = value.spec, messages.DescribeConfigsResponse
     synonym = response.DescribeConfigsSynonym
     return response.DescribeConfigsResourceResult(
         name=spec.name,
@@ -116,7 +120,7 @@ def alter_configs(core: Core, context: RequestContext, request: messages.AlterCo
     """Replace all settings of a resource (the older call: what is not named goes back to its default)."""
     response = messages.AlterConfigsResponse()
 
-    def replace(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
+    def replace(asked: Asked, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
         return {config.name: _given(config) for config in asked.configs}
 
     yield from _alter_all(core, context, request, response.AlterConfigsResourceResponse, response.responses, replace)
@@ -130,7 +134,9 @@ def incremental_alter_configs(core: Core, context: RequestContext, request: mess
     return response
 
 
-def _require(context: RequestContext, operation: Operation, asked: Any) -> None:
+def _require(
+    context: RequestContext, operation: Operation, asked: Asked | messages.DescribeConfigsRequest.DescribeConfigsResource
+) -> None:
     """Raise KafkaError unless who asks may see or alter these configs: those of a topic, a group, or the cluster for the rest."""
     if asked.resource_type == TOPIC:
         context.require(operation, Resource.TOPIC, asked.resource_name)
@@ -143,13 +149,14 @@ def _require(context: RequestContext, operation: Operation, asked: Any) -> None:
 def _alter_all(
     core: Core,
     context: RequestContext,
-    request: Any,
+    request: messages.AlterConfigsRequest | messages.IncrementalAlterConfigsRequest,
     answer_class: Any,
     answers: list[Any],
     change: Callable[..., dict[str, str]],
 ) -> Steps:
     seen = set()
-    for number, asked in enumerate(request.resources):
+    resources: Sequence[Asked] = request.resources
+    for number, asked in enumerate(resources):
         if number:  # a slice each: a broker has hundreds of settings
             yield None
         answer = answer_class(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None)
@@ -164,7 +171,7 @@ def _alter_all(
             _fail(answer, error)
 
 
-def _alter(core: Core, context: RequestContext, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
+def _alter(core: Core, context: RequestContext, asked: Asked, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
     """Alter the configs of a resource. Raises LogflumeError."""
     if asked.resource_type == TOPIC:
         yield from _alter_topic(core, context, asked, change, is_dry=is_dry)
@@ -175,13 +182,13 @@ def _alter(core: Core, context: RequestContext, asked: Any, change: Callable[...
     elif asked.resource_type == CLIENT_METRICS:
         yield from _alter_client_metrics(core, asked, change, is_dry=is_dry)
     elif asked.resource_type == BROKER_LOGGER and change is _changed:
-        _alter_loggers(core, asked, is_dry=is_dry)
+        _alter_loggers(core, asked, change, is_dry=is_dry)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configs to alter")
 
 
 def _alter_topic(
-    core: Core, context: RequestContext, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool
+    core: Core, context: RequestContext, asked: Asked, change: Callable[..., dict[str, str]], *, is_dry: bool
 ) -> Steps:
     topic = _topic(core, asked.resource_name)
     require_may_change(context, topic.name)
@@ -191,16 +198,16 @@ def _alter_topic(
         yield from core.set_topic_configs(topic, configs)
 
 
-def _alter_loggers(core: Core, asked: Any, *, is_dry: bool) -> None:
+def _alter_loggers(core: Core, asked: Asked, change: Callable[..., dict[str, str]], *, is_dry: bool) -> None:
     _check_broker(core, asked.resource_name)
-    wanted = _changed(asked, loggers.logger_spec, loggers.own_levels())
+    wanted = change(asked, loggers.logger_spec, loggers.own_levels())
     for name, level in wanted.items():
         loggers.logger_spec(name).check(level)
     if not is_dry:
         loggers.set_levels(wanted)
 
 
-def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
+def _alter_broker(core: Core, asked: Asked, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
     """Change the dynamic configs of the broker, or with an empty name those of the cluster."""
     _check_broker(core, asked.resource_name)
     is_default = asked.resource_name == ""
@@ -216,7 +223,7 @@ def _alter_broker(core: Core, asked: Any, change: Callable[..., dict[str, str]],
     yield from (core.set_cluster_configs if is_default else core.set_broker_configs)(configs)
 
 
-def _alter_group(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
+def _alter_group(core: Core, asked: Asked, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
     old = core.group_configs(asked.resource_name)
     configs = change(asked, group_spec, old)
     core.check_group_configs(asked.resource_name, configs)
@@ -224,7 +231,7 @@ def _alter_group(core: Core, asked: Any, change: Callable[..., dict[str, str]], 
         yield from core.set_group_configs(asked.resource_name, configs)
 
 
-def _alter_client_metrics(core: Core, asked: Any, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
+def _alter_client_metrics(core: Core, asked: Asked, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
     """Change a subscription; one without settings of its own is gone."""
     old = core.client_metrics.configs.get(asked.resource_name, {})
     configs = change(asked, metrics_spec, old)
@@ -233,7 +240,11 @@ def _alter_client_metrics(core: Core, asked: Any, change: Callable[..., dict[str
         yield from core.client_metrics.set_configs(asked.resource_name, configs)
 
 
-def _changed(asked: Any, specs: Callable[[str], ConfigSpec], old: Mapping[str, str]) -> dict[str, str]:
+def _changed(
+    asked: messages.IncrementalAlterConfigsRequest.AlterConfigsResource,
+    specs: Callable[[str], ConfigSpec],
+    old: Mapping[str, str],
+) -> dict[str, str]:
     """Return the settings after the operations of an incremental request."""
     new = dict(old)
     for config in asked.configs:

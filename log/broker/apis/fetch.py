@@ -171,7 +171,12 @@ class _LongPoll:
     )
 
     def __init__(
-        self, handler: FetchHandler, context: RequestContext, request: Any, wanted: list[Wanted], session: FetchSession | None
+        self,
+        handler: FetchHandler,
+        context: RequestContext,
+        request: messages.FetchRequest,
+        wanted: list[Wanted],
+        session: FetchSession | None,
     ) -> None:
         self._handler, self._context, self._request = handler, context, request
         self._wanted, self._session = wanted, session
@@ -337,7 +342,7 @@ class _Replica:
         return self._is_let_in
 
 
-def _rights_to_read(context: RequestContext, request: Any) -> Rights:
+def _rights_to_read(context: RequestContext, request: messages.FetchRequest) -> Rights:
     if context.rights is UNRESTRICTED:
         return UNRESTRICTED
     state = request.replica_state

@@ -100,12 +100,13 @@ def _find(core: Core, context: RequestContext, asked: Any, failed: Mapping[str, 
 
 
 def _create_missing(
-    core: Core, context: RequestContext, request: Any, response: Any
+    core: Core, context: RequestContext, request: messages.MetadataRequest, response: messages.MetadataResponse
 ) -> Generator[Reply | None, None, dict[str, LogflumeError]]:
     """Create the topics that are asked for by name and missing, if client and broker allow it; return why some could not be."""
-    missing = {each.name for each in request.topics if each.topic_id == ZERO_UUID and each.name is not None}
+    asked = request.topics or []
+    missing = {each.name for each in asked if each.topic_id == ZERO_UUID and each.name is not None}
     missing -= core.cluster.topics.keys()
-    is_small = len(request.topics) <= core.config.number("logflume.request.max.topics")
+    is_small = len(asked) <= core.config.number("logflume.request.max.topics")
     quota = core.quotas.mutations(context, is_strict=False)
     failed: dict[str, LogflumeError] = {}
     wanted: list[Topic] = []

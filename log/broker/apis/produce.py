@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from logflume.log.batch import BatchHeader, BatchTooLarge, CorruptBatch, UnsupportedMagic, parse_header
-from logflume.log.batch.header import TRANSACTIONAL_BIT
+from logflume.log.batch.header import CODEC_MASK, TRANSACTIONAL_BIT, attributes_of
 from logflume.log.broker.access import UNRESTRICTED, Operation, Resource
 from logflume.log.broker.core import LEADER_EPOCH, Core, Partition
 from logflume.log.broker.incoming import (
@@ -43,7 +43,6 @@ QUICK_REQUEST_BYTES = 1024 * 1024
 """So much of one request is checked at once, unpacked; what is more is checked off the broker's thread."""
 
 _log = logging.getLogger("logflume.broker")
-_CODEC_OFFSET = 22
 _ZSTD = 4
 _Response = messages.ProduceResponse
 _TopicResponse = _Response.TopicProduceResponse
@@ -97,7 +96,15 @@ class ProduceHandler:
             outcome = outcome.value
         return outcome
 
-    def _write_one(self, run: _Run, answers: list[Any], topic: Any, data: Any, request: Any, context: RequestContext) -> None:
+    def _write_one(
+        self,
+        run: _Run,
+        answers: list[Any],
+        topic: messages.ProduceRequest.TopicProduceData,
+        data: messages.ProduceRequest.PartitionProduceData,
+        request: messages.ProduceRequest,
+        context: RequestContext,
+    ) -> None:
         answer = _PartitionResponse(index=data.index, error_message=None)
         answers.append(answer)
         try:
@@ -105,11 +112,19 @@ class ProduceHandler:
         except LogflumeError as error:
             run.fail(answer, error)
 
-    def _write(self, run: _Run, answer: Any, partition: Partition, records: Any, request: Any, context: RequestContext) -> None:
+    def _write(
+        self,
+        run: _Run,
+        answer: Any,
+        partition: Partition,
+        records: Any,
+        request: messages.ProduceRequest,
+        context: RequestContext,
+    ) -> None:
         """Append, at once or when the transaction coordinator and the check of the records let it. Raises LogflumeError."""
         if not records:
             raise AppendRefused(ErrorCode.INVALID_RECORD, "expected one record batch, found none")
-        if context.api_version < 7 and len(records) > _CODEC_OFFSET and records[_CODEC_OFFSET] & 7 == _ZSTD:
+        if context.api_version < 7 and attributes_of(records) & CODEC_MASK == _ZSTD:
             raise AppendRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later (KIP-110)")
         rules = self._rules(partition)
         header = check_header(records, rules)
@@ -352,7 +367,7 @@ def _may_use_transaction(context: RequestContext, request: messages.ProduceReque
     if context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id or ""):
         return True
     batches = (data.records for topic in request.topic_data for data in topic.partition_data)
-    return not any(b and len(b) > _CODEC_OFFSET and b[_CODEC_OFFSET] & TRANSACTIONAL_BIT for b in batches)
+    return not any(b and attributes_of(b) & TRANSACTIONAL_BIT for b in batches)
 
 
 def _ignore(error: Exception | None) -> None:

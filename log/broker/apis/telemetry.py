@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from logflume.log.broker.core import Core
 from logflume.log.broker.requests import RequestContext
@@ -15,7 +14,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.\-]{0,253}[a-zA-Z0-9])?")
 FIRST_SOFTWARE_VERSION = 3
 
 
-def note_software(core: Core, context: RequestContext, request: Any) -> bool:
+def note_software(core: Core, context: RequestContext, request: messages.ApiVersionsRequest) -> bool:
     """Note the name and version of a client's software; return whether they are legal (KIP-511)."""
     if context.api_version < FIRST_SOFTWARE_VERSION:
         return True

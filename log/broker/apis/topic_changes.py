@@ -10,14 +10,15 @@ start), and a topic is recorded as deleted before its logs go (the next start go
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from logflume.log.broker.core import Core
-from logflume.log.broker.replies import Reply
+from logflume.log.broker.replies import Reply, as_reply
 from logflume.log.broker.state.cluster import Topic
-from logflume.log.errors import StorageError
+from logflume.log.errors import LogflumeError, StorageError
+from logflume.log.protocol import KafkaError
 from logflume.log.storage import PartitionLog
 
 FILES_AT_A_TIME = 64
@@ -27,8 +28,35 @@ THREADS = 8
 """For those files, while requests are served: each thread more makes the loop wait for the interpreter's lock once more."""
 
 Errors = dict[str, StorageError]
+OwnErrors = dict[str, LogflumeError]
 Change = Generator["Reply | None", None, Errors]
 _Job = Callable[[], Any]
+
+
+def make_own(core: Core, wanted: Mapping[str, tuple[int, Mapping[str, str]]]) -> Reply:
+    """Check and create topics that coordinators need: name -> number of partitions, configs. Those that exist are left.
+
+    The reply is the errors by name.
+    """
+    reply, failed = Reply(), StorageError("the topic was not made; the broker's log says why")
+    answered = as_reply(core.slices.run(_create_own(core, wanted)))
+    answered.then(lambda errors: reply.set(errors if isinstance(errors, dict) else dict.fromkeys(wanted, failed)))
+    return reply
+
+
+def _create_own(core: Core, wanted: Mapping[str, tuple[int, Mapping[str, str]]]) -> Generator[Reply | None, None, OwnErrors]:
+    errors: OwnErrors = {}
+    topics: list[Topic] = []
+    for name, (partition_count, configs) in wanted.items():
+        if name in core.cluster.topics:
+            continue
+        try:
+            core.check_new_topic(name, partition_count, configs, others=sum(topic.partition_count for topic in topics))
+        except KafkaError as error:
+            errors[name] = error
+        else:
+            topics.append(core.new_topic(name, partition_count, configs))
+    return errors | (yield from create_all(core, topics))
 
 
 def create_all(core: Core, topics: Sequence[Topic]) -> Change:
@@ -36,7 +64,9 @@ def create_all(core: Core, topics: Sequence[Topic]) -> Change:
     if not topics:
         return {}
     with core.changing(topics, sum(topic.partition_count for topic in topics)):
-        core.finish_deletions({topic.name for topic in topics})
+        errors = yield from _finish_deletions(core, {topic.name for topic in topics})
+        if errors:
+            return {topic.name: errors.get(topic.name, next(iter(errors.values()))) for topic in topics}
         logs, errors = yield from _make_logs(core, [(topic, range(topic.partition_count)) for topic in topics])
         made = [topic for topic in topics if topic.name not in errors]
         try:
@@ -81,15 +111,29 @@ def delete_all(core: Core, topics: Sequence[Topic]) -> Change:
             jobs += [(topic, job) for job in core.take_out(topic)]
             if number % TOPICS_AT_A_TIME == 0:
                 yield None
-        outcomes = yield from _elsewhere(core, [job for _, job in jobs])
-        errors: Errors = {}
-        for (topic, _), outcome in zip(jobs, outcomes, strict=True):
-            if isinstance(outcome, StorageError):
-                errors[topic.name] = outcome
-        gone = [topic for topic in topics if topic.name not in errors]
-        yield from core.cluster.later(core.cluster.finish_delete(gone))
+        errors = yield from _delete_logs(core, topics, jobs)
         core.tell_deleted([topic.name for topic in topics])
         return errors
+
+
+def _finish_deletions(core: Core, names: Collection[str]) -> Change:
+    """Delete what an interrupted deletion of topics of these names left."""
+    left = [topic for topic in core.cluster.deleting if topic.name in names]
+    if not left:
+        return {}
+    return (yield from _delete_logs(core, left, [(topic, job) for topic in left for job in core.take_out(topic)]))
+
+
+def _delete_logs(core: Core, topics: Sequence[Topic], jobs: Sequence[tuple[Topic, _Job]]) -> Change:
+    """Do jobs that delete logs of topics that are listed as deleted, then list those topics no more. Raises StorageError."""
+    outcomes = yield from _elsewhere(core, [job for _, job in jobs])
+    errors: Errors = {}
+    for (topic, _), outcome in zip(jobs, outcomes, strict=True):
+        if isinstance(outcome, StorageError):
+            errors[topic.name] = outcome
+    gone = [topic for topic in topics if topic.name not in errors]
+    yield from core.cluster.later(core.cluster.finish_delete(gone))
+    return errors
 
 
 def _make_logs(

@@ -11,7 +11,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from logflume.log.broker.partitioner import partition_of
-from logflume.log.broker.ports import Clock, GroupSettings, InternalTopics, Journal, JournalRecord, ShareStates, Timers, Topics
+from logflume.log.broker.ports import (
+    Clock,
+    GroupSettings,
+    InternalTopics,
+    Journal,
+    JournalRecord,
+    Offload,
+    ShareStates,
+    Timers,
+    Topics,
+    do_at_once,
+)
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.turns.deadline import Deadline
 from logflume.log.errors import DecodeError
@@ -46,10 +57,12 @@ from .refused import Refused
 from .replay import Replay
 from .share import ShareGroup, ShareGroups
 from .streams import StreamsGroup, StreamsGroups, StreamsHeartbeat, StreamsResult
-from .streams.groups import MayCreate
+from .streams.groups import MayCreate, TopicsMissing
 from .streams.groups import check_request as check_streams_request
 from .table import MAX_ID_CHARS, AnyGroup, GroupTable
 
+LOOKED_AT_A_TIME = 5_000
+"""Groups and offsets that are looked at for their age in one turn of the loop."""
 DELETIONS_AT_A_TIME = 500
 """Offsets of a group that is deleted, removed in one turn of the loop."""
 
@@ -69,20 +82,23 @@ class GroupCoordinator:
         share_states: ShareStates,
         *,
         new_id: Callable[[], str],
+        offload: Offload = do_at_once,
     ) -> None:
-        """`new_id` returns text that is never returned twice, also over restarts (a UUID)."""
+        """`new_id` returns text that is never returned twice, also over restarts (a UUID); `offload` computes big assignments."""
         self.config, self._clock, self._journal = config, clock, journal
         self._topics, self.settings = topics, settings
         self._share_states = share_states
         self._groups = GroupTable(config, self._forget_if_nothing)
-        self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, new_id, self._downgrade)
+        self._consumers = ConsumerGroups(config, settings, clock, timers, journal, topics, offload, new_id, self._downgrade)
         self._classic_members = ClassicMembers(config, self._consumers, topics, new_id, self._downgrade_in_place)
-        self._streams = StreamsGroups(config, settings, clock, timers, journal, topics, internal)
-        self.share = ShareGroups(config, settings, clock, timers, journal, topics, self._groups)
+        self._streams = StreamsGroups(config, settings, clock, timers, journal, topics, offload, internal)
+        self.share = ShareGroups(config, settings, clock, timers, journal, topics, offload, self._groups)
         self._membership = Membership(config, clock, timers, new_id, self._store_group, self._forget_if_nothing)
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)
         self._expiry = Deadline(clock, timers, self._on_expiry)
+        self._expiring: list[str] = []
+        """Groups that this round has not looked at yet."""
 
     # -- life
 
@@ -146,10 +162,19 @@ class GroupCoordinator:
         return group if isinstance(group, StreamsGroup) else None
 
     def streams_heartbeat(self, beat: StreamsHeartbeat, may_create: MayCreate) -> Reply:
-        """Join, stay in or leave a streams group; the reply is a StreamsResult.
+        """Join, stay in or leave a streams group, whose internal topics are made first; the reply is a StreamsResult.
 
         A group of another kind without members becomes a streams group, with its offsets.
         """
+        try:
+            return self._streams_heartbeat(beat, None)
+        except TopicsMissing as missing:
+            reply, made = Reply(), self._streams.make(missing.topics, may_create)
+            made.then(lambda problems: self._streams_heartbeat(beat, problems).then(reply.set))
+            return reply
+
+    def _streams_heartbeat(self, beat: StreamsHeartbeat, problems: Mapping[str, str] | None) -> Reply:
+        """Raises TopicsMissing."""
         try:
             check_streams_request(beat)
             self._groups.check_alive(beat.group_id)
@@ -158,7 +183,7 @@ class GroupCoordinator:
             return Reply.of(StreamsResult(refused.error, str(refused), beat.member_id))
         group = self._groups.get(beat.group_id)
         if isinstance(group, StreamsGroup):
-            return self._streams.heartbeat(group, beat, may_create)
+            return self._streams.heartbeat(group, beat, problems)
         if group is not None and (group.members or beat.member_epoch != 0 or isinstance(group, ShareGroup)):
             text = f"Group {beat.group_id} is not a streams group."
             return Reply.of(StreamsResult(ErrorCode.GROUP_ID_NOT_FOUND, text, beat.member_id))
@@ -168,7 +193,7 @@ class GroupCoordinator:
         streams = self._streams.new_group(beat.group_id)
         if group is not None:
             streams.owed = self._tombstones(group)
-        reply = self._streams.heartbeat(streams, beat, may_create)
+        reply = self._streams.heartbeat(streams, beat, problems)
         if streams.members:
             self._groups.put(streams)
         return reply
@@ -250,6 +275,7 @@ class GroupCoordinator:
             [*self._consumers.encoded(group.group_id, removals or {}), *self._consumers.tombstones(group), record],
         )
         classic.last_write = written
+        group.members.clear()  # whoever waits for a target in it finds nobody
         if not is_settled:
             self._membership.rebalance(classic)
         return written
@@ -485,18 +511,32 @@ class GroupCoordinator:
         return True
 
     def _on_expiry(self) -> None:
-        """Remove offsets past their retention and groups that nothing is left of."""
-        self._expiry.set_after(self.config.offsets_retention_check_interval_ms)
-        for group in list(self._groups.all()):
-            old = self._expired(group)
-            if old:
-                self._commits.write_tombstones(group, self.journal_partition(group.group_id), old)
-                self._offsets.forget(group.group_id, old)
-            has_offsets = self._offsets.committed(group.group_id) or self._offsets.pending_partitions(group.group_id)
-            # Nothing but a request removes a share group.
-            is_awaited = isinstance(group, ShareGroup) or (isinstance(group, ClassicGroup) and group.pending)
-            if group.state == GroupState.EMPTY and not has_offsets and not is_awaited:
-                self.delete_group(group.group_id)
+        """Remove offsets past their retention and groups that nothing is left of; some in one turn of the loop."""
+        if not self._expiring:
+            self._expiring = list(self._groups.ids())
+        left = LOOKED_AT_A_TIME
+        while self._expiring and left > 0:
+            group = self._groups.get(self._expiring.pop())
+            if group is not None:
+                left -= 1 + len(self._offsets.committed(group.group_id))
+                left -= self._expire_offsets(group) * LOOKED_AT_A_TIME // DELETIONS_AT_A_TIME
+        self._expiry.set_after(0 if self._expiring else self.config.offsets_retention_check_interval_ms)
+
+    def _expire_offsets(self, group: AnyGroup) -> int:
+        """Remove offsets of a group that are old, and the group if nothing is left; return how many."""
+        old = self._expired(group)
+        if len(old) > DELETIONS_AT_A_TIME:
+            old = old[:DELETIONS_AT_A_TIME]
+            self._expiring.append(group.group_id)
+        if old:
+            self._commits.write_tombstones(group, self.journal_partition(group.group_id), old)
+            self._offsets.forget(group.group_id, old)
+        has_offsets = self._offsets.committed(group.group_id) or self._offsets.pending_partitions(group.group_id)
+        # Nothing but a request removes a share group.
+        is_awaited = isinstance(group, ShareGroup) or (isinstance(group, ClassicGroup) and group.pending)
+        if group.state == GroupState.EMPTY and not has_offsets and not is_awaited:
+            self.delete_group(group.group_id)
+        return len(old)
 
     def _expired(self, group: AnyGroup) -> list[TopicPartition]:
         """Return the offsets that expire: all old ones of an empty group since it is empty, else those nobody reads."""

@@ -7,10 +7,12 @@ their own, byte for byte as Apache Kafka does. Values have version 0, which is f
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
+from typing import TypeVar
 
 from logflume.log.broker.record_fields import FieldReader, write_count, write_string, write_varint
 from logflume.log.errors import DecodeError
@@ -19,6 +21,7 @@ VALUE_VERSION = 0
 ASSIGNMENT_TIMESTAMP_TAG = 0
 NO_TAGS = write_varint(0)
 
+_Held = TypeVar("_Held")
 Partition = tuple[bytes, int]
 """Topic id and index."""
 
@@ -140,10 +143,10 @@ def decode_target_epoch(reader: FieldReader) -> TargetEpochValue:
 
 def by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:
     """Return topic id -> indexes, both in order."""
-    grouped: dict[bytes, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        grouped.setdefault(topic_id, []).append(index)
-    return grouped
+    grouped: defaultdict[bytes, list[int]] = defaultdict(list)
+    for topic_id, index in partitions:
+        grouped[topic_id].append(index)
+    return {topic_id: sorted(grouped[topic_id]) for topic_id in sorted(grouped)}
 
 
 def encode_partitions(partitions: Iterable[Partition]) -> bytes:
@@ -161,6 +164,13 @@ def decode_partitions(reader: FieldReader) -> frozenset[Partition]:
         partitions.update((topic_id, index) for index in decode_numbers(reader))
         reader.tagged()
     return frozenset(partitions)
+
+
+def epochs_of(held: Collection[_Held], epochs: Mapping[_Held, int], epoch: int) -> dict[_Held, int]:
+    """Return the epochs of what is held, those that are not known as `epoch`."""
+    if len(epochs) == len(held) and epochs.keys() == held:
+        return dict(epochs)
+    return {each: epochs.get(each, epoch) for each in held}
 
 
 def encode_numbers(numbers: list[int]) -> bytes:

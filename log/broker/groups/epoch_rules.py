@@ -8,12 +8,14 @@ behind, and the order of the journal keeps that right. After a failed write the 
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from logflume.log.broker.partitioner import partition_of
-from logflume.log.broker.ports import Clock, GroupSettings, Journal, JournalRecord, Timers, Topics
+from logflume.log.broker.ports import Clock, GroupSettings, Journal, JournalRecord, Offload, Timers, Topics, do_at_once
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.turns.deadline import Deadline
 from logflume.log.protocol.errors import ErrorCode
@@ -30,16 +32,53 @@ Group = TypeVar("Group", bound=EpochGroup[Any, Any])
 Member = TypeVar("Member", bound=EpochMember[Any, Any])
 
 
+ASSIGNED_AT_ONCE = 500
+"""Members and partitions of a target that is computed on the loop."""
+ATTEMPTS = 2
+"""Targets that a heartbeat waits for, as members may come while the first one is computed."""
+_log = logging.getLogger("logflume.broker")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A target to be computed. `size`: how many members and partitions; `compute` shares nothing that changes."""
+
+    size: int
+    compute: Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What each member is to have, and the records of those that have something else now, encoded."""
+
+    shares: Mapping[str, Any]
+    changed: Mapping[str, _Encoded]
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """A value that is encoded already."""
+
+    data: bytes
+
+
 class EpochRules(ABC, Generic[Group, Member]):
     """The rules, over groups that are kept elsewhere. Holds no state of its own."""
 
     kind: ClassVar[GroupKind]
 
     def __init__(
-        self, config: GroupConfig, settings: GroupSettings, clock: Clock, timers: Timers, journal: Journal, topics: Topics
+        self,
+        config: GroupConfig,
+        settings: GroupSettings,
+        clock: Clock,
+        timers: Timers,
+        journal: Journal,
+        topics: Topics,
+        offload: Offload,
     ) -> None:
         self._config, self._settings, self._clock, self._timers = config, settings, clock, timers
-        self._journal, self._topics = journal, topics
+        self._journal, self._topics, self._offload = journal, topics, offload
 
     # -- what a protocol says
 
@@ -51,8 +90,11 @@ class EpochRules(ABC, Generic[Group, Member]):
     def encode_value(self, value: Any) -> bytes: ...
 
     @abstractmethod
-    def target_of(self, group: Group) -> Mapping[str, Any]:
-        """Compute what each member is to have."""
+    def assignment(self, group: Group) -> Assignment:
+        """Return the work of computing what each member is to have, by id."""
+
+    def on_assigned(self, group: Group, records: Records) -> None:
+        """Hear that there is a new target; adds to `records` what changes with it."""
 
     def own_values(self, group: Group) -> Records:
         """Return the records that only this protocol has."""
@@ -154,28 +196,98 @@ class EpochRules(ABC, Generic[Group, Member]):
         return group.refreshed_ms < 0 or elapsed_ms >= self._config.refresh_interval_ms
 
     def refresh(self, group: Group, records: Records, *, must_bump: bool) -> None:
-        """Bump the epoch if members or topics changed, and compute the target assignment for it."""
+        """Bump the epoch if members or topics changed."""
         if must_bump or self.is_refresh_due(group):
             group.refreshed_ms = self._clock.monotonic_ms()
             hashed = hash_topics(group.topics_in_use(self._topics), self._topics)
             if must_bump or hashed != group.metadata_hash:
                 group.metadata_hash = hashed
                 self.bump(group, records)
-        if group.epoch > group.assignment_epoch and self.may_assign(group):
-            self.assign(group, records)
+
+    def once_assigned(
+        self, group: Group, member: Member, records: Records, go_on: Callable[[Records], Reply], failed: object
+    ) -> Reply:
+        """Go on once the target assignment is that of the group's epoch, as far as it may be now; the reply is that of `go_on`.
+
+        A big one is computed off the loop, while the group goes on; `records` are written before that, and the reply is
+        `failed` if they could not be, or if the member is gone when the target is there.
+        """
+        if not self._is_behind(group):
+            return go_on(records)
+        if group.assigning is None and (work := self.assignment(group)).size <= ASSIGNED_AT_ONCE:
+            self._take_target(group, group.epoch, self._computed(work, group.target), records)
+            return go_on(records)
+        reply, written = Reply(), self.write(group, records) if records else Reply.of(0)
+
+        def is_there(attempts_left: int) -> None:
+            if group.is_dead or group.members.get(member.member_id) is not member:
+                reply.set(failed)
+            elif attempts_left and self._is_behind(group):
+                self.assign(group).then(lambda _: is_there(attempts_left - 1))
+            else:
+                done = go_on({})
+                written.then(lambda offset: done.then(reply.set) if offset >= 0 else reply.set(failed))
+
+        self.assign(group).then(lambda _: is_there(ATTEMPTS - 1))
+        return reply
+
+    def _is_behind(self, group: Group) -> bool:
+        return group.epoch > group.assignment_epoch and self.may_assign(group)
 
     def may_assign(self, group: Group) -> bool:
         """Whether the last target assignment is old enough for the next one (KIP-1263)."""
         interval_ms = self.setting("assignment.interval.ms", group.group_id)
         return not group.assigned_ms or interval_ms == 0 or self._clock.wall_ms() >= group.assigned_ms + interval_ms
 
-    def assign(self, group: Group, records: Records) -> None:
-        target = dict(self.target_of(group))
-        for member_id, share in target.items():
-            if group.target.get(member_id) != share:
-                records[Role.TARGET, member_id] = share
-        group.target, group.assignment_epoch, group.assigned_ms = target, group.epoch, self._clock.wall_ms()
-        records[Role.TARGET_EPOCH, ""] = TargetEpochValue(group.epoch, group.assigned_ms)
+    def assign(self, group: Group) -> Reply:
+        """Compute a target for the group's epoch as of now, and write it; the reply is set then. One at a time for a group."""
+        if group.assigning is not None:
+            return group.assigning
+        over, epoch, work, before = Reply(), group.epoch, self.assignment(group), dict(group.target)
+        group.assigning = over
+        is_big = work.size > ASSIGNED_AT_ONCE
+
+        def finish() -> None:
+            group.assigning = None
+            over.set(None)
+
+        def done(target: Any) -> None:
+            if isinstance(target, Exception):
+                _log.error("cannot assign partitions in group %s", group.group_id, exc_info=target)
+            elif self._is_usable(group, epoch, target.shares):
+                records: Records = {}
+                self._take_target(group, epoch, target, records)
+                self.write(group, records)
+            if is_big:
+                self._timers.call_later(0, finish)  # whoever waits has a turn of its own
+            else:
+                finish()
+
+        (self._offload if is_big else do_at_once)(lambda: self._computed(work, before)).then(done)
+        return over
+
+    def _computed(self, work: Assignment, before: Mapping[str, Any]) -> _Target:
+        """For any thread."""
+        shares = work.compute()
+        changed = {
+            member_id: _Encoded(self.encode_value(share)) for member_id, share in shares.items() if before.get(member_id) != share
+        }
+        return _Target(shares, changed)
+
+    def _is_usable(self, group: Group, epoch: int, target: Mapping[str, Any]) -> bool:
+        """Whether a target that was computed meanwhile says something: members that came or left moved the epoch on, so that
+        another follows; but a static one that took its own place under another id did not."""
+        if group.is_dead or not group.members or epoch <= group.assignment_epoch:
+            return False
+        return group.epoch > epoch or target.keys() == group.members.keys()
+
+    def _take_target(self, group: Group, epoch: int, target: _Target, records: Records) -> None:
+        shares = {member_id: target.shares.get(member_id, group.target.get(member_id)) for member_id in group.members}
+        records |= {(Role.TARGET, member_id): value for member_id, value in target.changed.items() if member_id in group.members}
+        group.target = {member_id: share for member_id, share in shares.items() if share is not None}
+        group.assignment_epoch, group.assigned_ms = epoch, self._clock.wall_ms()
+        records[Role.TARGET_EPOCH, ""] = TargetEpochValue(epoch, group.assigned_ms)
+        self.on_assigned(group, records)
 
     def wanted_ids(self, wanted: Mapping[str, Iterable[str]]) -> tuple[dict[str, frozenset[bytes]], dict[bytes, int]]:
         """Return the topics that each member wants by id, without those that do not exist, and the partitions of each."""
@@ -220,7 +332,7 @@ class EpochRules(ABC, Generic[Group, Member]):
         return [
             JournalRecord(
                 encode_epoch_key(EpochKey(self.kind, role, group_id, member_id)),
-                None if value is None else self.encode_value(value),
+                value.data if isinstance(value, _Encoded) else None if value is None else self.encode_value(value),
                 now_ms,
             )
             for (role, member_id), value in records.items()

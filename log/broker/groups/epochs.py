@@ -64,6 +64,7 @@ class EpochGroup(ABC, Generic[Member, Target]):
     `owed`: what the next write begins with, as the group was of another kind before.
     `is_dirty`: a write failed, so the next one holds everything.
     `refreshed_ms`: when its topics were last looked at (monotonic, -1 for never).
+    `assigning`: set when the target that is being computed is there, None if there is none.
     """
 
     group_id: str
@@ -78,6 +79,7 @@ class EpochGroup(ABC, Generic[Member, Target]):
     is_dirty: bool = False
     is_dead: bool = False
     refreshed_ms: int = -1
+    assigning: Reply | None = None
 
     kind: ClassVar[GroupKind]
     protocol_type: ClassVar[str]

@@ -1,15 +1,21 @@
-"""What the heartbeats of consumer and share groups say back: members of both are given partitions of topics."""
+"""How heartbeats are answered, and what those of consumer and share groups say back: members of both are given partitions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from logflume.log.broker.replies import Reply
+from logflume.log.broker.turns.slices import Steps
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
 from .epoch_records import Partition, by_topic
 
+SAID_AT_ONCE = 1_000
+"""Partitions or tasks that a member says it has, in a heartbeat that is handled in one turn."""
+Beat = TypeVar("Beat")
 Response = TypeVar("Response", messages.ConsumerGroupHeartbeatResponse, messages.ShareGroupHeartbeatResponse)
 
 
@@ -27,6 +33,25 @@ class HeartbeatResult:
     def failed(self) -> HeartbeatResult:
         """Return what is said if this does not reach the disk."""
         return replace(self, error=ErrorCode.COORDINATOR_NOT_AVAILABLE, assigned=None)
+
+
+def answer_heartbeat(
+    read: Callable[[], Beat], beat: Callable[[Beat], Reply], respond: Callable[[Any], Any], *, said: int
+) -> Reply | Steps:
+    """Read a heartbeat, have it done, respond; a turn of the loop for each where a member says that it has much."""
+    if said > SAID_AT_ONCE:
+        return _by_turns(read, beat, respond)
+    reply = Reply()
+    beat(read()).then(lambda result: reply.set(respond(result)))
+    return reply
+
+
+def _by_turns(read: Callable[[], Beat], beat: Callable[[Beat], Reply], respond: Callable[[Any], Any]) -> Steps:
+    told = read()
+    yield None
+    result = beat(told)
+    yield result
+    return respond(result.value)
 
 
 def heartbeat_response(response: type[Response], result: HeartbeatResult) -> Response:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from logflume.log.broker.access import Operation, Resource
-from logflume.log.protocol import error_of, tables
+from logflume.log.protocol import MessageBase, error_of, messages, tables
 
 if TYPE_CHECKING:
     from logflume.log.broker.ports import Clock
@@ -54,7 +54,7 @@ CHANGES: Mapping[str, Callable[[Any], Iterable[str]]] = {
 """API -> what a request changes, by name."""
 
 
-def _configs(request: Any) -> Iterator[str]:
+def _configs(request: messages.AlterConfigsRequest | messages.IncrementalAlterConfigsRequest) -> Iterator[str]:
     for resource in request.resources:
         for config in resource.configs:
             yield f"{resource.resource_name}: {config.name}"
@@ -68,12 +68,11 @@ class Audit:
         keys = tables.api_names()
         self._changes = {keys[name]: (name, names) for name, names in CHANGES.items() if name in keys}
         self._listings = frozenset(keys[name] for name in LISTINGS if name in keys)
-        self._metadata = keys["Metadata"]
         self._api_names = {key: name for name, key in keys.items()}
 
-    def is_listing(self, api_key: int, request: Any) -> bool:
+    def is_listing(self, api_key: int, request: MessageBase) -> bool:
         """Whether a request asks for all that may be seen."""
-        return api_key in self._listings or (api_key == self._metadata and request.topics is None)
+        return api_key in self._listings or (isinstance(request, messages.MetadataRequest) and request.topics is None)
 
     def is_change(self, api_key: int) -> bool:
         return api_key in self._changes
@@ -83,7 +82,7 @@ class Audit:
         what = {"operation": operation.name.lower(), "resource": resource.name.lower(), "on": [name], "allowed": False}
         self._line(context, self._api_names[context.api_key], what)
 
-    def changed(self, context: RequestContext, request: Any, response: Any) -> None:
+    def changed(self, context: RequestContext, request: MessageBase, response: object) -> None:
         """Note a change that was asked for, and which errors came of it."""
         api, names = self._changes[context.api_key]
         found = list(names(request))
@@ -105,7 +104,7 @@ class Audit:
         self._write(orjson.dumps({"at_ms": self._clock.wall_ms(), **what}, default=str).decode())
 
 
-def _errors(response: Any) -> set[str]:
+def _errors(response: object) -> set[str]:
     """Return the names of the errors in an answer: its own, and those of its parts."""
     codes = {getattr(response, "error_code", 0)}
     for field in getattr(type(response), "__slots__", ()):

@@ -7,7 +7,7 @@ from typing import Any
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.requests import RequestContext
-from logflume.log.protocol import ErrorCode, messages, tables
+from logflume.log.protocol import ErrorCode, MessageBase, messages, tables
 
 _OP = Operation
 CLUSTER_RIGHTS: dict[str, tuple[Operation, ...]] = {
@@ -55,10 +55,10 @@ def is_let_in(context: RequestContext, operations: Iterable[Operation]) -> bool:
     return context.may(first, Resource.CLUSTER, CLUSTER_NAME)
 
 
-def refuse(api_key: int, request: Any) -> Any:
+def refuse(api_key: int, request: MessageBase) -> MessageBase:
     """Return the answer of an API that says CLUSTER_AUTHORIZATION_FAILED: on top, and for each thing that was asked for."""
     name = tables.api(api_key).name
-    response = messages.message_class(f"{name}Response")()
+    response: MessageBase = messages.message_class(f"{name}Response")()
     if hasattr(response, "error_code"):
         response.error_code = REFUSED
         if hasattr(response, "error_message"):
@@ -69,16 +69,16 @@ def refuse(api_key: int, request: Any) -> Any:
     return response
 
 
-def _create_acls(request: Any, response: Any) -> None:
+def _create_acls(request: messages.CreateAclsRequest, response: messages.CreateAclsResponse) -> None:
     response.results = [response.AclCreationResult(error_code=REFUSED, error_message=REFUSED.text) for _ in request.creations]
 
 
-def _delete_acls(request: Any, response: Any) -> None:
+def _delete_acls(request: messages.DeleteAclsRequest, response: messages.DeleteAclsResponse) -> None:
     result = response.DeleteAclsFilterResult
     response.filter_results = [result(error_code=REFUSED, error_message=REFUSED.text) for _ in request.filters]
 
 
-def _alter_replica_log_dirs(request: Any, response: Any) -> None:
+def _alter_replica_log_dirs(request: messages.AlterReplicaLogDirsRequest, response: messages.AlterReplicaLogDirsResponse) -> None:
     partition = response.AlterReplicaLogDirPartitionResult
     response.results = [
         response.AlterReplicaLogDirTopicResult(
@@ -90,7 +90,7 @@ def _alter_replica_log_dirs(request: Any, response: Any) -> None:
     ]
 
 
-def _write_txn_markers(request: Any, response: Any) -> None:
+def _write_txn_markers(request: messages.WriteTxnMarkersRequest, response: messages.WriteTxnMarkersResponse) -> None:
     partition = response.WritableTxnMarkerPartitionResult
     response.markers = [
         response.WritableTxnMarkerResult(
@@ -107,7 +107,7 @@ def _write_txn_markers(request: Any, response: Any) -> None:
     ]
 
 
-def _elect_leaders(request: Any, response: Any) -> None:
+def _elect_leaders(request: messages.ElectLeadersRequest, response: messages.ElectLeadersResponse) -> None:
     partition = response.PartitionResult
     response.replica_election_results = [
         response.ReplicaElectionResult(
@@ -120,11 +120,13 @@ def _elect_leaders(request: Any, response: Any) -> None:
     ]
 
 
-def _describe_client_quotas(request: Any, response: Any) -> None:
+def _describe_client_quotas(
+    request: messages.DescribeClientQuotasRequest, response: messages.DescribeClientQuotasResponse
+) -> None:
     response.entries = None
 
 
-def _alter_client_quotas(request: Any, response: Any) -> None:
+def _alter_client_quotas(request: messages.AlterClientQuotasRequest, response: messages.AlterClientQuotasResponse) -> None:
     response.entries = [
         response.EntryData(
             error_code=REFUSED,
@@ -135,9 +137,11 @@ def _alter_client_quotas(request: Any, response: Any) -> None:
     ]
 
 
-def _alter_user_scram(request: Any, response: Any) -> None:
+def _alter_user_scram(
+    request: messages.AlterUserScramCredentialsRequest, response: messages.AlterUserScramCredentialsResponse
+) -> None:
     result = response.AlterUserScramCredentialsResult
-    users = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
+    users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
     response.results = [result(user=user, error_code=REFUSED, error_message=REFUSED.text) for user in users]
 
 

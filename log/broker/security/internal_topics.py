@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from logflume.log.broker.access import CLUSTER_NAME, OWNER, UNRESTRICTED, Operation, Resource
 from logflume.log.broker.requests import RequestContext
-from logflume.log.internal_topics import BROKER_TOPICS, SERVICE_PREFIX
+from logflume.log.internal_topics import BROKER_TOPICS, KNOWN_NAMES, SERVICE_PREFIX
 from logflume.log.protocol import ErrorCode, KafkaError
+
+BEYOND_FOR_KNOWN_NAMES, BEYOND_FOR_SERVICES = 500, 1_000
 
 
 def require_may_change(context: RequestContext, topic: str) -> None:
@@ -30,6 +32,19 @@ def require_may_change(context: RequestContext, topic: str) -> None:
             f"somebody who may ALTER the cluster, found {context.principal}",
             topic=topic,
         )
+
+
+def partitions_beyond(topic: str) -> int | None:
+    """Return how many partitions there may be beyond `logflume.max.partitions` when this topic is made or extended.
+
+    So that filling a broker stops neither its groups and transactions nor the services: none for topics of clients, some for
+    names that Connect and registries use, more for services' topics, which clients cannot make; no bound (None) for the broker's.
+    """
+    if topic in BROKER_TOPICS:
+        return None
+    if topic.startswith(SERVICE_PREFIX):
+        return BEYOND_FOR_SERVICES
+    return BEYOND_FOR_KNOWN_NAMES if topic in KNOWN_NAMES else 0
 
 
 def change_refusal(context: RequestContext, topic: str) -> int:

@@ -141,7 +141,7 @@ class ShareFetchHandler:
         if not fetches:
             self._waiting.pop(fetch.connection_id, None)
 
-    def _update_session(self, context: RequestContext, request: Any) -> list[TopicPartitionId]:
+    def _update_session(self, context: RequestContext, request: messages.ShareFetchRequest) -> list[TopicPartitionId]:
         """Return what is to be fetched. Raises SessionRefused, Refusal."""
         key, epoch = _session_key(request), request.share_session_epoch
         added = [(bytes(topic.topic_id), each.partition_index) for topic in request.topics for each in topic.partitions]
@@ -155,7 +155,7 @@ class ShareFetchHandler:
         else:
             forgotten = [(bytes(topic.topic_id), index) for topic in request.forgotten_topics_data for index in topic.partitions]
             session = self.sessions.advance(key, epoch, added=added, forgotten=forgotten)
-        is_fetching = request.max_records > 0 and request.max_bytes > 0 and not getattr(request, "is_renew_ack", False)
+        is_fetching = request.max_records > 0 and request.max_bytes > 0 and not request.is_renew_ack
         return list(session.partitions) if is_fetching else []
 
     def _session_refusal(
@@ -171,19 +171,22 @@ class ShareFetchHandler:
 
     # -- acknowledging
 
-    def _acknowledge(self, context: RequestContext, request: Any) -> dict[TopicPartitionId, Reply]:
+    def _acknowledge(
+        self, context: RequestContext, request: messages.ShareFetchRequest | messages.ShareAcknowledgeRequest
+    ) -> dict[TopicPartitionId, Reply]:
         """Apply what a request says of records; each reply is an AckResult."""
         if not has_acks(request.topics):
             return {}
-        is_renewing = getattr(request, "is_renew_ack", False)
+        is_renewing = request.is_renew_ack
         acks, errors = acks_by_partition(request.topics, version=context.api_version, is_renewing=is_renewing)
         replies = {key: Reply.of((error, text)) for key, (error, text) in errors.items()}
+        group_id, member_id = _session_key(request)
         for key, of_partition in acks.items():
             if not of_partition:
                 continue
             topic_id, index = key
             topic = self.core.cluster.by_id.get(topic_id)
-            partition = self.partitions.get(ShareKey(request.group_id, topic_id, index))
+            partition = self.partitions.get(ShareKey(group_id, topic_id, index))
             if topic is None:
                 replies[key] = Reply.of((ErrorCode.UNKNOWN_TOPIC_ID, None))
             elif not context.may(Operation.READ, Resource.TOPIC, topic.name):
@@ -191,7 +194,7 @@ class ShareFetchHandler:
             elif partition is None:
                 replies[key] = Reply.of((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             else:
-                replies[key] = partition.acknowledge(request.member_id, of_partition)
+                replies[key] = partition.acknowledge(member_id, of_partition)
         return replies
 
     def _ack_response(self, group_id: str, results: dict[TopicPartitionId, AckResult]) -> Any:
@@ -243,8 +246,10 @@ class ShareFetchHandler:
         found = log.offset_for_time(self.core.clock.wall_ms() - duration_ms(reset))
         return log.durable_offset if found is None else min(found.offset, log.durable_offset)
 
-    def _response(self, context: RequestContext, request: Any, found: Found, acked: dict[TopicPartitionId, AckResult]) -> Any:
-        response = _Response(acquisition_lock_timeout_ms=self._lock_ms(request.group_id))
+    def _response(
+        self, context: RequestContext, request: messages.ShareFetchRequest, found: Found, acked: dict[TopicPartitionId, AckResult]
+    ) -> Any:
+        response = _Response(acquisition_lock_timeout_ms=self._lock_ms(request.group_id or ""))
         for topic_id, indexes in _by_topic([*found.records, *found.errors, *acked]).items():
             topic = _Response.ShareFetchableTopicResponse(topic_id=topic_id)
             response.responses.append(topic)
@@ -282,6 +287,7 @@ class _ShareFetch:
 
     __slots__ = (
         "_context",
+        "_group_id",
         "_handler",
         "_is_committed",
         "_is_dropped",
@@ -294,12 +300,19 @@ class _ShareFetch:
         "wanted",
     )
 
-    def __init__(self, handler: ShareFetchHandler, context: RequestContext, request: Any, wanted: list[TopicPartitionId]) -> None:
+    def __init__(
+        self,
+        handler: ShareFetchHandler,
+        context: RequestContext,
+        request: messages.ShareFetchRequest,
+        wanted: list[TopicPartitionId],
+    ) -> None:
         self._handler, self._context, self._request = handler, context, request
         self.connection_id = context.connection_id
-        self._is_committed = handler.settings.text("share.isolation.level", request.group_id) == READ_COMMITTED
-        is_strict = getattr(request, "share_acquire_mode", 0) == STRICT_MODE
-        self._want = Want(request.member_id, request.max_records, max(request.batch_size, 1), is_strict=is_strict)
+        self._group_id, member_id = _session_key(request)
+        self._is_committed = handler.settings.text("share.isolation.level", self._group_id) == READ_COMMITTED
+        is_strict = request.share_acquire_mode == STRICT_MODE
+        self._want = Want(member_id, request.max_records, max(request.batch_size, 1), is_strict=is_strict)
         # Each request begins with another partition, so that all of them have their turn.
         turn = request.share_session_epoch % len(wanted) if wanted else 0
         self.wanted = wanted[turn:] + wanted[:turn]
@@ -335,7 +348,7 @@ class _ShareFetch:
 
     def _watch(self) -> None:
         """Wait on every partition and its state in the group, as they are now."""
-        core, group_id = self._handler.core, self._request.group_id
+        core, group_id = self._handler.core, self._group_id
         for waiters in self._watched:
             waiters.pop(self, None)
         self._watched = []
@@ -374,7 +387,7 @@ class _ShareFetch:
         errors: dict[TopicPartitionId, ErrorCode] = {}
         core = self._handler.core
         for key in self.wanted:
-            share = self._handler.share_partition(self._context, self._request.group_id, *key)
+            share = self._handler.share_partition(self._context, self._group_id, *key)
             if isinstance(share, ErrorCode):
                 errors[key] = share
                 continue
@@ -433,7 +446,7 @@ def _session_key(request: messages.ShareFetchRequest | messages.ShareAcknowledge
     return request.group_id or "", request.member_id or ""
 
 
-def _check_request(context: RequestContext, request: Any) -> None:
+def _check_request(context: RequestContext, request: messages.ShareFetchRequest | messages.ShareAcknowledgeRequest) -> None:
     """Raise Refusal unless group and member have names and who asks may read in the group."""
     if request.group_id is None:
         raise Refusal(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
@@ -443,9 +456,9 @@ def _check_request(context: RequestContext, request: Any) -> None:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"A member id has 1 to {MAX_MEMBER_ID_CHARS} characters.")
 
 
-def _check_renewal(request: Any, version: int) -> None:
+def _check_renewal(request: messages.ShareFetchRequest, version: int) -> None:
     """Raise Refusal INVALID_REQUEST if a fetch that renews locks asks for records too (KIP-1222)."""
-    if not getattr(request, "is_renew_ack", False):
+    if not request.is_renew_ack:
         return
     asked = {
         "maxBytes": request.max_bytes,

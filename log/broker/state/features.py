@@ -6,11 +6,11 @@ Level 0 turns a feature off. The levels and their epoch are kept with the cluste
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
-from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
+from logflume.log.protocol import ErrorCode, KafkaError, MessageBase, messages, tables
 
 from .cluster import ClusterState
 
@@ -24,6 +24,9 @@ APIS = {
     "streams.version": ("StreamsGroupHeartbeat", "StreamsGroupDescribe"),
 }
 """The APIs that answer UNSUPPORTED_VERSION while their feature is at level 0."""
+
+_DESCRIBE = (messages.ConsumerGroupDescribeRequest, messages.ShareGroupDescribeRequest, messages.StreamsGroupDescribeRequest)
+"""The requests among them that name groups, each of which is answered."""
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 DOCUMENT = "features"
@@ -91,12 +94,12 @@ class Features:
             self.levels, self.epoch = changed, self.epoch + 1
 
 
-def refuse_disabled(api_key: int, request: Any) -> Any:
+def refuse_disabled(api_key: int, request: MessageBase) -> MessageBase:
     """Return the answer of an API whose feature is off: UNSUPPORTED_VERSION, for each group that was asked for."""
     error = ErrorCode.UNSUPPORTED_VERSION
     response = messages.message_class(f"{tables.api(api_key).name}Response")()
-    if hasattr(response, "error_code"):
+    if not isinstance(request, _DESCRIBE):
         response.error_code = error
     else:
         response.groups = [response.DescribedGroup(group_id=group_id, error_code=error) for group_id in request.group_ids]
-    return response
+    return cast(MessageBase, response)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from logflume.log.broker.ports import JournalRecord, ReplayedBatch
+from logflume.log.broker.ports import JournalRecord, NewTopic, ReplayedBatch
 from logflume.log.broker.replies import Reply
-from logflume.log.errors import StorageError
 
 START_MS = 1_700_000_000_000
 
@@ -144,11 +143,12 @@ class SimulatedTopics:
     def names(self) -> Iterable[str]:
         return list(self.partitions)
 
-    def create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
-        """Create a topic as a streams group asks for it, unless all are `refused`."""
+    def create(self, wanted: Sequence[NewTopic]) -> Reply:
+        """Create topics as a streams group asks for them, unless all are `refused`."""
         if self.refused:
-            raise StorageError(self.refused)
-        self.partitions[name] = partitions
+            return Reply.of(dict.fromkeys((topic.name for topic in wanted), self.refused))
+        self.partitions |= {topic.name: topic.partitions for topic in wanted}
+        return Reply.of({})
 
     def name_of(self, topic_id: bytes) -> str | None:
         name = topic_id.rstrip(b"\0").decode(errors="replace")

@@ -27,6 +27,8 @@ from .metadata import LAST_USABLE_EPOCH, NO_EPOCH, NO_ID, TopicPartition, Txn, T
 
 RETRY_TIMEOUT_AFTER_MS = 50
 MAX_ID_CHARS = 1024
+EXPIRED_AT_A_TIME = 250
+"""Ids that are looked at for their age in one turn of the loop, each of which may be forgotten by a record of its own."""
 """Transactional ids may be so long; the protocol's 32,767 would cost gigabytes."""
 
 
@@ -76,6 +78,8 @@ class TransactionCoordinator:
         self._markers = MarkerWriter(config, timers, partitions)
         self._slots: dict[str, _Slot] = {}
         self._expiry = Deadline(clock, timers, self._on_expiry)
+        self._expiring: list[str] = []
+        """Ids that this round has not looked at yet."""
 
     # -- life
 
@@ -303,15 +307,21 @@ class TransactionCoordinator:
         self._store(slot, slot.txn.fenced(self._clock.wall_ms(), known_epoch=known_epoch)).then(on_decided)
 
     def _on_expiry(self) -> None:
-        """Forget the ids that nobody used for long."""
-        self._expiry.set_after(self._config.expiry_check_interval_ms)
+        """Forget the ids that nobody used for long; some in one turn of the loop."""
+        if not self._expiring:
+            self._expiring = list(self._slots)
         limit_ms = self._clock.wall_ms() - self._config.id_expiration_ms
-        for transactional_id, slot in list(self._slots.items()):
+        some, self._expiring = self._expiring[-EXPIRED_AT_A_TIME:], self._expiring[:-EXPIRED_AT_A_TIME]
+        for transactional_id in some:
+            slot = self._slots.get(transactional_id)
+            if slot is None:
+                continue
             is_idle = slot.txn.state is TxnState.EMPTY or slot.txn.state.is_complete
             if is_idle and slot.next is None and slot.txn.update_ms <= limit_ms:
                 tombstone = JournalRecord(encode_key(transactional_id), None, self._clock.wall_ms())
                 self._journal.append(self._partition_of(transactional_id), [tombstone])
                 del self._slots[transactional_id]
+        self._expiry.set_after(0 if self._expiring else self._config.expiry_check_interval_ms)
 
     # -- inside
 

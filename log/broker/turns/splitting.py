@@ -14,7 +14,7 @@ from typing import Any
 
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import Handler, RequestContext
-from logflume.log.protocol import ErrorCode
+from logflume.log.protocol import ErrorCode, MessageBase
 
 from .slices import Steps
 
@@ -61,7 +61,7 @@ SPLITS = {
 def in_slices(handler: Handler, split: Split) -> Handler:
     """Return a handler that gives the handler so many entries at a time."""
 
-    def handle(context: RequestContext, request: Any) -> Any:
+    def handle(context: RequestContext, request: MessageBase) -> Any:
         outer = getattr(request, split.asked)
         if outer and isinstance(outer[0], str):  # who is named twice is told once: an answer may be a thousand times its question
             setattr(request, split.asked, list(dict.fromkeys(outer)))
@@ -72,7 +72,7 @@ def in_slices(handler: Handler, split: Split) -> Handler:
     return handle
 
 
-def _is_small(request: Any, split: Split) -> bool:
+def _is_small(request: MessageBase, split: Split) -> bool:
     outer = getattr(request, split.asked) or ()
     if split.inner is None:
         return len(outer) <= split.at_a_time
@@ -84,7 +84,7 @@ def _is_small(request: Any, split: Split) -> bool:
     return True
 
 
-def _handle_parts(handler: Handler, split: Split, context: RequestContext, request: Any) -> Steps:
+def _handle_parts(handler: Handler, split: Split, context: RequestContext, request: MessageBase) -> Steps:
     response: Any = None
     for part, goes_on in _parts(request, split):
         answer = handler(context, part)
@@ -106,10 +106,10 @@ def _handle_parts(handler: Handler, split: Split, context: RequestContext, reque
     return response
 
 
-def _parts(request: Any, split: Split) -> Iterator[tuple[Any, bool]]:
+def _parts(request: MessageBase, split: Split) -> Iterator[tuple[MessageBase, bool]]:
     """Yield requests of one slice each, and whether the first element of its outer list goes on with the last one before."""
 
-    def part(elements: list[Any]) -> Any:
+    def part(elements: list[Any]) -> MessageBase:
         made = copy.copy(request)
         setattr(made, split.asked, elements)
         return made

@@ -45,7 +45,7 @@ class GroupAdminHandlers:
             if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
                 groups.append(described(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
                 continue
-            operations = operations_on(context, request, group_id)
+            operations = operations_on(context, group_id, is_wanted=request.include_authorized_operations)
             group = self._coordinator.group(group_id)
             if group is not None:
                 groups.append(_describe(group, operations))
@@ -132,9 +132,9 @@ class GroupAdminHandlers:
         return ErrorCode.NONE, None, self._node_of(context)
 
 
-def operations_on(context: RequestContext, request: Any, group_id: str) -> int:
+def operations_on(context: RequestContext, group_id: str, *, is_wanted: bool) -> int:
     """Return the operations that who asks may do with a group, if the request wants to know."""
-    return context.operations_on(Resource.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
+    return context.operations_on(Resource.GROUP, group_id) if is_wanted else NOT_ASKED
 
 
 def _describe(group: ClassicGroup, operations: int) -> Any:

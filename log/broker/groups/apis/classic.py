@@ -26,7 +26,7 @@ class MembershipHandlers:
         self._coordinator = coordinator
 
     def join_group(self, context: RequestContext, request: messages.JoinGroupRequest) -> messages.JoinGroupResponse | Reply:
-        if _is_refused(context, request):
+        if _is_refused(context, request.group_id):
             refused = JoinResult(ErrorCode.GROUP_AUTHORIZATION_FAILED, member_id=request.member_id)
             return _join_response(refused, context.api_version)
         has_rebalance_timeout = context.api_version >= FIRST_REBALANCE_TIMEOUT_VERSION
@@ -48,7 +48,7 @@ class MembershipHandlers:
         return reply
 
     def sync_group(self, context: RequestContext, request: messages.SyncGroupRequest) -> messages.SyncGroupResponse | Reply:
-        if _is_refused(context, request):
+        if _is_refused(context, request.group_id):
             return _sync_response(SyncResult(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         sync = SyncRequest(
             member_id=request.member_id,
@@ -63,13 +63,13 @@ class MembershipHandlers:
         return reply
 
     def heartbeat(self, context: RequestContext, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse | Reply:
-        if _is_refused(context, request):
+        if _is_refused(context, request.group_id):
             return messages.HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         error = self._coordinator.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
         return messages.HeartbeatResponse(error_code=error)
 
     def leave_group(self, context: RequestContext, request: messages.LeaveGroupRequest) -> messages.LeaveGroupResponse | Reply:
-        if _is_refused(context, request):
+        if _is_refused(context, request.group_id):
             return messages.LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         is_batched = context.api_version >= FIRST_BATCHED_LEAVE_VERSION
         leaving: list[tuple[str, str | None]] = [(request.member_id, None)]
@@ -81,9 +81,9 @@ class MembershipHandlers:
         return reply
 
 
-def _is_refused(context: RequestContext, request: Any) -> bool:
+def _is_refused(context: RequestContext, group_id: str) -> bool:
     """Whether who asks may not be a member of the group."""
-    return not context.may(Operation.READ, Resource.GROUP, request.group_id)
+    return not context.may(Operation.READ, Resource.GROUP, group_id)
 
 
 def _join_response(result: JoinResult, version: int) -> messages.JoinGroupResponse:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
@@ -11,10 +13,11 @@ from logflume.log.broker.groups.consumer.group import ConsumerGroup, ConsumerMem
 from logflume.log.broker.groups.consumer.groups import ConsumerHeartbeat
 from logflume.log.broker.groups.coordinator import GroupCoordinator
 from logflume.log.broker.groups.epoch_records import Partition, by_topic
-from logflume.log.broker.groups.heartbeats import heartbeat_response
+from logflume.log.broker.groups.heartbeats import answer_heartbeat, heartbeat_response
 from logflume.log.broker.ports import Topics
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
+from logflume.log.broker.turns.slices import Steps
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
@@ -42,34 +45,18 @@ class ConsumerHandlers:
 
     def heartbeat(
         self, context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
-    ) -> messages.ConsumerGroupHeartbeatResponse | Reply:
+    ) -> messages.ConsumerGroupHeartbeatResponse | Reply | Steps:
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
             return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in request.subscribed_topic_names or ()):
             return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        owned = None
-        if request.topic_partitions is not None:
-            owned = frozenset((bytes(t.topic_id), index) for t in request.topic_partitions for index in t.partitions)
-        names = request.subscribed_topic_names
-        beat = ConsumerHeartbeat(
-            group_id=request.group_id,
-            member_id=request.member_id,
-            member_epoch=request.member_epoch,
-            instance_id=request.instance_id,
-            rack_id=request.rack_id,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            topics=None if names is None else frozenset(names),
-            regex=request.subscribed_topic_regex,
-            assignor=request.server_assignor,
-            owned=owned,
-            client_id=context.client_id or "",
-            client_host=f"/{context.host}",
-            may_see=may_see_all if context.rights is UNRESTRICTED else MaySee(context.rights),
+        response, said = messages.ConsumerGroupHeartbeatResponse, request.topic_partitions or ()
+        return answer_heartbeat(
+            partial(_read, context, request),
+            self._coordinator.consumer_heartbeat,
+            partial(heartbeat_response, response),
+            said=sum(len(topic.partitions) for topic in said),
         )
-        reply = Reply()
-        response = messages.ConsumerGroupHeartbeatResponse
-        self._coordinator.consumer_heartbeat(beat).then(lambda result: reply.set(heartbeat_response(response, result)))
-        return reply
 
     def describe(
         self, context: RequestContext, request: messages.ConsumerGroupDescribeRequest
@@ -82,7 +69,11 @@ class ConsumerHandlers:
                 continue
             group = self._coordinator.consumer_group(group_id)
             if group is not None:
-                groups.append(self._describe_to(context, group, operations_on(context, request, group_id)))
+                groups.append(
+                    self._describe_to(
+                        context, group, operations_on(context, group_id, is_wanted=request.include_authorized_operations)
+                    )
+                )
                 continue
             groups.append(
                 response.DescribedGroup(
@@ -149,6 +140,28 @@ class ConsumerHandlers:
             if (name := self._topics.name_of(topic_id)) is not None
         ]
         return response.Assignment(topic_partitions=topics)
+
+
+def _read(context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
+    owned = None
+    if request.topic_partitions is not None:
+        owned = frozenset(chain.from_iterable(zip(repeat(bytes(t.topic_id)), t.partitions) for t in request.topic_partitions))
+    names = request.subscribed_topic_names
+    return ConsumerHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if names is None else frozenset(names),
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=owned,
+        client_id=context.client_id or "",
+        client_host=f"/{context.host}",
+        may_see=may_see_all if context.rights is UNRESTRICTED else MaySee(context.rights),
+    )
 
 
 def _refusal(error: ErrorCode) -> messages.ConsumerGroupHeartbeatResponse:

@@ -129,7 +129,7 @@ class OffsetHandlers:
             return len(self._coordinator.committed_offsets(group_id)) > FETCHED_AT_A_TIME
         return sum(len(topic.partition_indexes) for topic in topics) > FETCHED_AT_A_TIME
 
-    def _fetch_groups(self, context: RequestContext, request: Any) -> Steps:
+    def _fetch_groups(self, context: RequestContext, request: messages.OffsetFetchRequest) -> Steps:
         by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
         response = messages.OffsetFetchResponse()
         for group in request.groups:
@@ -137,7 +137,7 @@ class OffsetHandlers:
             response.groups.append(found)
         return response
 
-    def _fetch_one_group(self, context: RequestContext, request: Any) -> Steps:
+    def _fetch_one_group(self, context: RequestContext, request: messages.OffsetFetchRequest) -> Steps:
         response = messages.OffsetFetchResponse
         wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
         topic, partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition

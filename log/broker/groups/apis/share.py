@@ -59,7 +59,11 @@ class ShareGroupHandlers:
                 continue
             group = self._groups.get(group_id)
             if group is not None:
-                groups.append(self._describe_to(context, group, operations_on(context, request, group_id)))
+                groups.append(
+                    self._describe_to(
+                        context, group, operations_on(context, group_id, is_wanted=request.include_authorized_operations)
+                    )
+                )
                 continue
             text = f"Group {group_id} is not a share group."
             groups.append(response.DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=text, group_id=group_id))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
+from logflume.log.broker.groups.heartbeats import answer_heartbeat
 from logflume.log.broker.groups.streams.assignor import NO_TASKS, Tasks
 from logflume.log.broker.groups.streams.configured import Configured
 from logflume.log.broker.groups.streams.group import StreamsGroup, StreamsMember
@@ -16,6 +18,7 @@ from logflume.log.broker.ports import GroupSettings, Topics
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.security.internal_topics import change_refusal
+from logflume.log.broker.turns.slices import Steps
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
@@ -48,7 +51,7 @@ class StreamsHandlers:
 
     def heartbeat(
         self, context: RequestContext, request: messages.StreamsGroupHeartbeatRequest
-    ) -> messages.StreamsGroupHeartbeatResponse | Reply:
+    ) -> messages.StreamsGroupHeartbeatResponse | Reply | Steps:
         if not context.may(Operation.READ, Resource.GROUP, request.group_id):
             return _refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
         problem = _unsupported(request)
@@ -59,7 +62,6 @@ class StreamsHandlers:
             context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in sorted(topology.topics())
         ):
             return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-        beat = _heartbeat(context, request, topology)
 
         def may_create(topic: str) -> bool:
             if change_refusal(context, topic):
@@ -68,10 +70,12 @@ class StreamsHandlers:
                 Operation.CREATE, Resource.TOPIC, topic
             )
 
-        reply = Reply()
-        answered = self._coordinator.streams_heartbeat(beat, may_create)
-        answered.then(lambda result: reply.set(self._response(request.group_id, result)))
-        return reply
+        return answer_heartbeat(
+            partial(_heartbeat, context, request, topology),
+            lambda beat: self._coordinator.streams_heartbeat(beat, may_create),
+            partial(self._response, request.group_id),
+            said=sum(len(ids.partitions) for tasks in (request.active_tasks, request.standby_tasks) for ids in tasks or ()),
+        )
 
     def _response(self, group_id: str, result: StreamsResult) -> Any:
         if result.error:

@@ -21,7 +21,7 @@ from logflume.log.errors import DecodeError
 from logflume.log.protocol.errors import ErrorCode
 
 from .group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerMember, MemberState
-from .groups import ConsumerGroups
+from .groups import ConsumerGroups, Update
 from .records import ClassicMember, MemberValue
 
 Convert = Callable[[ConsumerGroup, Records], Reply | None]
@@ -57,22 +57,26 @@ class ClassicMembers:
             reply.set(JoinResult(refused.error, self._new_id() if is_new else request.member_id))
             return reply
         metadata = _metadata(member.metadata, request, subscription)
-        self._rules.update(group, member, metadata, self._ids(subscription.owned), records, is_joining=True)
-        self._rules.restart_timers(group, member)
-        member.rejoin.set_after(max(request.rebalance_timeout_ms, 0))
-        result = JoinResult(
-            error=ErrorCode.NONE,
-            member_id=member.member_id,
-            generation=member.current.epoch,
-            protocol_type=CONSUMER_PROTOCOL_TYPE,
-            protocol_name=request.protocols[0][0],
-        )
         failed = JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-        written = self._convert(group, records) if is_last else None
-        if written is None:
-            return self._rules.answer(group, records, result, failed)
-        written.then(lambda offset: reply.set(result if offset >= 0 else failed))
-        return reply
+
+        def go_on(records: Records) -> Reply:
+            self._rules.restart_timers(group, member)
+            member.rejoin.set_after(max(request.rebalance_timeout_ms, 0))
+            result = JoinResult(
+                error=ErrorCode.NONE,
+                member_id=member.member_id,
+                generation=member.current.epoch,
+                protocol_type=CONSUMER_PROTOCOL_TYPE,
+                protocol_name=request.protocols[0][0],
+            )
+            written = self._convert(group, records) if is_last else None
+            if written is None:
+                return self._rules.answer(group, records, result, failed)
+            written.then(lambda offset: reply.set(result if offset >= 0 else failed))
+            return reply
+
+        news = Update(metadata, self._ids(subscription.owned), is_joining=True)
+        return self._rules.update(group, member, news, records, go_on, failed)
 
     def _check_join(self, group: ConsumerGroup, request: JoinRequest) -> None:
         config = self._config

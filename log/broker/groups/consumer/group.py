@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from logflume.log.broker.groups.epoch_records import GroupKind, Partition
+from logflume.log.broker.groups.epoch_records import GroupKind, Partition, epochs_of
 from logflume.log.broker.groups.epochs import EpochGroup, EpochMember
 from logflume.log.broker.patterns import compile_pattern
 from logflume.log.broker.ports import Topics
@@ -166,7 +166,7 @@ def reconcile(
     revoking = current.assigned - target
     if revoking and (owned is None or not revoking.isdisjoint(owned)):
         state = int(MemberState.UNREVOKED_PARTITIONS)
-        epochs = {p: current.epochs.get(p, current.epoch) for p in current.assigned}
+        epochs = epochs_of(current.assigned, current.epochs, current.epoch)
         return CurrentValue(current.epoch, current.previous_epoch, state, current.assigned & target, revoking, epochs)
     wanted = target - current.assigned
     free = wanted - held_by_others() if wanted else wanted
@@ -177,5 +177,5 @@ def reconcile(
         state=int(MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS),
         assigned=kept | free,
         revoking=frozenset(),
-        epochs={p: current.epochs.get(p, current.epoch) for p in kept} | dict.fromkeys(free, target_epoch),
+        epochs=epochs_of(kept, current.epochs, current.epoch) | dict.fromkeys(free, target_epoch),
     )

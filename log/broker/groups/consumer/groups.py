@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from logflume.log.broker.groups.config import GroupConfig
 from logflume.log.broker.groups.epoch_records import GroupEpochValue, GroupKind, Partition, Role
-from logflume.log.broker.groups.epoch_rules import EpochRules, Records, member_tombstones
+from logflume.log.broker.groups.epoch_rules import Assignment, EpochRules, Records, member_tombstones
 from logflume.log.broker.groups.epochs import LEAVING_EPOCH
 from logflume.log.broker.groups.heartbeats import HeartbeatResult
 from logflume.log.broker.groups.refused import Refused
 from logflume.log.broker.patterns import PatternError, compile_pattern
-from logflume.log.broker.ports import Clock, GroupSettings, Journal, Timers, Topics
+from logflume.log.broker.ports import Clock, GroupSettings, Journal, Offload, Timers, Topics
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.turns.deadline import Deadline
 from logflume.log.protocol.errors import ErrorCode
@@ -63,6 +64,15 @@ class ConsumerHeartbeat:
         return self.member_epoch == 0 or (self.rebalance_timeout_ms != -1 and has_topics and self.owned is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a member wants now, and has: None if it did not say."""
+
+    metadata: MemberValue
+    owned: frozenset[Partition] | None
+    is_joining: bool
+
+
 class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
     """The rules of consumer groups, over groups that the coordinator keeps. Holds no state of its own."""
 
@@ -76,10 +86,11 @@ class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
         timers: Timers,
         journal: Journal,
         topics: Topics,
+        offload: Offload,
         new_id: Callable[[], str],
         downgrade: Downgrade,
     ) -> None:
-        super().__init__(config, settings, clock, timers, journal, topics)
+        super().__init__(config, settings, clock, timers, journal, topics, offload)
         self._new_id, self._downgrade = new_id, downgrade
 
     # -- policy
@@ -114,11 +125,12 @@ class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
         if group.members.get(member.member_id) is member:
             self.remove_members(group, [member], None, None)
 
-    def target_of(self, group: ConsumerGroup) -> Mapping[str, frozenset[Partition]]:
+    def assignment(self, group: ConsumerGroup) -> Assignment:
         # Static members keep their place in the order over a restart under another id.
         members = sorted(group.members.values(), key=lambda m: (m.metadata.instance_id or "", m.member_id))
         subscriptions, counts = self.wanted_ids(topics_by_member(members, self._topics))
-        return ASSIGNORS[group.assignor()](subscriptions, counts, group.target)
+        compute = partial(ASSIGNORS[group.assignor()], subscriptions, counts, dict(group.target))
+        return Assignment(len(members) + sum(counts.values()), compute)
 
     # -- heartbeat
 
@@ -132,35 +144,54 @@ class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
             return Reply.of(HeartbeatResult(refused.error, str(refused), beat.member_id))
         current_before = member.current
         member.may_see = beat.may_see
-        self.update(group, member, _updated(member.metadata, beat), beat.owned, records, is_joining=beat.member_epoch == 0)
-        self.restart_timers(group, member)
-        has_news = beat.is_full or member.current.assigned != current_before.assigned or _has_missed(beat, current_before)
-        result = HeartbeatResult(
-            ErrorCode.NONE,
-            member_id=member.member_id,
-            member_epoch=member.current.epoch,
-            heartbeat_interval_ms=self.setting("heartbeat.interval.ms", group.group_id),
-            assigned=member.current.assigned if has_news else None,
-        )
-        return self.answer(group, records, result, result.failed())
+
+        def go_on(records: Records) -> Reply:
+            self.restart_timers(group, member)
+            has_news = beat.is_full or member.current.assigned != current_before.assigned or _has_missed(beat, current_before)
+            result = HeartbeatResult(
+                ErrorCode.NONE,
+                member_id=member.member_id,
+                member_epoch=member.current.epoch,
+                heartbeat_interval_ms=self.setting("heartbeat.interval.ms", group.group_id),
+                assigned=member.current.assigned if has_news else None,
+            )
+            return self.answer(group, records, result, result.failed())
+
+        news = Update(_updated(member.metadata, beat), beat.owned, is_joining=beat.member_epoch == 0)
+        failed = HeartbeatResult(ErrorCode.NONE, member_id=member.member_id).failed()
+        return self.update(group, member, news, records, go_on, failed)
 
     def update(
         self,
         group: ConsumerGroup,
         member: ConsumerMember,
-        metadata: MemberValue,
-        owned: frozenset[Partition] | None,
+        news: Update,
         records: Records,
-        *,
-        is_joining: bool,
-    ) -> None:
-        """Take over what a member wants and has, and let it move towards its target; adds to `records` what changed."""
+        go_on: Callable[[Records], Reply],
+        failed: object,
+    ) -> Reply:
+        """Take over what a member wants and has, let it move towards its target, and go on with the records of what changed.
+
+        The reply is that of `go_on`, or `failed` (`once_assigned` says when).
+        """
         metadata_before, current_before = member.metadata, member.current
-        member.metadata = metadata
-        if metadata_before != metadata or records:
-            records[Role.MEMBER, member.member_id] = metadata
-        wants_other = _interest(metadata_before) != _interest(metadata) or current_before is NEW
+        member.metadata = news.metadata
+        if metadata_before != news.metadata or records:
+            records[Role.MEMBER, member.member_id] = news.metadata
+        wants_other = _interest(metadata_before) != _interest(news.metadata) or current_before is NEW
         self.refresh(group, records, must_bump=wants_other)
+
+        def move(records: Records) -> Reply:
+            self._move(group, member, news.owned, has_changed=wants_other)
+            if member.current != current_before or news.is_joining:
+                records[Role.CURRENT, member.member_id] = member.current
+            return go_on(records)
+
+        return self.once_assigned(group, member, records, move, failed)
+
+    def _move(
+        self, group: ConsumerGroup, member: ConsumerMember, owned: frozenset[Partition] | None, *, has_changed: bool
+    ) -> None:
         target = group.target.get(member.member_id, frozenset())
         if group.epoch > group.assignment_epoch:
             # The target is from before: what the member does not want any more is not in it.
@@ -172,10 +203,8 @@ class ConsumerGroups(EpochRules[ConsumerGroup, ConsumerMember]):
             group.assignment_epoch,
             owned,
             lambda: group.held_by_others(member),
-            has_changed=wants_other,
+            has_changed=has_changed,
         )
-        if member.current != current_before or is_joining:
-            records[Role.CURRENT, member.member_id] = member.current
 
     def _find_or_add(self, group: ConsumerGroup, beat: ConsumerHeartbeat) -> tuple[ConsumerMember, Records]:
         """Return the member and the records that its arrival needs. Raises Refused."""

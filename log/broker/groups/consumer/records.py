@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from logflume.log.broker.groups.epoch_records import (
     NO_TAGS,
@@ -112,7 +113,7 @@ def _encode_held(partitions: Iterable[Partition], value: CurrentValue) -> bytes:
     grouped = by_topic(partitions)
     parts = [write_count(len(grouped), is_flexible=True)]
     for topic, indexes in grouped.items():
-        epochs = [value.epochs.get((topic, index), value.epoch) for index in indexes]
+        epochs = list(map(value.epochs.get, zip(repeat(topic), indexes), repeat(value.epoch)))
         parts += [topic, encode_numbers(indexes), tagged(ASSIGNMENT_EPOCHS_TAG, encode_numbers(epochs))]
     return b"".join(parts)
 

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from logflume.log.broker.groups.config import GroupConfig
-from logflume.log.broker.groups.epoch_records import GroupEpochValue, GroupKind, Partition, Role
-from logflume.log.broker.groups.epoch_rules import EpochRules, Records
+from logflume.log.broker.groups.epoch_records import GroupEpochValue, GroupKind, Role
+from logflume.log.broker.groups.epoch_rules import Assignment, EpochRules, Records
 from logflume.log.broker.groups.epochs import LEAVING_EPOCH
 from logflume.log.broker.groups.heartbeats import HeartbeatResult
 from logflume.log.broker.groups.refused import Refused
 from logflume.log.broker.groups.table import GroupTable
-from logflume.log.broker.ports import Clock, GroupSettings, Journal, Timers, Topics
+from logflume.log.broker.ports import Clock, GroupSettings, Journal, Offload, Timers, Topics
 from logflume.log.broker.replies import Reply
 from logflume.log.protocol.errors import ErrorCode
 
@@ -54,9 +55,10 @@ class ShareGroups(EpochRules[ShareGroup, ShareMember]):
         timers: Timers,
         journal: Journal,
         topics: Topics,
+        offload: Offload,
         table: GroupTable,
     ) -> None:
-        super().__init__(config, settings, clock, timers, journal, topics)
+        super().__init__(config, settings, clock, timers, journal, topics, offload)
         self._table = table
         self.expiry_listeners: list[Callable[[str, str], None]] = []
         """Called with the group and the member whose session ran out."""
@@ -89,21 +91,20 @@ class ShareGroups(EpochRules[ShareGroup, ShareMember]):
         for listener in self.expiry_listeners:
             listener(group.group_id, member.member_id)
 
-    def target_of(self, group: ShareGroup) -> Mapping[str, frozenset[Partition]]:
+    def assignment(self, group: ShareGroup) -> Assignment:
         subscriptions, counts = self.wanted_ids({m.member_id: m.metadata.topics for m in group.members.values()})
-        return assign_simple(subscriptions, counts, group.target)
+        compute = partial(assign_simple, subscriptions, counts, dict(group.target))
+        return Assignment(len(subscriptions) + sum(counts.values()), compute)
 
-    def assign(self, group: ShareGroup, records: Records) -> None:
-        """Compute the target, and note the partitions that are assigned, so that their state can be listed."""
-        super().assign(group, records)
-        assigned: dict[bytes, set[int]] = {}
-        for topic_id, index in (partition for share in group.target.values() for partition in share):
-            assigned.setdefault(topic_id, set()).add(index)
+    def on_assigned(self, group: ShareGroup, records: Records) -> None:
+        """Note the partitions that are assigned, so that their state can be listed."""
         changed = {}
-        for topic_id, indexes in assigned.items():
-            known, name = group.initialized.get(topic_id), self._topics.name_of(topic_id)
-            if name is not None and (known is None or not indexes <= known.partitions):
-                changed[topic_id] = TopicState(name, frozenset(indexes) | (known.partitions if known else frozenset()))
+        for name in group.topics_in_use(self._topics):
+            topic_id, count = self._topics.id_of(name), self._topics.partition_count(name)
+            known = None if topic_id is None else group.initialized.get(topic_id)
+            # Every partition of a topic that somebody wants is assigned.
+            if topic_id is not None and (known is None or len(known.partitions) < count):
+                changed[topic_id] = TopicState(name, frozenset(range(count)) | (known.partitions if known else frozenset()))
         if changed:
             self._set_initialized(group, {**group.initialized, **changed}, records)
 
@@ -137,17 +138,22 @@ class ShareGroups(EpochRules[ShareGroup, ShareMember]):
         before = member.current
         self._set_metadata(member, beat, records)
         self.refresh(group, records, must_bump=(Role.MEMBER, member.member_id) in records)
-        self._reconcile(group, member, records)
-        self.restart_timers(group, member)
-        has_news = beat.member_epoch != before.epoch or beat.topics is not None or member.current.assigned != before.assigned
-        result = HeartbeatResult(
-            ErrorCode.NONE,
-            member_id=member.member_id,
-            member_epoch=member.current.epoch,
-            heartbeat_interval_ms=self.setting("heartbeat.interval.ms", group.group_id),
-            assigned=member.current.assigned if has_news else None,
-        )
-        return self.answer(group, records, result, result.failed())
+
+        def go_on(records: Records) -> Reply:
+            self._reconcile(group, member, records)
+            self.restart_timers(group, member)
+            has_news = beat.member_epoch != before.epoch or beat.topics is not None or member.current.assigned != before.assigned
+            result = HeartbeatResult(
+                ErrorCode.NONE,
+                member_id=member.member_id,
+                member_epoch=member.current.epoch,
+                heartbeat_interval_ms=self.setting("heartbeat.interval.ms", group.group_id),
+                assigned=member.current.assigned if has_news else None,
+            )
+            return self.answer(group, records, result, result.failed())
+
+        failed = HeartbeatResult(ErrorCode.NONE, member_id=member.member_id).failed()
+        return self.once_assigned(group, member, records, go_on, failed)
 
     def _find_or_add(self, beat: ShareHeartbeat) -> tuple[ShareGroup, ShareMember, Records]:
         group = self.get(beat.group_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from logflume.log.broker.groups.epoch_records import GroupKind
+from logflume.log.broker.groups.epoch_records import GroupKind, epochs_of
 from logflume.log.broker.groups.epochs import EpochGroup, EpochMember
 from logflume.log.broker.ports import Topics
 from logflume.log.broker.turns.deadline import Deadline
@@ -38,12 +38,6 @@ class StreamsMember(EpochMember[StreamsMemberValue, StreamsCurrentValue]):
     """A member."""
 
     current: StreamsCurrentValue = NEW
-
-    @property
-    def held(self) -> Tasks:
-        """What it has not yet given up."""
-        assigned, revoking = self.current.assigned, self.current.revoking
-        return Tasks(assigned.active | revoking.active, assigned.standby | revoking.standby)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,17 +82,19 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
             return frozenset()
         return frozenset(name for each in self.topology.subtopologies for name in each.inputs)
 
-    def is_free(self, member: StreamsMember, task: Task, *, is_active: bool) -> bool:
-        """Whether a member may take a task now: nobody else is active on it, its process has it in no other role."""
+    def not_free(self, member: StreamsMember) -> Tasks:
+        """Return what a member cannot take now: active what somebody is active on, either what its own process has."""
+        active: set[Task] = set()
+        own: set[Task] = set()
         for other in self.members.values():
             if other is member:
                 continue
-            held, is_same = other.held, other.metadata.process_id == member.metadata.process_id
-            if task in held.active and (is_active or is_same):
-                return False
-            if is_same and task in held.standby:
-                return False
-        return True
+            is_same = other.metadata.process_id == member.metadata.process_id
+            for tasks in (other.current.assigned, other.current.revoking):
+                active |= tasks.active
+                if is_same:
+                    own |= tasks.active | tasks.standby
+        return Tasks(frozenset(active | own), frozenset(own))
 
 
 def reconcile(
@@ -118,21 +114,19 @@ def reconcile(
     assigned = current.assigned
     kept = Tasks(assigned.active & target.active, assigned.standby & target.standby)
     revoking = Tasks(assigned.active - target.active, assigned.standby - target.standby)
-    epochs = {task: current.epochs.get(task, current.epoch) for task in assigned.active}
+    epochs = epochs_of(assigned.active, current.epochs, current.epoch)
     if revoking != NO_TASKS and _has_any(owned, revoking):
         state = int(TaskState.UNREVOKED_TASKS)
         return StreamsCurrentValue(current.epoch, current.previous_epoch, state, kept, revoking, epochs)
-    free = Tasks(
-        frozenset(t for t in target.active - kept.active if group.is_free(member, t, is_active=True)),
-        frozenset(t for t in target.standby - kept.standby if group.is_free(member, t, is_active=False)),
-    )
+    taken = group.not_free(member)
+    free = Tasks(target.active - kept.active - taken.active, target.standby - kept.standby - taken.standby)
     given = Tasks(kept.active | free.active, kept.standby | free.standby)
     return StreamsCurrentValue(
         epoch=target_epoch,
         previous_epoch=current.epoch if target_epoch != current.epoch else current.previous_epoch,
         state=int(TaskState.STABLE if given == target else TaskState.UNRELEASED_TASKS),
         assigned=given,
-        epochs={task: epochs[task] for task in kept.active} | dict.fromkeys(free.active, target_epoch),
+        epochs=epochs_of(kept.active, epochs, current.epoch) | dict.fromkeys(free.active, target_epoch),
     )
 
 

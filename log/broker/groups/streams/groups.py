@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from logflume.log.broker.groups.config import GroupConfig
 from logflume.log.broker.groups.epoch_records import GroupKind, Role
-from logflume.log.broker.groups.epoch_rules import EpochRules, Records
+from logflume.log.broker.groups.epoch_rules import Assignment, EpochRules, Records
 from logflume.log.broker.groups.epochs import LEAVING_EPOCH, hash_topics
 from logflume.log.broker.groups.refused import Refused
-from logflume.log.broker.ports import Clock, GroupSettings, InternalTopics, Journal, Timers, Topics
+from logflume.log.broker.ports import Clock, GroupSettings, InternalTopics, Journal, Offload, Timers, Topics
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.turns.deadline import Deadline
-from logflume.log.errors import LogflumeError
 from logflume.log.protocol.errors import ErrorCode
 
 from .assignor import NO_TASKS, Tasks, assign_sticky
@@ -25,6 +26,14 @@ from .topology import InternalTopic, Topology, check_topology
 
 MayCreate = Callable[[str], bool]
 """Whether the asking client may create a topic."""
+
+
+class TopicsMissing(Exception):
+    """A heartbeat needs internal topics that are to be made first."""
+
+    def __init__(self, topics: tuple[InternalTopic, ...]) -> None:
+        super().__init__(", ".join(topic.name for topic in topics))
+        self.topics = topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +83,10 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
         timers: Timers,
         journal: Journal,
         topics: Topics,
+        offload: Offload,
         internal: InternalTopics,
     ) -> None:
-        super().__init__(config, settings, clock, timers, journal, topics)
+        super().__init__(config, settings, clock, timers, journal, topics, offload)
         self._internal = internal
 
     def new_group(self, group_id: str) -> StreamsGroup:
@@ -120,35 +130,51 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
     def on_empty(self, group: StreamsGroup) -> None:
         group.delay.cancel()
 
-    def target_of(self, group: StreamsGroup) -> Mapping[str, Tasks]:
+    def assignment(self, group: StreamsGroup) -> Assignment:
         configured = group.configured
         if configured is None or configured.problem is not None:
-            return dict.fromkeys(group.members, NO_TASKS)
-        return assign_sticky(
+            return Assignment(0, partial(dict.fromkeys, tuple(group.members), NO_TASKS))
+        replicas = self.setting("num.standby.replicas", group.group_id)
+        compute = partial(
+            assign_sticky,
             {member.member_id: member.metadata.process_id for member in group.members.values()},
             configured.task_counts,
             frozenset(each.subtopology_id for each in configured.topology.subtopologies if each.changelogs),
-            group.target,
-            standby_replicas=self.setting("num.standby.replicas", group.group_id),
+            dict(group.target),
+            standby_replicas=replicas,
         )
+        return Assignment(len(group.members) + sum(configured.task_counts.values()) * (1 + replicas), compute)
 
     # -- heartbeat
 
-    def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat, may_create: MayCreate) -> Reply:
-        """Join, stay or leave, by a request that was checked; the reply is a StreamsResult once what it says is on disk."""
+    def heartbeat(self, group: StreamsGroup, beat: StreamsHeartbeat, problems: Mapping[str, str] | None) -> Reply:
+        """Join, stay or leave, by a request that was checked; the reply is a StreamsResult once what it says is on disk.
+
+        `problems`: what went wrong as the group's internal topics were made, None if that was not tried yet.
+
+        Raises TopicsMissing: some are to be made first; nothing has changed.
+        """
         try:
             if beat.member_epoch == LEAVING_EPOCH:
                 return self._leave(group, beat)
-            return self._stay(group, beat, may_create)
+            return self._stay(group, beat, problems)
         except Refused as refused:
             return Reply.of(StreamsResult(refused.error, str(refused), beat.member_id))
 
-    def _stay(self, group: StreamsGroup, beat: StreamsHeartbeat, may_create: MayCreate) -> Reply:
+    def make(self, topics: Sequence[InternalTopic], may_create: MayCreate) -> Reply:
+        """Make internal topics; the reply is what went wrong by topic, as text."""
+        denied = {topic.name: f"Unauthorized to CREATE on topic {topic.name}." for topic in topics if not may_create(topic.name)}
+        reply = Reply()
+        made = self._internal.create([topic for topic in topics if topic.name not in denied])
+        made.then(lambda problems: reply.set(denied | {name: f"{name}: {text}" for name, text in problems.items()}))
+        return reply
+
+    def _stay(self, group: StreamsGroup, beat: StreamsHeartbeat, problems: Mapping[str, str] | None) -> Reply:
         # Everything that can be refused is refused before anything changes.
         known = group.members.get(beat.member_id)
         self._check_member(group, known, beat)
         topology = self._topology_for(group, beat)
-        configured = self._configured(group, topology, may_create)
+        configured = self._configured(group, topology, problems)
         _check_tasks(configured, beat.owned)
         records: Records = {}
         member = known or self._add(group, beat.member_id)
@@ -161,17 +187,36 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
             group.topology = topology
             records[Role.OWN, ""] = topology
         self._reconfigure(group, configured, records, must_bump=must_bump)
-        status = self._assign_if_due(group, records, is_first=len(group.members) == 1 and known is None)
+        delayed = self._delayed(group, is_first=len(group.members) == 1 and known is None)
+
+        def go_on(records: Records) -> Reply:
+            return self._move(group, member, beat, current_before, delayed, records)
+
+        if delayed:
+            return go_on(records)
+        failed = _failed(StreamsResult(ErrorCode.NONE, member_id=member.member_id))
+        return self.once_assigned(group, member, records, go_on, failed)
+
+    def _move(
+        self,
+        group: StreamsGroup,
+        member: StreamsMember,
+        beat: StreamsHeartbeat,
+        before: StreamsCurrentValue,
+        status: Sequence[Told],
+        records: Records,
+    ) -> Reply:
+        """Let a member move towards its target, and answer it."""
+        topology = group.topology
+        assert topology is not None, "its members brought it"
         target = group.target.get(member.member_id, NO_TASKS)
         member.current = reconcile(group, member, target, group.assignment_epoch, beat.owned)
-        if member.current != current_before or beat.member_epoch == 0:
+        if member.current != before or beat.member_epoch == 0:
             records[Role.CURRENT, member.member_id] = member.current
         self.restart_timers(group, member)
         if beat.is_shutdown:
             group.shutdown_by = group.shutdown_by or member.member_id
-        has_news = (
-            beat.member_epoch == 0 or member.current.assigned != current_before.assigned or _has_missed(beat, current_before)
-        )
+        has_news = beat.member_epoch == 0 or member.current.assigned != before.assigned or _has_missed(beat, before)
         if has_news and member.metadata.endpoint is not None:
             group.endpoint_epoch += 1
         result = StreamsResult(
@@ -207,30 +252,20 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
             return group.topology
         raise Refused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
 
-    def _configured(self, group: StreamsGroup, topology: Topology, may_create: MayCreate) -> Configured:
-        """Return the topology with its topics, after creating those of its own that are missing."""
+    def _configured(self, group: StreamsGroup, topology: Topology, problems: Mapping[str, str] | None) -> Configured:
+        """Return the topology with its topics. Raises TopicsMissing: those of its own are to be made first."""
         configured = group.configured
         is_current = configured is not None and configured.topology == topology and not self.is_refresh_due(group)
-        if not is_current or configured is None:
+        if not is_current or configured is None or configured.missing:
             configured = configure(topology, self._topics)
         if not configured.missing:
             return configured
-        problems = [text for topic in configured.missing if (text := self._create(topic, may_create))]
-        configured = configure(topology, self._topics)
-        if configured.problem is None or not problems:
-            return configured
+        if problems is None:
+            raise TopicsMissing(configured.missing)
+        assert configured.problem is not None, "they are missing"
         status, text = configured.problem
-        return replace(configured, problem=(status, f"{text}; {'; '.join(problems[:3])}"))
-
-    def _create(self, topic: InternalTopic, may_create: MayCreate) -> str | None:
-        """Create an internal topic; return what went wrong."""
-        if not may_create(topic.name):
-            return f"Unauthorized to CREATE on topic {topic.name}."
-        try:
-            self._internal.create(topic.name, topic.partitions, topic.replication_factor, dict(topic.configs))
-        except LogflumeError as error:
-            return f"{topic.name}: {error}"
-        return None
+        told = [problems[topic.name] for topic in configured.missing if topic.name in problems]
+        return replace(configured, problem=(status, "; ".join([text, *told[:3]])))
 
     def _add(self, group: StreamsGroup, member_id: str) -> StreamsMember:
         nothing = StreamsMemberValue(None, "", "", -1, NEVER, "", None, ())
@@ -257,26 +292,21 @@ class StreamsGroups(EpochRules[StreamsGroup, StreamsMember]):
     def _assignment_configs(self, group: StreamsGroup) -> tuple[tuple[str, str], ...]:
         return (("num.standby.replicas", str(self.setting("num.standby.replicas", group.group_id))),)
 
-    def _assign_if_due(self, group: StreamsGroup, records: Records, *, is_first: bool) -> list[Told]:
-        """Compute the target assignment for the group's epoch, unless it has to wait; return what a member is told then."""
+    def _delayed(self, group: StreamsGroup, *, is_first: bool) -> list[Told]:
+        """Return what a member is told if the target assignment has to wait."""
         delay_ms = self.setting("initial.rebalance.delay.ms", group.group_id)
         if is_first and delay_ms > 0 and not group.delay.is_set:
             group.delay.set_after(delay_ms)
         if group.delay.is_set:
             return [(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay.")]
-        if group.epoch <= group.assignment_epoch:
-            return []
-        if not self.may_assign(group):
+        if group.epoch > group.assignment_epoch and not self.may_assign(group):
             return [(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")]
-        self.assign(group, records)
         return []
 
     def _on_delay_end(self, group: StreamsGroup) -> None:
         """Give out the first tasks; members hear of them with their next heartbeat."""
         if group.members and group.epoch > group.assignment_epoch:
-            records: Records = {}
-            self.assign(group, records)
-            self.write(group, records)
+            self.assign(group)
 
     # -- leaving and timeouts
 
@@ -313,7 +343,7 @@ def _check_tasks(configured: Configured, owned: Tasks | None) -> None:
     """Raise Refused INVALID_REQUEST if a member has a task that does not exist."""
     if owned is None or configured.problem is not None:
         return
-    for subtopology_id, partition in owned.active | owned.standby:
+    for subtopology_id, partition in chain(owned.active, owned.standby):
         count = configured.task_counts.get(subtopology_id)
         if count is None:
             raise Refused(ErrorCode.INVALID_REQUEST, f"Subtopology {subtopology_id} does not exist in the topology.")

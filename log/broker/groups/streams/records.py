@@ -6,8 +6,10 @@ Their fields are in the tables of `log/protocol`.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any
 
 from logflume.log.broker.groups.epoch_records import VALUE_VERSION, GroupKind, Role, TargetEpochValue, value_reader
@@ -119,10 +121,10 @@ def _member_message(value: StreamsMemberValue) -> Any:
 
 def by_subtopology(tasks: Iterable[Task]) -> dict[str, list[int]]:
     """Return sub-topology id -> its partitions, both in order."""
-    grouped: dict[str, list[int]] = {}
-    for subtopology_id, partition in sorted(tasks):
-        grouped.setdefault(subtopology_id, []).append(partition)
-    return grouped
+    grouped: defaultdict[str, list[int]] = defaultdict(list)
+    for subtopology_id, partition in tasks:
+        grouped[subtopology_id].append(partition)
+    return {subtopology_id: sorted(grouped[subtopology_id]) for subtopology_id in sorted(grouped)}
 
 
 def _task_ids(owner: Any, tasks: Iterable[Task]) -> list[Any]:
@@ -136,7 +138,7 @@ def _held_ids(tasks: Iterable[Task], value: StreamsCurrentValue) -> list[Any]:
         task_ids(
             subtopology_id=each,
             partitions=indexes,
-            assignment_epochs=[value.epochs.get((each, index), value.epoch) for index in indexes],
+            assignment_epochs=list(map(value.epochs.get, zip(repeat(each), indexes), repeat(value.epoch))),
         )
         for each, indexes in by_subtopology(tasks).items()
     ]
@@ -190,4 +192,4 @@ def _read_current(body: Any) -> StreamsCurrentValue:
 
 def tasks_of(task_ids: Iterable[Any]) -> frozenset[Task]:
     """Return the tasks of a message's list of sub-topologies with partitions."""
-    return frozenset((ids.subtopology_id, index) for ids in task_ids for index in ids.partitions)
+    return frozenset(chain.from_iterable(zip(repeat(ids.subtopology_id), ids.partitions) for ids in task_ids))
