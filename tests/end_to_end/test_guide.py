@@ -16,6 +16,7 @@ from ._guide import Reader, blocks_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 DEFAULT_ADDRESS, SECURED_PORT = "127.0.0.1:9092", "9093"
+DEFAULT_REGISTRY = "http://127.0.0.1:8081"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 LIVE = ("```bash", "```sql", '"./data"', DEFAULT_ADDRESS)
 
@@ -23,8 +24,9 @@ LIVE = ("```bash", "```sql", '"./data"', DEFAULT_ADDRESS)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """An empty directory with the guide's first command running in it, on ports of its own."""
-    folder = tmp_path_factory.mktemp("guide")
-    with serving(folder / "data") as (address, _):
+    folder, registry = tmp_path_factory.mktemp("guide"), f"127.0.0.1:{free_port()}"
+    with pytest.MonkeyPatch.context() as patch, serving(folder / "data", "--registry", registry) as (address, _):
+        patch.setenv("LOGFLUME_REGISTRY", f"http://{registry}")
         yield folder, address
 
 
@@ -33,7 +35,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
 @pytest.mark.parametrize("page", [page for page in PAGES if any(sign in (DOCS / page).read_text() for sign in LIVE)])
 def test_the_blocks_of_a_page_do_what_they_say(server: tuple[Path, str], page: str) -> None:
     folder, address = server
-    reader = Reader(folder, {DEFAULT_ADDRESS: address, SECURED_PORT: str(free_port())})
+    registry = os.environ["LOGFLUME_REGISTRY"]
+    reader = Reader(folder, {DEFAULT_ADDRESS: address, SECURED_PORT: str(free_port()), DEFAULT_REGISTRY: registry})
     try:
         reader.follow(blocks_of(DOCS / page))
     finally:
