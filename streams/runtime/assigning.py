@@ -11,6 +11,7 @@ it (KIP-441), and joins again when it is ready.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -119,16 +120,25 @@ def _name(task: TaskId) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A member while tasks are dealt out."""
+    """A member while tasks are dealt out. `loads`: how many of its tasks are of each sub-topology."""
 
     subscription: Subscription
     told: Mapping[str, int]
     tasks: set[TaskId] = field(default_factory=set)
-    standbys: list[TaskId] = field(default_factory=list)
+    loads: Counter[str] = field(default_factory=Counter)
+    standbys: dict[TaskId, None] = field(default_factory=dict)
     warmups: list[TaskId] = field(default_factory=list)
 
     def load(self, group: str) -> int:
-        return sum(name == group for name, _ in self.tasks)
+        return self.loads[group]
+
+    def take(self, task: TaskId) -> None:
+        self.tasks.add(task)
+        self.loads[task[0]] += 1
+
+    def give(self, task: TaskId) -> None:
+        self.tasks.discard(task)
+        self.loads[task[0]] -= 1
 
     def has(self, task: TaskId) -> bool:
         return _name(task) in self.told
@@ -220,7 +230,7 @@ def _keep(parts: Mapping[TaskId, Sequence[TopicPartition]], eligible: Mapping[st
         latest = max((each.subscription.generation for each in claiming), default=0)
         of_latest = [each for each in claiming if each.subscription.generation == latest]
         if len(of_latest) == 1:
-            of_latest[0].tasks.add(task)
+            of_latest[0].take(task)
 
 
 def _deal_out(deal: _Deal) -> None:
@@ -229,19 +239,20 @@ def _deal_out(deal: _Deal) -> None:
     taken = {task for group in eligible.values() for each in group for task in each.tasks}
     free = [task for task in parts if task not in taken and eligible[task[0]]]
     everybody = {id(each) for group in eligible.values() for each in group}
+    sizes = Counter(name for name, _ in parts)
     share, rest = -(-len(parts) // max(1, len(everybody))), []
     for task in free:
         group = eligible[task[0]]
-        full = -(-sum(name == task[0] for name, _ in parts) // len(group))
+        full = -(-sizes[task[0]] // len(group))
         warm = [each for each in group if deal.is_warm(each, task)]
         having = [each for each in warm if each.has(task)]
         roomy = [each for each in having if each.load(task[0]) < full and len(each.tasks) < share]
         if roomy or (having and len(warm) < len(group)):
-            min(roomy or having, key=lambda each: (each.load(task[0]), len(each.tasks))).tasks.add(task)
+            min(roomy or having, key=lambda each: (each.load(task[0]), len(each.tasks))).take(task)
         else:
             rest.append(task)
     for task in rest:
-        min(eligible[task[0]], key=lambda each: (each.load(task[0]), len(each.tasks))).tasks.add(task)
+        min(eligible[task[0]], key=lambda each: (each.load(task[0]), len(each.tasks))).take(task)
 
 
 def _even_out(deal: _Deal, members: Sequence[_Member]) -> None:
@@ -269,19 +280,20 @@ def _move(name: str, giver: _Member, taker: _Member) -> None:
     """Hand over one task, if possible one of whose state the taker has most."""
     having = [task for task in giver.tasks if task[0] == name]
     task = max(having, key=lambda each: (taker.told.get(_name(each), -1), each))
-    giver.tasks.discard(task)
-    taker.tasks.add(task)
+    giver.give(task)
+    taker.take(task)
 
 
 def _warm_up(deal: _Deal, before: Mapping[TaskId, _Member]) -> None:
     """Leave what moved to a member that is not warm where it was; the first of these begin to warm up."""
     left = deal.sharing.warmup_replicas_max
+    after = {task: member for member in deal.members.values() for task in member.tasks}
     for task, giver in sorted(before.items(), key=lambda item: item[0]):
-        taker = next(each for each in deal.members.values() if task in each.tasks)
+        taker = after[task]
         if taker is giver or deal.is_warm(taker, task):
             continue
-        taker.tasks.discard(task)
-        giver.tasks.add(task)
+        taker.give(task)
+        giver.take(task)
         if left > 0:
             left -= 1
             taker.warmups.append(task)
@@ -296,9 +308,9 @@ def _stand_by(deal: _Deal) -> None:
             free = [each for each in deal.eligible[task[0]] if _may_follow(each, task)]
             having = [each for each in free if each.has(task) and len(each.standbys) < room]
             if having:
-                max(having, key=lambda each: each.told[_name(task)]).standbys.append(task)
+                max(having, key=lambda each: each.told[_name(task)]).standbys[task] = None
             elif free:
-                min(free, key=lambda each: len(each.standbys)).standbys.append(task)
+                min(free, key=lambda each: len(each.standbys)).standbys[task] = None
     _spread_standbys(deal)
 
 
@@ -322,5 +334,5 @@ def _spread_standbys(deal: _Deal) -> None:
         if found is None:
             return
         giver, taker, task = found
-        giver.standbys.remove(task)
-        taker.standbys.append(task)
+        del giver.standbys[task]
+        taker.standbys[task] = None

@@ -96,10 +96,10 @@ class Reader:
     def run_until(self, block: Block, text: str, expected: str) -> None:
         """Run a block as printed, except for the server that runs already, until it has printed what is expected."""
         script = "\n".join(line for line in text.splitlines() if not re.fullmatch(r"logflume serve *(#.*)?", line))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while True:
             done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=100, **self.options()
+                ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=280, **self.options()
             )
             if done.returncode == 0 and expected.strip() in done.stdout:
                 return

@@ -16,7 +16,7 @@ ON_A_CLUSTER = "--master spark://master:7077 --conf spark.executor.memory=1g"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # some forty processes, each of which a busy machine takes seconds to start
+@pytest.mark.timeout(1200)  # some forty processes, each of which a busy machine takes seconds to start
 def test_the_blocks_of_readme_do_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = f"127.0.0.1:{free_port()}"
     monkeypatch.setenv("LOGFLUME_REGISTRY", f"http://{registry}")  # the port that README names may be another server's

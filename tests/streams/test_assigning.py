@@ -205,7 +205,7 @@ class Copying:
         assert max(loads) - min(loads) <= 2, "standbys are spread"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 8), st.integers(0, 2), st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=6))
 def test_large_state_moves_only_to_where_it_is_and_copies_are_kept(
     partitions: int, standby_replicas: int, changes: list[tuple[bool, int]]
