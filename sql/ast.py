@@ -189,6 +189,15 @@ class Lambda(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Over(Node):
+    """A function over rows of the result: those with the same `partition_by`, in the order of `order_by`."""
+
+    call: Call
+    partition_by: tuple[Expression, ...] = ()
+    order_by: tuple[OrderItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AtTimeZone(Node):
     operand: Expression
     zone: str
@@ -217,6 +226,7 @@ Expression = (
     | Dereference
     | Call
     | Lambda
+    | Over
     | AtTimeZone
 )
 
@@ -255,12 +265,21 @@ class Duration(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class AsOf(Node):
+    """A topic as it was: up to a time (text, or ms since 1970), or before an offset of each partition."""
+
+    time: str | int | None = None
+    offsets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRef(Node):
     """A stream or table by name, or (`query`) what a query gives, which has the alias for its name."""
 
     name: str
     alias: str
     query: Query | None = None
+    as_of: AsOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +348,7 @@ class Query(Node):
     is_distinct: bool = False
     order_by: tuple[OrderItem, ...] = ()
     offset: int = 0
+    qualify: Expression | None = None
 
     def clause_span(self, clause: str) -> Span:
         """Return where a clause ('WHERE', 'GROUP BY', ...) stands; the query's own span without it."""

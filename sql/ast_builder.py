@@ -180,6 +180,9 @@ class AstBuilder(Transformer[Token, Any]):
     alias = identifier
     describe_name = identifier
 
+    def of_word(self, meta: Any, children: list[Any]) -> _Ident:
+        return _ident("OF", _token_span(children[0]))
+
     def plain_word(self, meta: Any, children: list[Any]) -> _Ident:
         return _ident(str(children[0]).upper(), _token_span(children[0]))
 
@@ -310,6 +313,13 @@ class AstBuilder(Transformer[Token, Any]):
     def call_star(self, meta: Any, children: list[Any]) -> ast.Call:
         return ast.Call(str(children[0]).upper(), (), is_star=True, span=_span(meta))
 
+    def over_partition(self, meta: Any, children: list[Any]) -> tuple[Any, ...]:
+        return tuple(children)
+
+    def over(self, meta: Any, children: list[Any]) -> ast.Over:
+        call, partition_by, order_by = children
+        return ast.Over(call, partition_by or (), order_by[1][0] if order_by else (), span=_span(meta))
+
     def when(self, meta: Any, children: list[Any]) -> ast.When:
         return ast.When(children[0], children[1], span=_span(meta))
 
@@ -381,8 +391,15 @@ class AstBuilder(Transformer[Token, Any]):
         return ast.SelectItem("all", span=_span(meta))
 
     def source(self, meta: Any, children: list[Any]) -> ast.SourceRef:
-        name, alias = children
-        return ast.SourceRef(str(name), str(name if alias is None else alias), span=_span(meta))
+        name, as_of, alias = children
+        return ast.SourceRef(str(name), str(name if alias is None else alias), as_of=as_of, span=_span(meta))
+
+    def as_of_time(self, meta: Any, children: list[Any]) -> ast.AsOf:
+        token = children[0]
+        return ast.AsOf(unquote(token) if token.type == "STRING" else int(token), span=_span(meta))
+
+    def as_of_offsets(self, meta: Any, children: list[Any]) -> ast.AsOf:
+        return ast.AsOf(offsets=tuple(map(int, children)), span=_span(meta))
 
     def inner_source(self, meta: Any, children: list[Any]) -> ast.SourceRef:
         query, alias = children
@@ -484,6 +501,9 @@ class AstBuilder(Transformer[Token, Any]):
     def having(self, meta: Any, children: list[Any]) -> _Clause:
         return _Clause(("HAVING", (children[0], _span(meta))))
 
+    def qualify(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("QUALIFY", (children[0], _span(meta))))
+
     def emit_changes(self, meta: Any, children: list[Any]) -> _Clause:
         return _Clause(("EMIT", ("CHANGES", _span(meta))))
 
@@ -522,6 +542,7 @@ class AstBuilder(Transformer[Token, Any]):
             "DISTINCT" in clauses,
             content("ORDER BY") or (),
             offset,
+            content("QUALIFY"),
             span=_span(meta),
         )
         named = next((c for c in children if isinstance(c, _Named)), None)

@@ -52,7 +52,7 @@ from .once import is_computed
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
-from .pull import KeptTable, run_pull
+from .pull import KeptTable, is_simple, run_pull
 from .pull_reads import NotHeld, held_rows, table_rows
 from .push import start_push
 from .reach import check_reachable
@@ -456,7 +456,7 @@ class SqlEngine:
 
     def pull_at_once(self, query: ast.Query, user: Session) -> Rows | None:
         """Answer a pull query by a few keys if this process holds their state; None: it waits for something, or is refused."""
-        if not self._is_at_once(user) or query.order_by or query.offset:
+        if not self._is_at_once(user) or not is_simple(query):
             return None
         context = Context(
             self.catalog, self._functions, {REGISTRY_URL: self._registry, **self.catalog.properties, **user.properties}

@@ -87,6 +87,10 @@ def expression_text(e: ast.Expression) -> str:
             return f"{name_text(name)}({'DISTINCT ' if is_distinct else ''}{'*' if is_star else _texts(args)})"
         case ast.Lambda(params, body):
             return f"{params[0] if len(params) == 1 else '(' + ', '.join(params) + ')'} => {text(body)}"
+        case ast.Over(call, partition_by, order_by):
+            parts = [f"PARTITION BY {_texts(partition_by)}"] if partition_by else []
+            parts += [f"ORDER BY {', '.join(map(_order_item, order_by))}"] if order_by else []
+            return f"{text(call)} OVER ({' '.join(parts)})"
         case ast.AtTimeZone(operand, zone):
             return f"{text(operand)} AT TIME ZONE {string_text(zone)}"
     raise AssertionError(e)
@@ -131,6 +135,8 @@ def query_text(q: ast.Query) -> str:
         parts.append(f"PARTITION BY {_texts(q.partition_by) or '()'}")
     if q.having:
         parts.append(f"HAVING {expression_text(q.having)}")
+    if q.qualify:
+        parts.append(f"QUALIFY {expression_text(q.qualify)}")
     parts += [f"UNION ALL {query_text(part)}" for part in q.unions]
     if q.order_by:
         parts.append(f"ORDER BY {', '.join(map(_order_item, q.order_by))}")
@@ -161,7 +167,14 @@ def _order_item(item: ast.OrderItem) -> str:
 def _source(source: ast.SourceRef) -> str:
     if source.query is not None:
         return f"({query_text(source.query)}) {name_text(source.alias)}"
-    return name_text(source.name) + ("" if source.alias == source.name else f" {name_text(source.alias)}")
+    as_of = "" if source.as_of is None else f" AS OF {_as_of(source.as_of)}"
+    return name_text(source.name) + as_of + ("" if source.alias == source.name else f" {name_text(source.alias)}")
+
+
+def _as_of(point: ast.AsOf) -> str:
+    if point.time is None:
+        return f"OFFSET ({', '.join(map(str, point.offsets))})"
+    return f"TIMESTAMP {string_text(point.time) if isinstance(point.time, str) else point.time}"
 
 
 def _duration(duration: ast.Duration) -> str:

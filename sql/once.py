@@ -7,7 +7,7 @@ partition's in its own order, so that the same records give the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -24,10 +24,11 @@ from . import plan as p
 from .binding.aggregation import has_aggregate
 from .binding.context import Context
 from .binding.query import Target, bind_query
+from .catalog import Catalog
 from .errors import StatementError
 from .planner import watched_plan
 from .properties import COMPUTED
-from .pull_topic import SCAN_MAX_RECORDS, OnRead, topic_records
+from .pull_topic import SCAN_MAX_RECORDS, OnRead, Until, at_the_end, topic_records
 from .results import Rows
 from .rules import optimize
 from .table_state import value_of
@@ -50,15 +51,16 @@ def _has_aggregate(query: ast.Query, context: Context) -> bool:
     return any(i.expression is not None and has_aggregate(i.expression, context.functions) for i in query.select)
 
 
-def run_once(query: ast.Query, context: Context, log: Log) -> Rows:
-    """Compute a query over its topics as they are now.
+def run_once(query: ast.Query, context: Context, log: Log, *, until: Mapping[str, Until]) -> Rows:
+    """Compute a query over its topics as they are now, or were at the points of `until`.
 
     Raises:
         StatementError: what it cannot be, with its position. SqlError: the topics are beyond the limit.
     """
-    planned = plan_once(query, context)
+    planned = plan_once(at_the_end(query), context)
     plan, grouped = planned.plan, _grouped_table(planned.root)
-    rows = _computed(plan, context, log) if grouped is None else _folded(grouped, plan, context, log)
+    read = _Topics(log, context.catalog, until, context.on_read)
+    rows = _computed(plan, read) if grouped is None else _folded(grouped, plan, read)
     if planned.is_whole and not rows:
         rows = _of_nothing(planned.root)
     sources = ", ".join(plan.sources)
@@ -67,7 +69,7 @@ def run_once(query: ast.Query, context: Context, log: Log) -> Rows:
         sources,
         plan.value,
         tuple(rows[: query.limit]),
-        f"computed from the topics of {sources}, start to end",
+        f"computed from the topics of {sources}, start to {'the point of AS OF' if until else 'end'}",
         is_limited=is_limited,
     )
 
@@ -101,7 +103,17 @@ def _check_places(query: ast.Query) -> None:
                 raise StatementError(f"queries that are computed once don't support the column `{name.name}`", name.span)
 
 
-def _computed(plan: p.QueryPlan, context: Context, log: Log) -> list[tuple[Any, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    """Where records come from, and up to which point."""
+
+    log: Log
+    catalog: Catalog
+    until: Mapping[str, Until]
+    on_read: OnRead | None
+
+
+def _computed(plan: p.QueryPlan, read: _Topics) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     latest: dict[Any, tuple[Any, ...]] = {}
 
@@ -117,8 +129,8 @@ def _computed(plan: p.QueryPlan, context: Context, log: Log) -> list[tuple[Any, 
     driver = TopologyTestDriver(
         build_topology(plan, watch=watch), on_problem="skip", commits_each_record=False, goes_together=True
     )
-    topics = dict.fromkeys(context.catalog.sources[name].topic for name in plan.sources)
-    for topic, batch in _batches(list(topics), log, context.on_read):
+    topics = dict.fromkeys(read.catalog.sources[name].topic for name in plan.sources)
+    for topic, batch in _batches(list(topics), read):
         driver.process_together(topic, *batch)
     # Each aggregate's results leave at a commit, and what follows from them at the next.
     for _ in range(1 + sum(isinstance(o, p.Aggregate) for o in p.operators(plan.root))):
@@ -150,12 +162,13 @@ class _Record(NamedTuple):
 _Batch = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers]]
 
 
-def _batches(topics: list[str], log: Log, on_read: OnRead | None) -> Iterator[tuple[str, _Batch]]:
+def _batches(topics: list[str], read: _Topics) -> Iterator[tuple[str, _Batch]]:
     """Yield the records of topics in order of time, neighbours of one topic together."""
     records: list[_Record] = []
     for topic in topics:
         times: dict[int, int] = {}
-        for r in topic_records(topic, log, records_max=SCAN_MAX_RECORDS - len(records), on_read=on_read):
+        left, until = SCAN_MAX_RECORDS - len(records), read.until.get(topic)
+        for r in topic_records(topic, read.log, records_max=left, until=until, on_read=read.on_read):
             order = times[r.partition] = max(times.get(r.partition, r.timestamp_ms), r.timestamp_ms)
             records.append(_Record(order, topic, r.key, r.value, r.timestamp_ms, r.headers))
     records.sort(key=lambda r: r.order_ms)
@@ -200,14 +213,14 @@ def _grouped_table(root: p.Operator) -> _GroupedTable | None:
     return _GroupedTable(root, having, aggregate, aggregate.input)
 
 
-def _folded(grouped: _GroupedTable, plan: p.QueryPlan, context: Context, log: Log) -> list[tuple[Any, ...]]:
+def _folded(grouped: _GroupedTable, plan: p.QueryPlan, read: _Topics) -> list[tuple[Any, ...]]:
     regroup, aggregations = grouped.regroup, grouped.aggregate.aggregations
     keys = tuple((f"KSQL_GROUP_{n}", e) for n, (_, e) in enumerate(regroup.keys))
     columns = (*keys, *regroup.columns)
     root = optimize(p.Select(regroup.input, columns))
     value = tuple(Column(name, e.type) for name, e in columns)
     groups: dict[Any, tuple[tuple[Any, ...], list[tuple[Any, ...]]]] = {}
-    for values in _computed(replace(plan, root=root, value=value), context, log):
+    for values in _computed(replace(plan, root=root, value=value), read):
         key = values[: len(keys)]
         if None in key:
             continue

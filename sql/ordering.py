@@ -39,8 +39,8 @@ def run_ordered(query: ast.Query, run: Callable[[ast.Query], Rows]) -> Rows:
     rows, places = list(found.rows), iter(range(shown, len(found.columns)))
     order = [_place(i, query, found.columns[:shown]) if _is_shown(i.expression, query) else next(places) for i in query.order_by]
     for item, place in zip(reversed(query.order_by), reversed(order), strict=True):
-        _check_order(found.columns[place], item)
-        rows = _sorted(rows, place, item)
+        check_order(found.columns[place], item)
+        rows = sorted_rows(rows, place, item)
     end = len(rows) if query.limit is None else query.offset + query.limit
     cut = tuple(row[:shown] for row in rows[query.offset : end])
     return replace(found, columns=found.columns[:shown], rows=cut, is_limited=len(rows) > end)
@@ -80,12 +80,14 @@ def _place(item: ast.OrderItem, query: ast.Query, columns: Sequence[Column]) -> 
     return names.index(e.name)
 
 
-def _check_order(column: Column, item: ast.OrderItem) -> None:
+def check_order(column: Column, item: ast.OrderItem) -> None:
+    """Refuse values that have no order. Raises StatementError."""
     if column.type.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT):
         raise StatementError(f"ORDER BY: values of {column.type} have no order; name an element or a field", item.span)
 
 
-def _sorted(rows: list[tuple[Any, ...]], place: int, item: ast.OrderItem) -> list[tuple[Any, ...]]:
+def sorted_rows(rows: list[tuple[Any, ...]], place: int, item: ast.OrderItem) -> list[tuple[Any, ...]]:
+    """Sort rows by the values at one place; rows with equal ones stay as they were."""
     nulls = [row for row in rows if row[place] is None]
     others = sorted((row for row in rows if row[place] is not None), key=lambda r: _rank(r[place]), reverse=item.is_descending)
     return nulls + others if item.has_nulls_first else others + nulls

@@ -26,8 +26,9 @@ from .errors import StatementError
 from .evaluate import evaluate
 from .once import is_computed, run_once
 from .ordering import run_ordered
+from .over import has_over, run_over
 from .pull_scans import check_limit, check_scan
-from .pull_topic import Skipped, topic_rows
+from .pull_topic import Skipped, Until, points, topic_rows
 from .results import Rows
 from .table_state import TableShape, ValueRow, value_of
 from .tree import names_in, split_conjuncts
@@ -68,15 +69,20 @@ def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[Sourc
         check_limit(query, context)
         whole = replace(context, rows_max=None)
         return run_ordered(query, lambda plain: run_pull(plain, whole, log, kept)).first(context.rows_max)
+    if has_over(query):
+        check_limit(query, context)
+        whole = replace(context, rows_max=None)
+        return run_over(query, whole, lambda plain: run_pull(plain, whole, log, kept)).first(context.rows_max)
+    until = points(query, context.catalog)
     if is_computed(query, context):
         check_limit(query, context)
-        return run_once(query, context, log).first(context.rows_max)
+        return run_once(query, context, log, until=until).first(context.rows_max)
     pull = bind_pull(query, context)
     found: list[tuple[Any, ...]] = []
     skipped = Skipped()
     has_more = False
-    table = kept(pull.source)
-    rows, note = _candidates(pull, context, log, table, skipped)
+    table = None if until else kept(pull.source)
+    rows, note = _candidates(pull, context, log, table, skipped, until.get(pull.source.topic))
     where = pull.where if table is None else pull.rest
     for row in rows:
         if pull.limit is not None and len(found) >= pull.limit:
@@ -97,6 +103,11 @@ def _is_key(e: x.Expr) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ binding
+
+
+def is_simple(query: ast.Query) -> bool:
+    """Tell whether the rows of a query are all that it needs: nothing to sort, to compute over rows or to look up in the past."""
+    return not (query.order_by or query.offset or has_over(query)) and query.source.as_of is None
 
 
 def bind_pull(query: ast.Query, context: Context) -> Pull:
@@ -211,11 +222,11 @@ def _fixed_column(e: ast.Expression) -> tuple[str | None, list[ast.Expression]]:
 
 
 def _candidates(
-    pull: Pull, context: Context, log: Log, kept: KeptTable | None, skipped: Skipped
+    pull: Pull, context: Context, log: Log, kept: KeptTable | None, skipped: Skipped, until: Until | None
 ) -> tuple[Iterator[ValueRow], str]:
     if kept is None:
-        rows = topic_rows(pull.source, log, skipped, on_read=context.on_read)
-        return rows, f"read from topic {pull.source.topic}, start to end"
+        rows = topic_rows(pull.source, log, skipped, until=until, on_read=context.on_read)
+        return rows, f"read from topic {pull.source.topic}, start to {'end' if until is None else 'the point of AS OF'}"
     shape = kept.shape
     how = "a scan of its state" if pull.keys is None else f"{len(pull.keys)} key(s) of its state"
     keys = None if pull.keys is None else shape.encoded(pull.keys)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass, replace
 
 from logflume.log import DecodeError, TopicPartition
 from logflume.log.interfaces import Log
 from logflume.log.records import Record
-from logflume.log.schemas import FormatSpec, framed_by_headers, serde
+from logflume.log.schemas import STRING, TIMESTAMP, FormatSpec, framed_by_headers, serde
 from logflume.streams import expr as x
+from logflume.streams.functions import convert
 from logflume.streams.windows import bounds_of_key, key_suffix_bytes
 
+from . import ast
 from .binding.sources import timestamp_expression
-from .catalog import SourceInfo, WindowInfo
-from .errors import SqlError
+from .catalog import Catalog, SourceInfo, WindowInfo
+from .errors import SqlError, StatementError
 from .table_state import ValueRow, value_of
 
 # No tool reads a topic without a limit.
@@ -39,14 +42,67 @@ class Skipped:
         return f"; {self.count} record(s) left out, the first {self.first}" if self.count else ""
 
 
-def topic_rows(source: SourceInfo, log: Log, skipped: Skipped, *, on_read: OnRead | None = None) -> Iterator[ValueRow]:
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Where a read of a topic ends before its end: with the records up to a time, or before an offset of each partition."""
+
+    time_ms: int | None = None
+    offsets: tuple[int, ...] = ()
+
+
+def points(query: ast.Query, catalog: Catalog) -> dict[str, Until]:
+    """Return where the reads of a query's topics end, by topic; those without AS OF have none.
+
+    Raises:
+        StatementError: a time that is none, or one topic at two points.
+    """
+    found: dict[str, tuple[ast.SourceRef, Until | None]] = {}
+    todo = [query]
+    while todo:
+        part = todo.pop()
+        todo += part.unions
+        for ref in (part.source, *(join.source for join in part.joins)):
+            if ref.query is not None:
+                todo.append(ref.query)
+                continue
+            topic = catalog.source(ref.name, ref.span).topic
+            point = None if ref.as_of is None else _point(ref.as_of)
+            if found.setdefault(topic, (ref, point))[1] != point:
+                raise StatementError(f"the topic {topic} is read at two points; a query reads a topic at one", ref.span)
+    return {topic: point for topic, (_, point) in found.items() if point is not None}
+
+
+def at_the_end(query: ast.Query) -> ast.Query:
+    """Return a query without AS OF."""
+
+    def source(ref: ast.SourceRef) -> ast.SourceRef:
+        return replace(ref, as_of=None, query=None if ref.query is None else at_the_end(ref.query))
+
+    joins = tuple(replace(join, source=source(join.source)) for join in query.joins)
+    return replace(query, source=source(query.source), joins=joins, unions=tuple(map(at_the_end, query.unions)))
+
+
+def _point(as_of: ast.AsOf) -> Until:
+    if as_of.time is None:
+        return Until(offsets=as_of.offsets)
+    if isinstance(as_of.time, int):
+        return Until(as_of.time)
+    try:
+        return Until(convert(as_of.time, STRING, TIMESTAMP))
+    except ValueError as error:
+        raise StatementError(f"AS OF TIMESTAMP: {error}; write it as '2026-01-31T18:30:00' (UTC), or in ms", as_of.span) from None
+
+
+def topic_rows(
+    source: SourceInfo, log: Log, skipped: Skipped, *, until: Until | None = None, on_read: OnRead | None = None
+) -> Iterator[ValueRow]:
     """Read a topic once: all records of a stream, the latest of each key of a table in the order of partitions and keys."""
     key_format = source.key_format if source.key else FormatSpec("NONE")
     decode_key, decode_value = serde(key_format, source.key).decode, serde(source.value_format, source.value).decode
     time = timestamp_expression(source)
     window = source.window
     latest: dict[bytes, ValueRow | None] = {}
-    for record in topic_records(source.topic, log, on_read=on_read):
+    for record in topic_records(source.topic, log, until=until, on_read=on_read):
         try:
             data, start, end = _key_and_window(record.key, window)
             key, value = decode_key(data), decode_value(_framed(record, source.value_format))
@@ -91,13 +147,28 @@ def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[byte
     return data[:-suffix], *bounds_of_key(kind, data)
 
 
-def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS, on_read: OnRead | None = None) -> Iterator[Any]:
-    """Yield the records of a topic up to its end as it is now, each partition in order. Raises SqlError beyond the limit."""
+def topic_records(
+    topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS, until: Until | None = None, on_read: OnRead | None = None
+) -> Iterator[Record]:
+    """Yield the records of a topic up to its end as it is now, or to a point before it, each partition in order.
+
+    Raises:
+        SqlError: more records than the limit, or a point that does not fit the topic.
+    """
+    until = until or Until()
     admin = log.admin()
     count = admin.describe_topics([topic])[topic].partitions
     partitions = [TopicPartition(topic, n) for n in range(count)]
     starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions, read_committed=True)
-    total = sum(ends[tp] - starts[tp] for tp in partitions)
+    if until.offsets:
+        if len(until.offsets) != count:
+            raise SqlError(
+                f"AS OF OFFSET: topic {topic} has {count} partition(s), found {len(until.offsets)} offset(s); write one for "
+                f"each, as in AS OF OFFSET ({', '.join(str(ends[tp]) for tp in partitions)}), which is its end"
+            )
+        ends = {tp: min(ends[tp], until.offsets[tp.partition]) for tp in partitions}
+    last_ms = math.inf if until.time_ms is None else until.time_ms
+    total = sum(max(ends[tp] - starts[tp], 0) for tp in partitions)
     if total > records_max:
         raise SqlError(
             f"topic {topic} has about {total:,} records, a pull query reads at most {records_max:,}; "
@@ -122,7 +193,7 @@ def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS, 
                     continue
                 for start in range(0, len(chunk), _SLICE_RECORDS):  # a chunk may hold all that was fetched
                     for record in chunk.slice(start, start + _SLICE_RECORDS).records():
-                        if record.offset < end:
+                        if record.offset < end and record.timestamp_ms <= last_ms:
                             yield record
                 if chunk.next_offset >= end:
                     del left[tp]

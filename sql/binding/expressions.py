@@ -12,7 +12,7 @@ from logflume.log import near_matches
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, TIMESTAMP, DataType, Kind, array, map_of, struct
 from logflume.log.schemas import Column as Col
 from logflume.sql import ast
-from logflume.sql.errors import NotSupported, StatementError
+from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.functions import choose_overload, unknown_function
 from logflume.sql.types import literal_decimal, resolve_type, show_type
@@ -60,6 +60,12 @@ _ARITHMETIC = {
 }
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _TIME_COLUMNS = frozenset({"ROWTIME", "WINDOWSTART", "WINDOWEND"})
+
+
+def over_refused(e: ast.Over) -> StatementError:
+    """Return the error for a function over rows where there are no rows."""
+    reason = "needs all rows: it stands in the SELECT or the QUALIFY of a query that ends, and not in a query in FROM"
+    return StatementError(f"{e.call.name} OVER (...) {reason}", e.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +168,11 @@ class Binder:
                 return self._call(e)
             case ast.Lambda():
                 raise StatementError("a lambda can only be an argument of a function such as TRANSFORM, FILTER or REDUCE")
-            case ast.AtTimeZone():
-                raise NotSupported("AT TIME ZONE")
+            case ast.Over():
+                raise over_refused(e)
+            case ast.AtTimeZone(operand, zone):
+                there = (operand, ast.StringLiteral("UTC", span=e.span), ast.StringLiteral(zone, span=e.span))
+                return self.bind(ast.Call("CONVERT_TZ", there, span=e.span))
         raise AssertionError(e)
 
     # -------------------------------------------------------------------------------------------- simple forms

@@ -23,7 +23,7 @@ from logflume.streams.graph import CalendarWindow, Emit, SessionWindow, TimeWind
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
 from .context import Context
-from .expressions import Binder
+from .expressions import Binder, over_refused
 from .joins import bind_relation
 from .projection import Item, KeyColumn, canonical, check_names, find_keys, spread
 from .scope import RESERVED_COLUMNS, WINDOW_COLUMNS, Scope, Visible, pseudo_columns
@@ -118,6 +118,15 @@ def _check_once_only(query: ast.Query) -> None:
             raise StatementError(
                 f"{clause} is for queries that end: without EMIT CHANGES, and not within another statement", span
             )
+    for part in (part for e in _written(query) for part in walk(e)):
+        if isinstance(part, ast.Over):
+            raise over_refused(part)
+    if query.qualify is not None:
+        raise StatementError("QUALIFY is for queries that end: it needs all rows", query.clause_span("QUALIFY"))
+    for ref in (query.source, *(join.source for join in query.joins)):
+        if ref.as_of is not None:
+            reason = "AS OF is for queries that end: a query that follows its topics reads them from their start"
+            raise StatementError(reason, ref.as_of.span)
 
 
 def _distinct(query: ast.Query, relation: Relation, context: Context, target: Target) -> ast.Query:
@@ -239,6 +248,12 @@ def _check_clauses(query: ast.Query, library: Library) -> None:
         raise StatementError(
             "EMIT FINAL is only supported for windowed aggregations: GROUP BY and WINDOW", query.clause_span("EMIT")
         )
+
+
+def _written(query: ast.Query) -> list[ast.Expression]:
+    """Return the expressions of a query's clauses."""
+    found = [item.expression for item in query.select] + [query.where, query.having, *(query.group_by or ())]
+    return [e for e in found if e is not None]
 
 
 @dataclass(frozen=True, slots=True)
