@@ -28,9 +28,17 @@ from .security.internal_topics import partitions_beyond
 from .security.tokens import DelegationTokens
 from .security.users import Users
 from .settings.lookup import BrokerConfig
-from .state.cluster import ClusterState, Topic
+from .state.cluster import ClusterState
 from .state.diskspace import DiskSpace, default_min_free_bytes
 from .state.features import Features
+from .state.metadata import (
+    BrokerConfigsSet,
+    ClusterConfigsSet,
+    DeletionFinished,
+    GroupConfigsSet,
+    Topic,
+    TopicConfigsSet,
+)
 from .state.troubles import Troubles
 from .telemetry import ClientTelemetry, SubscriptionStore
 from .turns.slices import Slices, Steps
@@ -243,8 +251,10 @@ class Core:
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> Steps:
         """Replace a topic's own configs, which were checked, durably; they apply at once. Raises StorageError, as those below."""
-        yield from self.cluster.later(self.cluster.set_topic_configs(topic, configs))
-        self._apply_configs(topic)
+        yield from self.cluster.later(TopicConfigsSet(topic.topic_id, configs))
+        changed = self.cluster.by_id.get(topic.topic_id)
+        if changed is not None:
+            self._apply_configs(changed)
 
     def check_broker_configs(self, configs: Mapping[str, str], *, is_default: bool) -> None:
         """Raise KafkaError INVALID_CONFIG if these cannot be the dynamic configs of this broker, or the cluster's defaults."""
@@ -253,18 +263,20 @@ class Core:
 
     def set_broker_configs(self, configs: Mapping[str, str]) -> Steps:
         """Replace the dynamic configs of this broker, which were checked; they apply at once, to topics one after the other."""
-        yield from self.cluster.later(self.cluster.set_broker_configs(configs))
+        yield from self.cluster.later(BrokerConfigsSet(configs))
         yield from self._dynamic_configs_changed()
 
     def set_cluster_configs(self, configs: Mapping[str, str]) -> Steps:
         """Replace the dynamic configs of all brokers, which were checked; they apply as those of `set_broker_configs`."""
-        yield from self.cluster.later(self.cluster.set_cluster_configs(configs))
+        yield from self.cluster.later(ClusterConfigsSet(configs))
         yield from self._dynamic_configs_changed()
 
     def _dynamic_configs_changed(self) -> Steps:
         self.config.set_dynamic(self.cluster.broker_configs, cluster=self.cluster.cluster_configs)
-        for number, topic in enumerate(list(self.cluster.topics.values()), start=1):
-            self._apply_configs(topic)
+        for number, name in enumerate(list(self.cluster.topics), start=1):
+            topic = self.cluster.topics.get(name)  # as it is now: others change topics between two slices
+            if topic is not None:
+                self._apply_configs(topic)
             if number % TOPICS_AT_A_TIME == 0:
                 yield None
 
@@ -285,7 +297,7 @@ class Core:
 
     def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> Steps:
         """Replace a group's own configs, which were checked; they apply at once."""
-        yield from self.cluster.later(self.cluster.set_group_configs(group_id, configs))
+        yield from self.cluster.later(GroupConfigsSet(group_id, configs))
 
     def tell_deleted(self, names: Collection[str]) -> None:
         """Tell those who keep something about topics that these are gone."""
@@ -481,7 +493,7 @@ class Core:
     def _delete_logs(self, topic: Topic) -> None:
         """Delete the logs of a topic that is listed as deleted. Raises StorageError."""
         self.for_logs(lambda delete: delete(), self.take_out(topic))
-        self.cluster.now(self.cluster.finish_delete([topic]))
+        self.cluster.now(DeletionFinished(frozenset({topic.topic_id})))
 
     def for_logs(self, function: Callable[[_T], _R], items: Sequence[_T], *, threads: int = DISK_THREADS) -> list[_R]:
         """Open, close or delete many logs at the same time: each costs several fsyncs, which the file system commits together."""

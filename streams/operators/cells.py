@@ -16,7 +16,7 @@ from logflume.log.records import I64
 from logflume.log.schemas import Column as Field
 from logflume.log.schemas import Kind
 
-from ..columns import Column
+from ..columns import Bytes, Column
 from ..kernels import loaded_kernels
 from ..state.codec import RowCodec
 from ..vectors.expressions import KINDS, Mask, Vector, is_plain
@@ -88,37 +88,99 @@ class Numbers:
         return int(self.data.nbytes + self.nulls.nbytes)
 
 
-class Texts:
-    """Texts, one behind the other. `unsure`: which are not plain (see `columns.column`)."""
-
-    letter = b"t"
+class Spans:
+    """Byte strings, one behind the other in an arena. lengths: -1 where there is none."""
 
     def __init__(self, room: int) -> None:
         self.arena: Any = np.empty(_FIRST_BYTES, np.uint8)
         self.used = 0
-        self.starts, self.lengths = np.zeros(room, np.int64), np.zeros(room, np.int64)
-        self.nulls, self.unsure = np.zeros(room, np.bool_), np.zeros(room, np.bool_)
+        self.starts, self.lengths = np.zeros(room, np.int64), np.full(room, -1, np.int64)
+
+    def put(self, at: I64, values: Bytes) -> None:
+        """Set the strings at places."""
+        if loaded_kernels() is not None and values.has_spans:
+            self.put_spans(at, *values.addresses())
+            return
+        found = values.objects()
+        sizes = np.array([-1 if value is None else len(value) for value in found], np.int64)
+        self.put_joined(at, b"".join(filter(None, found)), sizes)
+
+    def put_spans(self, at: I64, addresses: I64, sizes: Any) -> None:
+        """Set the strings at places to those at addresses; a size of -1 is none."""
+        loaded = loaded_kernels()
+        assert loaded is not None, "spans by address are only there where kernels made them"
+        room = self._room(at, sizes)
+        lengths = np.maximum(sizes, 0).astype(np.int32)
+        loaded.slots.copy_keys(np.ascontiguousarray(addresses), lengths, np.arange(len(at)), room)
+
+    def put_joined(self, at: I64, data: bytes, sizes: I64) -> None:
+        """Set the strings at places, given as one; a size of -1 is none. Raises ValueError where the sizes do not fit it."""
+        self._room(at, sizes)[:] = np.frombuffer(data, np.uint8)
+
+    def _room(self, at: I64, sizes: Any) -> Any:
+        """Make room at the end of the arena, and return it."""
+        lengths = np.maximum(sizes, 0).astype(np.int64)
+        ends = np.cumsum(lengths)
+        more = int(ends[-1]) if len(ends) else 0
+        if self.used + more > len(self.arena):
+            arena = np.empty(max(2 * len(self.arena), self.used + more), np.uint8)
+            arena[: self.used] = self.arena[: self.used]
+            self.arena = arena  # not in place: spans under way point into the old one
+        self.starts[at], self.lengths[at] = self.used + ends - lengths, sizes
+        begin, self.used = self.used, self.used + more
+        return self.arena[begin : self.used]
+
+    def taken(self, at: I64) -> Bytes:
+        """Return the strings at places."""
+        return Bytes.of_spans(self.arena, self.starts[at], self.lengths[at].astype(np.int32))
+
+    def one(self, place: int) -> bytes | None:
+        """Return the string at a place."""
+        start, size = int(self.starts[place]), int(self.lengths[place])
+        return None if size < 0 else self.arena[start : start + size].tobytes()
+
+    def joined(self, at: I64) -> tuple[bytes, I64]:
+        """Return the strings at places as one, and their sizes."""
+        data, starts, sizes = memoryview(self.arena), self.starts[at], self.lengths[at]
+        ends = starts + np.maximum(sizes, 0)
+        if len(at) and bool((starts[1:] == ends[:-1]).all()):
+            return bytes(data[starts[0] : ends[-1]]), sizes
+        return b"".join(data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)), sizes
+
+    def write(self, at: I64) -> list[bytes]:
+        """Return the strings at places, written."""
+        data, sizes = self.joined(at)
+        return [sizes.astype("<i4").tobytes(), data]
+
+    def read(self, at: I64, parts: Iterator[bytes]) -> None:
+        """Set the strings at places to what was written."""
+        sizes = np.frombuffer(next(parts), "<i4").astype(np.int64)
+        self.put_joined(at, next(parts), sizes)
+
+    @property
+    def size_bytes(self) -> int:
+        return int(len(self.arena) + self.starts.nbytes + self.lengths.nbytes)
+
+
+class Texts:
+    """Texts as spans. `unsure`: which are not plain (see `columns.column`)."""
+
+    letter = b"t"
+
+    def __init__(self, room: int) -> None:
+        self.spans = Spans(room)
+        self.unsure = np.zeros(room, np.bool_)
 
     def put(self, at: I64, column: Column) -> bool:
         if loaded_kernels() is None or not column.has_vector:
             return self._put_objects(at, column.objects())
         vector = column.vector()
         assert vector is not None
-        lengths = vector.sizes if vector.nulls is None else np.where(vector.nulls, 0, vector.sizes)
-        self._put_spans(at, vector.data, lengths)
-        if vector.nulls is not None:
-            self.nulls[at] = vector.nulls
+        sizes = vector.sizes if vector.nulls is None else np.where(vector.nulls, -1, vector.sizes)
+        self.spans.put_spans(at, vector.data, sizes)
         if vector.unsure is not None:
             self.unsure[at] = vector.unsure
         return True
-
-    def _put_spans(self, at: I64, addresses: I64, lengths: I64) -> None:
-        loaded = loaded_kernels()
-        assert loaded is not None, "texts are spans only where kernels made them"
-        room = self._room(at, lengths)
-        loaded.slots.copy_keys(
-            np.ascontiguousarray(addresses), np.ascontiguousarray(lengths).astype(np.int32), np.arange(len(at)), room
-        )
 
     def _put_objects(self, at: I64, values: list[Any]) -> bool:
         if not set(map(type, values)) <= {str, type(None)}:
@@ -129,51 +191,30 @@ class Texts:
         except UnicodeEncodeError:
             return False
         is_ascii = len(data) == len(joined)
-        sizes = [len(value or "") if is_ascii else len((value or "").encode()) for value in values]
-        self._room(at, np.array(sizes, np.int64))[:] = np.frombuffer(data, np.uint8)
-        if None in values:
-            self.nulls[at] = [value is None for value in values]
+        sizes = [-1 if value is None else len(value) if is_ascii else len(value.encode()) for value in values]
+        self.spans.put_joined(at, data, np.array(sizes, np.int64))
         if not is_plain(joined):
             self.unsure[at] = [not is_plain(value or "") for value in values]
         return True
 
-    def _room(self, at: I64, lengths: I64) -> Any:
-        """Make room for texts at the end of the arena, and return it."""
-        ends = np.cumsum(lengths)
-        more = int(ends[-1]) if len(ends) else 0
-        if self.used + more > len(self.arena):
-            arena = np.empty(max(2 * len(self.arena), self.used + more), np.uint8)
-            arena[: self.used] = self.arena[: self.used]
-            self.arena = arena  # not in place: spans of texts under way point into the old one
-        self.starts[at], self.lengths[at] = self.used + ends - lengths, lengths
-        begin, self.used = self.used, self.used + more
-        return self.arena[begin : self.used]
-
     def objects(self, at: I64) -> list[Any]:
-        data, starts = memoryview(self.arena), self.starts[at]
-        bounds = zip(starts.tolist(), (starts + self.lengths[at]).tolist(), strict=True)
-        return _with_nulls([str(data[a:b], "utf-8") for a, b in bounds], self.nulls[at])
+        data, starts, sizes = memoryview(self.spans.arena), self.spans.starts[at].tolist(), self.spans.lengths[at].tolist()
+        return [None if size < 0 else str(data[a : a + size], "utf-8") for a, size in zip(starts, sizes, strict=True)]
 
     def sizes(self, at: I64) -> I64:
-        found: I64 = self.lengths[at] + 4
+        found: I64 = self.spans.lengths[at] + 5
         return found
 
     def write(self, at: I64) -> list[bytes]:
-        data, starts, lengths = memoryview(self.arena), self.starts[at], self.lengths[at]
-        spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
-        is_whole = len(at) > 0 and bool((starts[1:] == starts[:-1] + lengths[:-1]).all())
-        text = bytes(data[starts[0] : starts[-1] + lengths[-1]]) if is_whole else b"".join(data[a:b] for a, b in spans)
-        return [self.letter, lengths.astype("<u4").tobytes(), text, _packed(self.nulls[at]), _packed(self.unsure[at])]
+        return [self.letter, *self.spans.write(at), _packed(self.unsure[at])]
 
     def read(self, at: I64, parts: Iterator[bytes]) -> None:
-        lengths = np.frombuffer(next(parts), "<u4").astype(np.int64)
-        self._room(at, lengths)[:] = np.frombuffer(next(parts), np.uint8)
-        self.nulls[at] = _unpacked(next(parts), len(at))
+        self.spans.read(at, parts)
         self.unsure[at] = _unpacked(next(parts), len(at))
 
     @property
     def size_bytes(self) -> int:
-        return int(len(self.arena) + self.starts.nbytes + self.lengths.nbytes + 2 * self.nulls.nbytes)
+        return self.spans.size_bytes + int(self.unsure.nbytes)
 
 
 class Objects:
@@ -257,13 +298,14 @@ def _numbers(parts: Sequence[tuple[Any, I64, I64]], count: int, kind: Kind, gone
 
 
 def _texts(parts: Sequence[tuple[Any, I64, I64]], count: int, gone: Mask | None) -> Column:
-    memory = [cells.arena for cells, _, _ in parts]
+    memory = [cells.spans.arena for cells, _, _ in parts]
     data = np.full(count, memory[0].ctypes.data if memory else 0, np.int64)
     sizes, unsure = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     nulls = np.zeros(count, np.bool_) if gone is None else gone.copy()
     for cells, at, rows in parts:
-        data[rows] = cells.starts[at] + cells.arena.ctypes.data
-        sizes[rows], nulls[rows], unsure[rows] = cells.lengths[at], cells.nulls[at], cells.unsure[at]
+        spans, found = cells.spans, cells.spans.lengths[at]
+        data[rows] = spans.starts[at] + spans.arena.ctypes.data
+        sizes[rows], nulls[rows], unsure[rows] = np.maximum(found, 0), found < 0, cells.unsure[at]
     vector = Vector(data, sizes, nulls if nulls.any() else None, unsure if unsure.any() else None)
     return Column.of_vector(vector, count, Kind.STRING, memory)
 

@@ -21,12 +21,12 @@ from logflume.log.records import I64
 from logflume.log.schemas import BIGINT, BYTES, STRING, DataType, Kind
 from logflume.log.schemas import Column as Field
 
-from ..columns import Column
+from ..columns import Bytes, Column
 from ..expr import Side
 from ..seams import Entry, StateStore
 from ..vectors.expressions import Mask
 from ..windows import WINDOW_START
-from .cells import Cells, Objects, cells_for, gathered
+from .cells import Cells, Objects, Spans, cells_for, gathered
 from .rows import Rows, put_entry
 
 PIECE_BITS = 12
@@ -47,14 +47,14 @@ class _Piece:
 
     def __init__(self, columns: Sequence[Field], classes: tuple[type[Any], ...]) -> None:
         self.times = np.full(PIECE_ROWS, -1, np.int64)
-        self.keys: list[bytes | None] = [None] * PIECE_ROWS
+        self.keys = Spans(PIECE_ROWS)
         self.cells: list[Cells] = [cells_for(column, PIECE_ROWS, classes) for column in columns]
         self.blocks: list[bytes] = []
         self.newest = -1
 
     @property
     def size_bytes(self) -> int:
-        return sum(cells.size_bytes for cells in self.cells) + 16 * PIECE_ROWS
+        return sum(cells.size_bytes for cells in self.cells) + self.keys.size_bytes + 8 * PIECE_ROWS
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class RowLog:
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
-    def start(self) -> Iterator[tuple[I64, list[bytes | None], I64]]:
+    def start(self) -> Iterator[tuple[I64, Bytes, I64]]:
         """Read the blocks: the store is restored. Yields numbers, keys and times of rows, in order."""
         unmarked: set[int] = set()
         for place, entry in self.store.range(b"", None):
@@ -103,7 +103,7 @@ class RowLog:
         self._written = self.next_number
         self._let_go()
 
-    def _read(self, place: bytes, entry: Entry, into: _Piece | None) -> Iterator[tuple[I64, list[bytes | None], I64, Mask]]:
+    def _read(self, place: bytes, entry: Entry, into: _Piece | None) -> Iterator[tuple[I64, Bytes, I64, Mask]]:
         """Take the rows of a block into its piece, and yield them. Raises CorruptLog."""
         assert entry.state is not None
         shape, written = entry.state[:2]
@@ -115,12 +115,11 @@ class RowLog:
             parts = iter(written)
             numbers = np.frombuffer(next(parts), "<i8").astype(np.int64)
             times, marks = np.frombuffer(next(parts), "<i8").astype(np.int64), np.frombuffer(next(parts), np.bool_)
-            lengths, data = np.frombuffer(next(parts), "<u4").tolist(), next(parts)
-            ends = np.cumsum(lengths).tolist()
-            keys: list[bytes | None] = [data[end - size : end] for end, size in zip(ends, lengths, strict=True)]
             piece = into or self._piece_of(int(numbers[0]) >> PIECE_BITS)
             at = numbers & (PIECE_ROWS - 1)
-            self._place(piece, at, keys, times)
+            piece.keys.read(at, parts)
+            piece.times[at] = times
+            piece.newest = max(piece.newest, int(times.max()))
             for c, column in enumerate(self._columns):
                 letter = next(parts)
                 if getattr(piece.cells[c], "letter", None) != letter:
@@ -131,7 +130,7 @@ class RowLog:
         if into is None:
             piece.blocks.append(place)
             self.next_number = max(self.next_number, int(numbers[-1]) + 1)
-        yield numbers, keys, times, marks
+        yield numbers, piece.keys.taken(at), times, marks
 
     def take(self, numbers: I64) -> Rows:
         """Return rows by number, none where a number is -1."""
@@ -160,7 +159,7 @@ class RowLog:
     def key_and_time(self, number: int) -> tuple[bytes | None, int]:
         """Return the key and the time of a row."""
         piece, place = self._resident(number >> PIECE_BITS), number & (PIECE_ROWS - 1)
-        return piece.keys[place], int(piece.times[place])
+        return piece.keys.one(place), int(piece.times[place])
 
     def _resident(self, which: int) -> _Piece:
         piece = self._pieces[which]
@@ -183,16 +182,18 @@ class RowLog:
 
     # -- adding ----------------------------------------------------------------------------------------------------------
 
-    def append(self, keys: Sequence[bytes | None], times: I64, columns: Sequence[Column]) -> int:
+    def append(self, keys: Bytes, times: I64, columns: Sequence[Column]) -> int:
         """Add rows; return the number of the first."""
-        first, count, done = self.next_number, len(keys), 0
+        first, count, done = self.next_number, keys.count, 0
         while done < count:
             number = first + done
             place = number & (PIECE_ROWS - 1)
             more = min(count - done, PIECE_ROWS - place)
             piece = self._piece_of(number >> PIECE_BITS)
             at, rows = np.arange(place, place + more), np.arange(done, done + more)
-            self._place(piece, at, keys[done : done + more], times[done : done + more])
+            piece.keys.put(at, keys if more == count else keys.take(rows))
+            piece.times[at] = times[done : done + more]
+            piece.newest = max(piece.newest, int(times[done : done + more].max()))
             for c, column in enumerate(columns):
                 part = column if more == count else column.take(rows)
                 if not piece.cells[c].put(at, part):
@@ -219,17 +220,6 @@ class RowLog:
             piece = self._pieces[which] = _Piece(self._columns, self.store.spec.classes)
         assert isinstance(piece, _Piece), "only pieces without room are let go"
         return piece
-
-    def _place(self, piece: _Piece, at: I64, keys: Sequence[bytes | None], times: I64) -> None:
-        piece.times[at] = times
-        if len(at):
-            piece.newest = max(piece.newest, int(times.max()))
-        first, last = int(at[0]), int(at[-1]) + 1
-        if last - first == len(keys):
-            piece.keys[first:last] = keys
-        else:
-            for place, key in zip(at.tolist(), keys, strict=True):
-                piece.keys[place] = key
 
     def _turn(self, piece: _Piece, c: int, letter: bytes, column: Field) -> None:
         """Keep a column of a piece in another form from now on; what does not fit numbers or texts makes it encoded values."""
@@ -270,13 +260,11 @@ class RowLog:
         wanted = piece.times[at] >= oldest_seen
         if self.marked:
             wanted |= np.fromiter([number in self.marked for number in numbers.tolist()], np.bool_, len(numbers))
-        first = int(at[0])
-        if None in piece.keys[first : first + len(at)]:
-            wanted &= np.fromiter([piece.keys[place] is not None for place in at.tolist()], np.bool_, len(at))
+        wanted &= piece.keys.lengths[at] >= 0
         numbers, at = numbers[wanted], at[wanted]
         if not len(numbers):
             return []
-        total = np.full(len(at), 24, np.int64)
+        total = piece.keys.lengths[at] + 24
         for cells in piece.cells:
             total += cells.sizes(at)
         ends = np.cumsum(total) // _BLOCK_BYTES
@@ -288,12 +276,10 @@ class RowLog:
         rows: list[bytes] = []
         if piece is not None:
             at = numbers & (PIECE_ROWS - 1)
-            keys = [piece.keys[each] or b"" for each in at.tolist()]
             marked = self.marked
             marks = [number in marked for number in numbers.tolist()] if marked else np.zeros(len(at), np.bool_)
-            sizes = np.fromiter(map(len, keys), "<u4", len(keys))
             rows += [numbers.astype("<i8").tobytes(), piece.times[at].astype("<i8").tobytes(), np.array(marks).tobytes()]
-            rows += [sizes.tobytes(), b"".join(keys)]
+            rows += piece.keys.write(at)
             for cells in piece.cells:
                 rows += cells.write(at)
             piece.blocks.append(place)

@@ -96,7 +96,7 @@ class StreamJoinWork(Work):
         for side in self._sides:
             for numbers, keys, times in side.log.start():
                 sides = np.full(len(numbers), side.which, np.int8)
-                self._meetings.put(Coming(sides, Keys([Bytes.of_objects(keys)]), times, numbers))
+                self._meetings.put(Coming(sides, Keys([keys]), times, numbers))
             for number in side.log.marked:
                 key, time = side.log.key_and_time(number)
                 assert key is not None, "only records with keys wait"
@@ -134,22 +134,21 @@ class StreamJoinWork(Work):
         """Add a batch to the log of its side, or (a self-join) of both."""
         assert batch.keys is not None, "a change of key is followed by a repartition"
         mine = [side for side, name in zip((self._left, self._right), self._node.inputs, strict=True) if name == source]
-        keys = batch.keys.objects()
-        ways = [(side, self._append(side, batch, keys)) for side in mine]
+        ways = [(side, self._append(side, batch, batch.keys)) for side in mine]
         return _Part(batch, ways)
 
-    def _append(self, side: _Side, batch: Batch, keys: list[bytes | None]) -> I64:
+    def _append(self, side: _Side, batch: Batch, keys: Bytes) -> I64:
         """Add the rows that may leave or be met; return the number of each row, -1 for the others."""
         columns = [batch.column(ColumnSide.VALUE, field.name) for field in side.columns]
-        kept = np.ones(len(keys), np.bool_) if batch.nulls is None else ~batch.nulls
-        if not side.is_outer and None in keys:
-            kept &= np.fromiter([key is not None for key in keys], np.bool_, len(keys))
+        kept = np.ones(len(batch), np.bool_) if batch.nulls is None else ~batch.nulls
+        if not side.is_outer and (gone := keys.nulls()) is not None:
+            kept &= ~gone
         if kept.all():
             begin = side.log.append(keys, batch.times, columns)
-            return np.arange(begin, begin + len(keys))
+            return np.arange(begin, begin + len(batch))
         rows = np.flatnonzero(kept)
-        begin = side.log.append([keys[row] for row in rows.tolist()], batch.times[rows], [c.take(rows) for c in columns])
-        numbers = np.full(len(keys), -1, np.int64)
+        begin = side.log.append(keys.take(rows), batch.times[rows], [column.take(rows) for column in columns])
+        numbers = np.full(len(batch), -1, np.int64)
         numbers[rows] = np.arange(begin, begin + len(rows))
         return numbers
 

@@ -24,3 +24,19 @@ def test_requests_have_their_type() -> None:
         if argument.arg == "request" and isinstance(argument.annotation, ast.Name) and argument.annotation.id == "Any"
     ]
     assert not untyped, "a request is of its message's class, or a MessageBase where it may be of any"
+
+
+def test_the_metadata_change_through_one_door() -> None:
+    """Only `ClusterState` applies records; nobody puts anything into what it holds (mypy refuses it: they are mappings)."""
+    doors, others = [], []
+    for path in sorted([*BROKER.rglob("*.py"), *(BROKER.parent / "server").rglob("*.py")]):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                doors += [path.name for name in node.names if name.name == "applied"]
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+            for target in targets:
+                holder = target.value if isinstance(target, ast.Subscript | ast.Attribute) else None
+                if isinstance(holder, ast.Attribute) and holder.attr in ("cluster", "_cluster"):
+                    others.append(f"{path}:{node.lineno}")
+    assert doors == ["cluster.py"]
+    assert not others

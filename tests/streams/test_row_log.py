@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from logflume.log import CorruptLog
 from logflume.log.schemas import BIGINT, BOOLEAN, BYTES, DOUBLE, STRING, DataType, Kind
 from logflume.log.schemas import Column as Field
-from logflume.streams.columns import Column
+from logflume.streams.columns import Bytes, Column
 from logflume.streams.expr import Side
 from logflume.streams.graph import TimeWindow
 from logflume.streams.operators.row_log import BLOCKS, PIECE_ROWS, RowLog
@@ -48,6 +48,10 @@ def columns_of(rows: list[Any]) -> list[Column]:
     return [Column.of_objects([row[place] for row in rows], field.type.kind) for place, field in enumerate(FIELDS)]
 
 
+def keyed(keys: list[bytes | None]) -> Bytes:
+    return Bytes.of_objects(keys)
+
+
 def rows_of(log: RowLog, numbers: list[int]) -> list[Any]:
     found = log.take(np.array(numbers, np.int64))
     lists = [found.columns[Side.VALUE, field.name].objects() for field in FIELDS]
@@ -67,7 +71,7 @@ def test_rows_and_marks_are_those_of_a_model(steps: list[tuple[str, list[Any], i
     for what, values, number in steps:
         match what:
             case "append":
-                begin = log.append([b"k%d" % number] * len(values), np.full(len(values), number), columns_of(values))
+                begin = log.append(keyed([b"k%d" % number] * len(values)), np.full(len(values), number), columns_of(values))
                 rows |= {begin + place: row for place, row in enumerate(values)}
                 keys |= {begin + place: (b"k%d" % number, number) for place in range(len(values))}
             case "write":
@@ -82,7 +86,7 @@ def test_rows_and_marks_are_those_of_a_model(steps: list[tuple[str, list[Any], i
                 log.write(99, 0)
                 log = RowLog(store, FIELDS)
                 seen = {n: pair for numbers, ks, times in log.start()
-                        for n, *pair in zip(numbers.tolist(), ks, times.tolist(), strict=True)}  # fmt: skip
+                        for n, *pair in zip(numbers.tolist(), ks.objects(), times.tolist(), strict=True)}  # fmt: skip
                 assert {n: tuple(pair) for n, pair in seen.items()} == keys
         assert log.marked >= marked
         wanted = [*sorted(rows, reverse=True), -1, *rows]
@@ -92,7 +96,7 @@ def test_rows_and_marks_are_those_of_a_model(steps: list[tuple[str, list[Any], i
 def test_a_mark_made_and_taken_in_different_commits_is_gone_after_a_restart() -> None:
     store = Store(SPEC)
     log = RowLog(store, FIELDS)
-    log.append([b"a", b"b"], np.array([1, 2]), columns_of([(None,) * 7] * 2))
+    log.append(keyed([b"a", b"b"]), np.array([1, 2]), columns_of([(None,) * 7] * 2))
     log.mark(0)
     log.mark(1)
     log.write(2, 0)
@@ -107,18 +111,18 @@ def test_a_mark_made_and_taken_in_different_commits_is_gone_after_a_restart() ->
 def test_what_nobody_can_ask_for_is_not_written_unless_it_is_marked() -> None:
     store = Store(SPEC)
     log = RowLog(store, FIELDS)
-    log.append([b"old", b"new", None, b"waits"], np.array([1, 50, 50, 1]), columns_of([(None,) * 7] * 4))
+    log.append(keyed([b"old", b"new", None, b"waits"]), np.array([1, 50, 50, 1]), columns_of([(None,) * 7] * 4))
     log.mark(3)
     log.write(50, 40)
     again = RowLog(store, FIELDS)
-    assert [keys for _, keys, _ in again.start()] == [[b"new", b"waits"]]
+    assert [keys.objects() for _, keys, _ in again.start()] == [[b"new", b"waits"]]
 
 
 def test_a_block_of_other_columns_or_with_a_part_missing_is_refused() -> None:
     def entry(change: Callable[[Any], Any]) -> Store:
         store = Store(SPEC)
         log = RowLog(store, FIELDS)
-        log.append([b"a"], np.array([1]), columns_of([(1, 1.0, True, "x", [1], b"", None)]))
+        log.append(keyed([b"a"]), np.array([1]), columns_of([(1, 1.0, True, "x", [1], b"", None)]))
         log.write(1, 0)
         place, found = next(iter(store.range(b"", None)))
         store.resident[place] = Entry(change(found.state), 1)
@@ -144,7 +148,7 @@ def test_more_rows_than_memory_are_read_back_from_disk(tmp_path: Path) -> None:
 
     for begin in range(0, count, 3_000):
         part = range(begin, min(begin + 3_000, count))
-        log.append([b"k%d" % n for n in part], np.array(part), columns_of([row(n) for n in part]))
+        log.append(keyed([b"k%d" % n for n in part]), np.array(part), columns_of([row(n) for n in part]))
         log.write(count, 0)
         state.commit(state.encode_dirty(), Checkpoint())
     log.write(count, 0)
@@ -160,7 +164,7 @@ def test_more_rows_than_memory_are_read_back_from_disk(tmp_path: Path) -> None:
 def test_pieces_that_nobody_can_ask_for_are_dropped() -> None:
     log = RowLog(Store(SPEC), FIELDS[:1])
     times = np.arange(3 * PIECE_ROWS)
-    log.append([b"k"] * len(times), times, [Column.of_objects(times.tolist(), Kind.BIGINT)])
+    log.append(keyed([b"k"] * len(times)), times, [Column.of_objects(times.tolist(), Kind.BIGINT)])
     log.mark(5)
     log.write(len(times), 0)
     log.drop(2 * PIECE_ROWS)

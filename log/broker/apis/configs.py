@@ -21,7 +21,7 @@ from logflume.log.broker.settings.table import (
     group_spec,
     topic_spec,
 )
-from logflume.log.broker.state.cluster import Topic
+from logflume.log.broker.state.metadata import Topic
 from logflume.log.broker.telemetry.subscriptions import metrics_spec
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import LogflumeError

@@ -10,7 +10,7 @@ from logflume.log.broker.core import LEADER_EPOCH, Core, check_topic_name
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.security.internal_topics import change_refusal
-from logflume.log.broker.state.cluster import Topic
+from logflume.log.broker.state.metadata import Topic
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages

@@ -16,7 +16,7 @@ from typing import Any
 
 from logflume.log.broker.core import Core
 from logflume.log.broker.replies import Reply, as_reply
-from logflume.log.broker.state.cluster import Topic
+from logflume.log.broker.state.metadata import DeletionBegun, DeletionFinished, PartitionsAdded, Topic, TopicsAdded
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import KafkaError
 from logflume.log.storage import PartitionLog
@@ -70,12 +70,12 @@ def create_all(core: Core, topics: Sequence[Topic]) -> Change:
         logs, errors = yield from _make_logs(core, [(topic, range(topic.partition_count)) for topic in topics])
         made = [topic for topic in topics if topic.name not in errors]
         try:
-            yield from core.cluster.later(core.cluster.add_topics(made))
+            yield from core.cluster.later(TopicsAdded(tuple(made)))
         except StorageError as error:
             errors |= dict.fromkeys((topic.name for topic in made), error)
             yield from _unmake(core, [(topic, range(topic.partition_count)) for topic in made])
             return errors
-        yield from _take_in(core, made, dict.fromkeys(topics, 0), logs)
+        yield from _take_in(core, made, dict.fromkeys(logs, 0), logs)
         return errors
 
 
@@ -84,19 +84,19 @@ def extend_all(core: Core, totals: Mapping[str, int]) -> Change:
     if not totals:
         return {}
     topics = [core.cluster.topics[name] for name in totals]
-    firsts = {topic: topic.partition_count for topic in topics}
+    firsts = {topic.name: topic.partition_count for topic in topics}
     with core.changing(topics, sum(totals[topic.name] - topic.partition_count for topic in topics)):
         more = [(topic, range(topic.partition_count, totals[topic.name])) for topic in topics]
         logs, errors = yield from _make_logs(core, more)
         made = [topic for topic in topics if topic.name not in errors]
         try:
             counts = {topic.name: totals[topic.name] for topic in made}
-            yield from core.cluster.later(core.cluster.set_partition_counts(counts))
+            yield from core.cluster.later(PartitionsAdded(counts))
         except StorageError as error:
             errors |= dict.fromkeys((topic.name for topic in made), error)
             yield from _unmake(core, [(topic, indexes) for topic, indexes in more if topic in made])
             return errors
-        yield from _take_in(core, made, firsts, logs)
+        yield from _take_in(core, [core.cluster.topics[name] for name in counts], firsts, logs)
         return errors
 
 
@@ -105,7 +105,7 @@ def delete_all(core: Core, topics: Sequence[Topic]) -> Change:
     if not topics:
         return {}
     with core.changing(topics, 0):
-        yield from core.cluster.later(core.cluster.begin_delete(topics))
+        yield from core.cluster.later(DeletionBegun(frozenset(topic.topic_id for topic in topics)))
         jobs: list[tuple[Topic, _Job]] = []
         for number, topic in enumerate(topics, start=1):
             jobs += [(topic, job) for job in core.take_out(topic)]
@@ -132,7 +132,7 @@ def _delete_logs(core: Core, topics: Sequence[Topic], jobs: Sequence[tuple[Topic
         if isinstance(outcome, StorageError):
             errors[topic.name] = outcome
     gone = [topic for topic in topics if topic.name not in errors]
-    yield from core.cluster.later(core.cluster.finish_delete(gone))
+    yield from core.cluster.later(DeletionFinished(frozenset(topic.topic_id for topic in gone)))
     return errors
 
 
@@ -169,10 +169,10 @@ def _unmake(core: Core, made: Sequence[tuple[Topic, range]]) -> Generator[Reply 
 
 
 def _take_in(
-    core: Core, topics: Sequence[Topic], firsts: Mapping[Topic, int], logs: Mapping[str, list[PartitionLog]]
+    core: Core, topics: Sequence[Topic], firsts: Mapping[str, int], logs: Mapping[str, list[PartitionLog]]
 ) -> Generator[Reply | None, None, None]:
     for number, topic in enumerate(topics, start=1):
-        core.take_in(topic, firsts[topic], logs[topic.name])
+        core.take_in(topic, firsts[topic.name], logs[topic.name])
         if number % TOPICS_AT_A_TIME == 0:
             yield None
 

@@ -12,7 +12,7 @@ from logflume.log.broker.quotas import MutationQuota
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.security.internal_topics import require_may_change
 from logflume.log.broker.settings.table import TOPIC_CONFIGS
-from logflume.log.broker.state.cluster import Topic
+from logflume.log.broker.state.metadata import Topic
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
@@ -92,7 +92,7 @@ def _tell(core: Core, context: RequestContext, response: Any, answer: Any, topic
         answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _described(core: Core, response: Any, configs: dict[str, str]) -> list[Any]:
+def _described(core: Core, response: Any, configs: Mapping[str, str]) -> list[Any]:
     return [
         response.CreatableTopicConfigs(name=name, value=found.value, config_source=found.source)
         for name in TOPIC_CONFIGS

@@ -7,6 +7,7 @@ from typing import Any
 from logflume.log.broker.ports import Clock
 from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.state.metadata import DocumentSet
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
 
@@ -37,7 +38,7 @@ def store_quotas(cluster: ClusterState, table: QuotaTable) -> Steps:
         content.append({"entity": dict(sorted(entity)), "quotas": dict(quotas)})
         if len(content) % AT_A_TIME == 0:
             yield None
-    yield from cluster.later(cluster.set_document(DOCUMENT, content))
+    yield from cluster.later(DocumentSet(DOCUMENT, content))
 
 
 def make_quotas(config: BrokerConfig, cluster: ClusterState, clock: Clock) -> Quotas:

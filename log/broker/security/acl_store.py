@@ -9,6 +9,7 @@ from logflume.log.broker.access.acls import Acl, acl_from_json, acl_to_json
 from logflume.log.broker.access.authorizer import AclAuthorizer
 from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.state.metadata import DocumentSet
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
@@ -52,7 +53,7 @@ class AclStore:
             for acl in part:
                 del kept[acl]
             yield None
-        yield from self._cluster.later(self._cluster.set_document(DOCUMENT, list(kept.values())))
+        yield from self._cluster.later(DocumentSet(DOCUMENT, list(kept.values())))
         self._kept = kept
         for part in _parts(removed):
             self.authorizer.remove(part)

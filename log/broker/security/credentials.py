@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.state.metadata import DocumentSet
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
@@ -118,7 +119,7 @@ def store_credentials(cluster: ClusterState, changed: Mapping[str, Mapping[Mecha
             content.pop(user, None)
         if number % AT_A_TIME == 0:
             yield None
-    yield from cluster.later(cluster.set_document(DOCUMENT, content))
+    yield from cluster.later(DocumentSet(DOCUMENT, content))
 
 
 def _to_json(credential: ScramCredential) -> dict[str, Any]:

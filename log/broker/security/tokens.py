@@ -15,6 +15,7 @@ from typing import Any
 
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.state.metadata import DocumentSet
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
@@ -131,5 +132,5 @@ class DelegationTokens:
             content.append({name: getattr(token, name) for name in _FIELDS})
             if len(content) % AT_A_TIME == 0:
                 yield None
-        yield from self._cluster.later(self._cluster.set_document(DOCUMENT, content))
+        yield from self._cluster.later(DocumentSet(DOCUMENT, content))
         self._tokens = tokens

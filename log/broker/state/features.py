@@ -13,6 +13,7 @@ from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError, MessageBase, messages, tables
 
 from .cluster import ClusterState
+from .metadata import DocumentSet
 
 SUPPORTED = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 """Feature -> its highest level. group.version 1: the consumer protocol (KIP-848); share.version 1: share groups (KIP-932);
@@ -90,7 +91,7 @@ class Features:
         changed = self.levels | {name: level for name, level in levels.items() if name in SUPPORTED}
         if changed != self.levels:
             document = {"epoch": self.epoch + 1, "levels": changed}
-            yield from self._cluster.later(self._cluster.set_document(DOCUMENT, document))
+            yield from self._cluster.later(DocumentSet(DOCUMENT, document))
             self.levels, self.epoch = changed, self.epoch + 1
 
 

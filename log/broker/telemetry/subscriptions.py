@@ -13,6 +13,7 @@ from logflume.log.broker.patterns import Pattern, PatternError, compile_pattern
 from logflume.log.broker.settings.spec import ConfigSpec, find_spec
 from logflume.log.broker.settings.table import CLIENT_METRICS_CONFIGS
 from logflume.log.broker.state.cluster import ClusterState
+from logflume.log.broker.state.metadata import DocumentSet
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError, near_matches
 from logflume.log.protocol import ErrorCode, KafkaError
@@ -115,7 +116,7 @@ class SubscriptionStore:
         changed = {other: own for other, own in self.configs.items() if other != name}
         if configs:
             changed[name] = dict(configs)
-        yield from self._cluster.later(self._cluster.set_document(DOCUMENT, changed))
+        yield from self._cluster.later(DocumentSet(DOCUMENT, changed))
         self.configs = changed
         self.subscriptions = [parse_subscription(each, own) for each, own in changed.items()]
         self.version += 1
