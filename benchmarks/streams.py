@@ -1,6 +1,8 @@
-"""Topologies T1 to T5 over JSON, with the kernels and without them, and the restart after SIGKILL with 1 GB of state.
+"""Topologies T1 to T5 over JSON and T1 over Avro, with the kernels and without them, and the restart after SIGKILL with 1 GB of
+state.
 
-Run: python -m benchmarks.streams [stateless|count|regrouped|windows|join|pairs|restart] [--records=N] [--state-mb=N] [--json]
+Run: python -m benchmarks.streams [stateless|avro|count|regrouped|windows|join|pairs|restart] [--records=N] [--state-mb=N]
+[--json]
 
 A broker in a process of its own; the application in another, from its first task to the last record committed, outputs and
 changelogs included (exactly-once, acks after fsync); loading code and kernels is start-up and left out. The figure is records per
@@ -12,6 +14,7 @@ wall time is given beside it. Both read the same input, one after the other, ove
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import random
@@ -24,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import msgspec
 
 from benchmarks._report import Figure, main
@@ -33,6 +37,7 @@ from logflume.log.batch.columns import load_kernels
 from logflume.log.collector import ShortCollections
 from logflume.log.interfaces import Log
 from logflume.log.records import Chunk
+from logflume.log.schemas import FormatSpec, registry_at
 from logflume.streams import App, col, count, seconds, sum, tumbling
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime import Engine, EngineOptions, EngineState
@@ -69,6 +74,20 @@ class User(msgspec.Struct):
     country: str
 
 
+AVRO = FormatSpec("AVRO", registry="mock://benchmark")
+AVRO_REGISTRY = registry_at(AVRO.registry)
+AVRO_SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "Event",
+        "fields": [
+            {"name": name, "type": type}
+            for name, type in zip(Event.__struct_fields__, ("long", "string", "string", "long", "double", "boolean"), strict=True)
+        ],
+    }
+)
+
+
 def option(name: str, default: int) -> int:
     """Return the number given as --name=N on the command line."""
     found = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith(f"--{name}=")]
@@ -79,6 +98,15 @@ def stateless(name: str, address: str) -> App:
     app = App(name, log=address)
     events = app.stream("events", Event, key=str)
     events.filter(col.ok & (col.ms > 100)).select(col.id, col.user, col.ms, gross=col.price * 1.2).to(f"{name}-out")
+    return app
+
+
+def stateless_avro(name: str, address: str) -> App:
+    app = App(name, log=address)
+    AVRO_REGISTRY.register("events-value", "AVRO", AVRO_SCHEMA)
+    events = app.stream("events", Event, key=str, format=AVRO)
+    chosen = events.filter(col.ok & (col.ms > 100))
+    chosen.select(col.id, col.user, col.ms, gross=col.price * 1.2).to(f"{name}-out", format=AVRO)
     return app
 
 
@@ -117,6 +145,7 @@ def regrouped(name: str, address: str) -> App:
 
 APPS: dict[str, Callable[[str, str], App]] = {
     "stateless": stateless,
+    "avro": stateless_avro,
     "count": count_per_user,
     "windows": windows,
     "join": join,
@@ -125,7 +154,19 @@ APPS: dict[str, Callable[[str, str], App]] = {
 }
 
 
-def fill(log: Log, topic: str, records: int, users: int) -> None:
+def avro_values(values: Sequence[bytes]) -> list[bytes]:
+    """Return JSON events as Avro."""
+    schema_id = AVRO_REGISTRY.register("events-value", "AVRO", AVRO_SCHEMA)
+    parsed, out, made = fastavro.parse_schema(json.loads(AVRO_SCHEMA)), io.BytesIO(), []
+    for value in values:
+        out.seek(0)
+        out.truncate()
+        fastavro.schemaless_writer(out, parsed, msgspec.json.decode(value))
+        made.append(b"\0" + schema_id.to_bytes(4, "big") + out.getvalue())
+    return made
+
+
+def fill(log: Log, topic: str, records: int, users: int, *, is_avro: bool = False) -> None:
     """Write the events."""
     log.admin().ensure_topic(topic, partitions=PARTITIONS)
     rng, producer = random.Random(1), log.producer(linger_ms=20)
@@ -137,6 +178,7 @@ def fill(log: Log, topic: str, records: int, users: int) -> None:
             % (i, name.encode(), i % 50, rng.randrange(1, 501), rng.random() * 50, b"true" if rng.random() < 0.9 else b"false")
             for i, name in zip(ids, names, strict=True)
         ]
+        values = avro_values(values) if is_avro else values
         times = [1_700_000_000_000 + i - (rng.randrange(5000) if rng.random() < 0.01 else 0) for i in ids]
         producer.send_chunk(topic, Chunk.from_columns(topic, [name.encode() for name in names], values, times))
     producer.flush()
@@ -179,7 +221,7 @@ def run(name: str, records: int, ways: Sequence[str]) -> dict[str, dict[str, Any
             if name == "pairs":
                 fill_pairs(log, records)
             else:
-                fill(log, "events", records, users)
+                fill(log, "events", records, users, is_avro=name == "avro")
             if name == "join":
                 fill_users(log, users)
         for way in ways:
@@ -235,6 +277,14 @@ def topology(name: str, label: str, budgets: Mapping[str, float]) -> Iterator[Fi
 
 def measure_stateless() -> Iterator[Figure]:
     return topology("stateless", "T1 filter, project", {WITH_KERNELS: 2_500_000, WITHOUT: 800_000})
+
+
+def measure_avro() -> Iterator[Figure]:
+    """T1 over Avro beside T1 over JSON: it is to be no dearer."""
+    records, ways = option("records", 2_000_000), (WITH_KERNELS,)
+    cost = {name: run(name, records, ways)[WITH_KERNELS]["cpu_s"] for name in ("avro", "stateless")}
+    yield Figure("T1 over Avro (with kernels): records per CPU second", records / cost["avro"], "records/s", 2_500_000)
+    yield Figure("T1 over Avro: times the CPU of JSON", cost["avro"] / cost["stateless"], "times", 1.0, is_upper=True)
 
 
 def measure_count() -> Iterator[Figure]:
@@ -333,4 +383,13 @@ if __name__ == "__main__":
     elif "--serve" in sys.argv:
         serve(*sys.argv[sys.argv.index("--serve") + 2 :])
     else:
-        main(measure_stateless, measure_count, measure_regrouped, measure_windows, measure_join, measure_pairs, measure_restart)
+        main(
+            measure_stateless,
+            measure_avro,
+            measure_count,
+            measure_regrouped,
+            measure_windows,
+            measure_join,
+            measure_pairs,
+            measure_restart,
+        )

@@ -22,6 +22,7 @@ from .columns import parse_columns
 from .config import Config, fill_in
 from .errors import BrokenRow, ConfigErrors, Problem, SourceChanged, TargetConflict, TargetRefused, TaskFenced
 from .load import ConnectorConfig, connector_spec, load_connector
+from .places import Place, places, reset_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
 from .secrets import Secret
@@ -46,6 +47,7 @@ __all__ = [
     "Option",
     "OptionType",
     "Partition",
+    "Place",
     "Problem",
     "Refused",
     "RowSchema",
@@ -72,6 +74,8 @@ __all__ = [
     "load_connector",
     "make_topics",
     "parse_columns",
+    "places",
+    "reset_connector",
     "run_connector",
     "run_connectors",
 ]

@@ -7,9 +7,10 @@ up.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 
@@ -45,22 +46,8 @@ class OffsetStore:
             TransportError: the end was not reached in time.
         """
         self._offsets.clear()
-        end = self._log.admin().end_offsets([self._partition])[self._partition]
-        consumer = self._log.consumer(read_committed=True, client_id=f"connect-{self._connector}-offsets")
-        try:
-            consumer.assign([self._partition])
-            consumer.seek(self._partition, self._log.admin().start_offsets([self._partition])[self._partition])
-            give_up_s = clock_s() + _READ_TIMEOUT_S
-            while consumer.position(self._partition) < end:
-                if clock_s() > give_up_s:
-                    raise TransportError(
-                        f"the offsets of connector {self._connector!r} could not be read within {_READ_TIMEOUT_S:g} s"
-                    )
-                for chunk in consumer.poll(timeout_s=0.5):
-                    for key, value in zip(chunk.keys(), chunk.values(), strict=True):
-                        self._take(key, value)
-        finally:
-            consumer.close()
+        for key, value in _committed(self._log, self._partition, clock_s):
+            self._take(key, value)
 
     def get(self, partition: Partition) -> Offset | None:
         """Return the kept offset of a source partition."""
@@ -70,11 +57,11 @@ class OffsetStore:
         """Return every source partition of this connector with its offset."""
         return [(orjson.loads(key)[1], offset) for key, offset in self._offsets.items()]
 
-    def send(self, producer: Producer, partition: Partition, offset: Offset) -> None:
-        """Write an offset in the producer's open transaction."""
+    def send(self, producer: Producer, partition: Partition, offset: Offset | None) -> None:
+        """Write an offset in the producer's open transaction; None: that there is none."""
         producer.send(
             OFFSETS_TOPIC,
-            orjson.dumps(offset, option=orjson.OPT_SORT_KEYS),
+            None if offset is None else orjson.dumps(offset, option=orjson.OPT_SORT_KEYS),
             key=self._key(partition),
             partition=self._partition.partition,
         )
@@ -109,3 +96,40 @@ class OffsetStore:
             self._offsets.pop(key, None)
         else:
             self._offsets[key] = offset
+
+
+def kept_connectors(log: Log, *, clock_s: Callable[[], float]) -> list[str]:
+    """Return the names of the sources that have kept offsets, sorted."""
+    admin = log.admin()
+    if OFFSETS_TOPIC not in admin.list_topics(include_internal=True):
+        return []
+    names: dict[bytes, str] = {}
+    for partition in range(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions):
+        for key, value in _committed(log, TopicPartition(OFFSETS_TOPIC, partition), clock_s):
+            if key is not None and value is None:
+                names.pop(key, None)
+            elif key is not None:
+                with contextlib.suppress(ValueError, TypeError):  # what is no offset is told of where it is read
+                    names[key], _ = orjson.loads(key)
+    return sorted(set(names.values()))
+
+
+def _committed(log: Log, partition: TopicPartition, clock_s: Callable[[], float]) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield keys and values of a partition of the topic, committed ones, up to its end.
+
+    Raises:
+        TransportError: the end was not reached in time.
+    """
+    end = log.admin().end_offsets([partition])[partition]
+    consumer = log.consumer(read_committed=True, client_id="connect-offsets")
+    try:
+        consumer.assign([partition])
+        consumer.seek(partition, log.admin().start_offsets([partition])[partition])
+        give_up_s = clock_s() + _READ_TIMEOUT_S
+        while consumer.position(partition) < end:
+            if clock_s() > give_up_s:
+                raise TransportError(f"the offsets of connectors in {partition} could not be read within {_READ_TIMEOUT_S:g} s")
+            for chunk in consumer.poll(timeout_s=0.5):
+                yield from zip(chunk.keys(), chunk.values(), strict=True)
+    finally:
+        consumer.close()

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicDescription,
     )
+    from .progress import ProgressLine
     from .protocol import ErrorCode, KafkaError
     from .records import Chunk, Headers, Record, TopicPartition
 
@@ -111,6 +112,7 @@ _LAZY = {
     "key_partition": "batch.murmur2",
     "span_objects": "batch.spans",
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
+    "ProgressLine": "progress",
     "topic_config_names": "broker.settings.table",
     **dict.fromkeys(("Chunk", "Headers", "Record", "TopicPartition"), "records"),
 }
@@ -151,6 +153,7 @@ __all__ = [
     "OpenTransaction",
     "Producer",
     "ProducerFenced",
+    "ProgressLine",
     "Record",
     "RecordMetadata",
     "RecordsRefused",

@@ -6,20 +6,23 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from logflume.log import LogflumeError, connect_as_owner
+from logflume.log import LogflumeError, ProgressLine, connect_as_owner
 
 from .connectors import ConnectorsOf
 from .engine import DEFAULT_SERVICE, SqlEngine
 from .executor import Executor
+from .paging import paged
 from .places import Role, default_state_dir
 from .pull_service import PullService
-from .render import RowLines, error_text, print_message, print_rows, row_json, row_tabbed
-from .results import PushQuery, PushRow, Rows
+from .render import TABLE_ROWS_MAX, RowLines, error_text, print_message, print_rows, row_json, row_tabbed
+from .results import PushQuery, PushRow, Result, Rows
 from .script_files import all_statements, read_script
+from .scripts import StatementText
 from .session import Session
 from .workers import has_worker
 
@@ -96,20 +99,30 @@ class Runner:
     def __init__(self, executor: Executor, console: Console, *, is_json: bool = False, is_piped: bool = False) -> None:
         self.executor, self.console, self.is_json, self.is_piped = executor, console, is_json, is_piped
         self.session = Session()
+        self._progress = ProgressLine(sys.stderr)
 
     def run_text(self, text: str) -> None:
         """Execute a script. Raises LogflumeError at the first statement that fails; those before it stay done."""
         for source in all_statements(text, self.session):
             self.executor.check_reachable()
-            for result in self.executor.execute_one(source, session=self.session):
+            self.session.rows_max = None if self.is_json or self.is_piped else TABLE_ROWS_MAX
+            for result in self._execute(source):
                 if isinstance(result, PushQuery):
                     self.follow(result)
                 elif isinstance(result, Rows):
-                    print_rows(self.console, result, is_json=self.is_json, is_piped=self.is_piped)
+                    with paged(self.console):
+                        print_rows(self.console, result, is_json=self.is_json, is_piped=self.is_piped)
                     if result.note and self.is_piped and not self.is_json:
                         print(result.note, file=sys.stderr)
                 else:
                     print_message(self.console, result, is_json=self.is_json)
+
+    def _execute(self, source: StatementText) -> list[Result]:
+        """Execute a statement; say how far it has read if that takes a while."""
+        self._progress.begin()
+        self.session.on_read = partial(self._progress.show, "records read:")
+        with self._progress:
+            return self.executor.execute_one(source, session=self.session)
 
     def follow(self, query: PushQuery) -> None:
         """Print the rows of a running query until its limit, or until Ctrl-C, which ends the query only."""

@@ -180,9 +180,10 @@ class SqlClient:
             if is_push:
                 limit = statement.limit if isinstance(statement, ast.Print) else statement.query.limit
                 return self._followed(head["queryId"], columns, answer, lines, limit)
-            rows = tuple(_row(json.loads(line, parse_float=Decimal), columns) for line in lines)
+            wanted = None if user.rows_max is None else user.rows_max + 1
+            rows = tuple(_row(json.loads(line, parse_float=Decimal), columns) for line in itertools.islice(lines, wanted))
             answer.close()
-            return Rows("SELECT", columns, rows)
+            return Rows("SELECT", columns, rows).first(user.rows_max)
         except httpx.HTTPError as error:
             answer.close()
             raise self._unreachable(error) from error

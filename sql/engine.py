@@ -21,7 +21,7 @@ from logflume.log.interfaces import Log
 from logflume.log.registry import EVERYTHING, Rights
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
-from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results
+from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results, internal_topics
 from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
@@ -60,7 +60,7 @@ from .recorded import check_same, recorded_plan
 from .results import Message, Result, Rows, inserted
 from .rights import check_rights, check_topics
 from .row_records import RecordMakers, ValuesRecord, now_ms
-from .running import RunningQueries, application_id, compile_topology, internal_topics
+from .running import RunningQueries, application_id, compile_topology
 from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
@@ -259,7 +259,7 @@ class SqlEngine:
                 self.catch_up()
                 check_rights(statement, user.rights, self.catalog, settings)
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
-                return [self._pull(statement.query, settings)]
+                return [self._pull(statement.query, settings, user)]
             if isinstance(statement, ast.InsertValues):
                 own = PendingWrites() if writes is None else writes
                 done = self._insert_values(statement, settings, source.text, own)
@@ -340,11 +340,12 @@ class SqlEngine:
         shape = None if known is None else self._tables.shape(known.planned)
         return TablePage() if shape is None or engine is None else read_state(shape, engine, read)
 
-    def _pull(self, query: ast.Query, settings: dict[str, str]) -> Rows:
+    def _pull(self, query: ast.Query, settings: dict[str, str], user: Session) -> Rows:
         """Answer a pull query; not under the lock, for it may take long and changes nothing."""
         if not set(source_names(query)) <= self.catalog.sources.keys() or not self.is_followed:
             self.catch_up()
-        context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
+        properties = {REGISTRY_URL: self._registry, **settings}
+        context = Context(self.catalog, self._functions, properties, rows_max=user.rows_max, on_read=user.on_read)
         return run_pull(query, context, self._log, self._kept)
 
     def _kept(self, source: SourceInfo) -> KeptTable | None:

@@ -27,7 +27,7 @@ from .binding.query import Target, bind_query
 from .errors import StatementError
 from .planner import watched_plan
 from .properties import COMPUTED
-from .pull_topic import SCAN_MAX_RECORDS, topic_records
+from .pull_topic import SCAN_MAX_RECORDS, OnRead, topic_records
 from .results import Rows
 from .rules import optimize
 from .table_state import value_of
@@ -118,7 +118,7 @@ def _computed(plan: p.QueryPlan, context: Context, log: Log) -> list[tuple[Any, 
         build_topology(plan, watch=watch), on_problem="skip", commits_each_record=False, goes_together=True
     )
     topics = dict.fromkeys(context.catalog.sources[name].topic for name in plan.sources)
-    for topic, batch in _batches(list(topics), log):
+    for topic, batch in _batches(list(topics), log, context.on_read):
         driver.process_together(topic, *batch)
     # Each aggregate's results leave at a commit, and what follows from them at the next.
     for _ in range(1 + sum(isinstance(o, p.Aggregate) for o in p.operators(plan.root))):
@@ -150,12 +150,12 @@ class _Record(NamedTuple):
 _Batch = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers]]
 
 
-def _batches(topics: list[str], log: Log) -> Iterator[tuple[str, _Batch]]:
+def _batches(topics: list[str], log: Log, on_read: OnRead | None) -> Iterator[tuple[str, _Batch]]:
     """Yield the records of topics in order of time, neighbours of one topic together."""
     records: list[_Record] = []
     for topic in topics:
         times: dict[int, int] = {}
-        for r in topic_records(topic, log, records_max=SCAN_MAX_RECORDS - len(records)):
+        for r in topic_records(topic, log, records_max=SCAN_MAX_RECORDS - len(records), on_read=on_read):
             order = times[r.partition] = max(times.get(r.partition, r.timestamp_ms), r.timestamp_ms)
             records.append(_Record(order, topic, r.key, r.value, r.timestamp_ms, r.headers))
     records.sort(key=lambda r: r.order_ms)

@@ -66,25 +66,30 @@ def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[Sourc
     """
     if query.order_by or query.offset:
         check_limit(query, context)
-        return run_ordered(query, lambda plain: run_pull(plain, context, log, kept))
+        whole = replace(context, rows_max=None)
+        return run_ordered(query, lambda plain: run_pull(plain, whole, log, kept)).first(context.rows_max)
     if is_computed(query, context):
         check_limit(query, context)
-        return run_once(query, context, log)
+        return run_once(query, context, log).first(context.rows_max)
     pull = bind_pull(query, context)
     found: list[tuple[Any, ...]] = []
     skipped = Skipped()
+    has_more = False
     table = kept(pull.source)
-    rows, note = _candidates(pull, log, table, skipped)
+    rows, note = _candidates(pull, context, log, table, skipped)
     where = pull.where if table is None else pull.rest
     for row in rows:
         if pull.limit is not None and len(found) >= pull.limit:
             break
         if all(value_of(condition, row) is True for condition in where):
+            has_more = context.rows_max is not None and len(found) >= context.rows_max
+            if has_more:
+                break
             found.append(tuple(value_of(e, row) for _, e in pull.columns))
     columns = tuple(Column(name, e.type) for name, e in pull.columns)
     keys = frozenset(name for name, e in pull.columns if pull.source.is_table and _is_key(e))
     is_limited = pull.limit is not None and len(found) >= pull.limit
-    return Rows(pull.source.name, columns, tuple(found), note + skipped.note(), keys, is_limited)
+    return Rows(pull.source.name, columns, tuple(found), note + skipped.note(), keys, is_limited, has_more)
 
 
 def _is_key(e: x.Expr) -> bool:
@@ -205,9 +210,12 @@ def _fixed_column(e: ast.Expression) -> tuple[str | None, list[ast.Expression]]:
     return None, []
 
 
-def _candidates(pull: Pull, log: Log, kept: KeptTable | None, skipped: Skipped) -> tuple[Iterator[ValueRow], str]:
+def _candidates(
+    pull: Pull, context: Context, log: Log, kept: KeptTable | None, skipped: Skipped
+) -> tuple[Iterator[ValueRow], str]:
     if kept is None:
-        return topic_rows(pull.source, log, skipped), f"read from topic {pull.source.topic}, start to end"
+        rows = topic_rows(pull.source, log, skipped, on_read=context.on_read)
+        return rows, f"read from topic {pull.source.topic}, start to end"
     shape = kept.shape
     how = "a scan of its state" if pull.keys is None else f"{len(pull.keys)} key(s) of its state"
     keys = None if pull.keys is None else shape.encoded(pull.keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from logflume.log import DecodeError, TopicPartition
@@ -20,6 +20,8 @@ from .table_state import ValueRow, value_of
 # No tool reads a topic without a limit.
 SCAN_MAX_RECORDS = 2_000_000
 _SCAN_IDLE_S = 30
+_SLICE_RECORDS = 1_000
+OnRead = Callable[[int, int], object]  # (records read, records in all)
 
 
 class Skipped:
@@ -37,14 +39,14 @@ class Skipped:
         return f"; {self.count} record(s) left out, the first {self.first}" if self.count else ""
 
 
-def topic_rows(source: SourceInfo, log: Log, skipped: Skipped) -> Iterator[ValueRow]:
+def topic_rows(source: SourceInfo, log: Log, skipped: Skipped, *, on_read: OnRead | None = None) -> Iterator[ValueRow]:
     """Read a topic once: all records of a stream, the latest of each key of a table in the order of partitions and keys."""
     key_format = source.key_format if source.key else FormatSpec("NONE")
     decode_key, decode_value = serde(key_format, source.key).decode, serde(source.value_format, source.value).decode
     time = timestamp_expression(source)
     window = source.window
     latest: dict[bytes, ValueRow | None] = {}
-    for record in topic_records(source.topic, log):
+    for record in topic_records(source.topic, log, on_read=on_read):
         try:
             data, start, end = _key_and_window(record.key, window)
             key, value = decode_key(data), decode_value(_framed(record, source.value_format))
@@ -89,7 +91,7 @@ def _key_and_window(data: bytes | None, window: WindowInfo | None) -> tuple[byte
     return data[:-suffix], *bounds_of_key(kind, data)
 
 
-def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS) -> Iterator[Any]:
+def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS, on_read: OnRead | None = None) -> Iterator[Any]:
     """Yield the records of a topic up to its end as it is now, each partition in order. Raises SqlError beyond the limit."""
     admin = log.admin()
     count = admin.describe_topics([topic])[topic].partitions
@@ -107,7 +109,7 @@ def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS) 
         consumer.assign(left)
         for tp in left:
             consumer.seek(tp, starts[tp])
-        idle = 0
+        idle, read = 0, dict.fromkeys(left, 0)
         while left:
             chunks = consumer.poll(timeout_s=1.0)
             idle = 0 if chunks else idle + 1
@@ -118,10 +120,14 @@ def topic_records(topic: str, log: Log, *, records_max: int = SCAN_MAX_RECORDS) 
                 end = left.get(tp)
                 if end is None:
                     continue
-                for record in chunk.records():
-                    if record.offset < end:
-                        yield record
+                for start in range(0, len(chunk), _SLICE_RECORDS):  # a chunk may hold all that was fetched
+                    for record in chunk.slice(start, start + _SLICE_RECORDS).records():
+                        if record.offset < end:
+                            yield record
                 if chunk.next_offset >= end:
                     del left[tp]
+                read[tp] = min(chunk.next_offset, end) - starts[tp]
+                if on_read is not None:
+                    on_read(sum(read.values()), total)
     finally:
         consumer.close()

@@ -11,12 +11,12 @@ from typing import Any
 
 from logflume.log import TopicPartition
 from logflume.log.interfaces import Log, OffsetAndMetadata
-from logflume.streams.runtime import Engine, EngineOptions, Guarantee
+from logflume.streams.runtime import Engine, EngineOptions, Guarantee, forget_application, internal_topics
 
 from . import plan as p
 from .reach import is_reachable
 from .results import PushQuery, PushRow
-from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology, forget_application, internal_topics
+from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology
 from .topology import build_topology
 
 # Rows that wait for a reader; beyond it the query waits.

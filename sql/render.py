@@ -26,7 +26,7 @@ _NUMERIC = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
 _COLUMN_MIN_CHARS = 4
 _COLUMN_MAX_CHARS = 60
 # More rows than anybody scrolls through; pipes and --json get all.
-_TABLE_ROWS_MAX = 1_000
+TABLE_ROWS_MAX = 1_000
 _TIMES = ("ROWTIME", "WINDOWSTART", "WINDOWEND")
 
 
@@ -94,12 +94,15 @@ def row_tabbed(columns: Sequence[Column], values: Sequence[Any]) -> str:
 def print_rows(console: Console, result: Rows, *, is_json: bool, is_piped: bool = False) -> None:
     """Print a finished result; a plan as plain lines; for a pipe as lines with tabs."""
     if is_piped and not is_json and result.title != "EXPLAIN":
-        lines = ["\t".join(c.name for c in result.columns), *(row_tabbed(result.columns, row) for row in result.rows)]
-        print("\n".join(lines), file=console.file, flush=True)
+        print("\t".join(c.name for c in result.columns), file=console.file)
+        for row in result.rows:
+            print(row_tabbed(result.columns, row), file=console.file)
+        console.file.flush()
         return
     if is_json:
         for row in result.rows:
-            console.print(row_json(result.columns, row), markup=False, highlight=False, soft_wrap=True)
+            print(row_json(result.columns, row), file=console.file)
+        console.file.flush()
         return
     if result.title == "EXPLAIN":
         for (line,) in result.rows:
@@ -111,7 +114,7 @@ def print_rows(console: Console, result: Rows, *, is_json: bool, is_piped: bool 
 def _print_table(console: Console, result: Rows) -> None:
     """Print a box of the rows, up to a cap that is told; columns with nothing in them (SHOW's) are left out."""
     table = Table(title=Text(result.title), box=ROUNDED, title_justify="left", header_style="bold")
-    shown = result.rows[:_TABLE_ROWS_MAX]
+    shown = result.rows[:TABLE_ROWS_MAX]
     columns = [i for i in range(len(result.columns)) if not shown or any(row[i] != "" for row in shown)]
     for column in (result.columns[i] for i in columns):
         justify = "right" if column.type.kind in _NUMERIC else "left"
@@ -123,8 +126,11 @@ def _print_table(console: Console, result: Rows) -> None:
     console.print(table)
     count = len(result.rows)
     note = f"; {result.note}" if result.note else ""
-    if count > len(shown):
-        note += f"; shown are the first {len(shown):,}: narrow it with WHERE or LIMIT, or take all with --json or through a pipe"
+    advice = "narrow it with WHERE or LIMIT, or take all with --json or through a pipe"
+    if result.has_more:
+        note += f"; there are more than {len(shown):,}: {advice}"
+    elif count > len(shown):
+        note += f"; shown are the first {len(shown):,}: {advice}"
     console.print(Text(f"{count:,} row{'' if count == 1 else 's'}{note}", style="dim"))
 
 

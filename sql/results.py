@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from logflume.log.schemas import Column
@@ -35,6 +35,7 @@ class Rows:
         note: where it was read from, or what was left out.
         keys: which columns are keys of the table that was asked, by name.
         is_limited: LIMIT ended it.
+        has_more: there are more rows than the session asked for.
     """
 
     title: str
@@ -43,6 +44,13 @@ class Rows:
     note: str = ""
     keys: frozenset[str] = frozenset()
     is_limited: bool = False
+    has_more: bool = False
+
+    def first(self, count: int | None) -> Rows:
+        """Return no more than so many rows; None: all."""
+        if count is None or len(self.rows) <= count:
+            return self
+        return replace(self, rows=self.rows[:count], has_more=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
 from logflume.streams.graph import Node, Repartition, Topology
-from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus
-from logflume.streams.seams import Plan, changelog_topic
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, forget_application
+from logflume.streams.seams import Plan
 
 from .errors import NotSupported, StatementError
 from .reach import is_reachable
@@ -54,19 +52,6 @@ def _under(topology: Topology, application: str) -> Topology:
             node = replace(node, topic=f"{application}-{node.topic.removeprefix(f'{topology.name}-')}")
         nodes[name] = node
     return replace(topology, name=application, nodes=MappingProxyType(nodes))
-
-
-def internal_topics(compiled: Plan) -> frozenset[str]:
-    """Return the topics that a query made for itself alone: changelogs and repartition topics."""
-    sources = {(sub.name, store) for sub in compiled.subtopologies for store in sub.table_sources}
-    changelogs = {
-        changelog_topic(compiled.application, spec.name)
-        for sub in compiled.subtopologies
-        for spec in sub.program.stores
-        if (sub.name, spec.name) not in sources
-    }
-    repartitions = {out.topic for sub in compiled.subtopologies for out in sub.outputs.values() if out.is_repartition}
-    return frozenset(changelogs | repartitions)
 
 
 @dataclass(slots=True)
@@ -154,14 +139,3 @@ class RunningQueries:
         timeout_s = STOP_TIMEOUT_S if is_reachable(self._log) else GONE_TIMEOUT_S
         for query_id in list(self._engines):
             self.stop(query_id, timeout_s=timeout_s)
-
-
-def forget_application(log: Log, state_dir: Path, application: str, topics: Iterable[str]) -> None:
-    """Remove what an application that no longer runs left: internal topics, consumer group, local state."""
-    admin = log.admin()
-    for topic in topics:
-        with contextlib.suppress(LogflumeError):
-            admin.delete_topic(topic)
-    with contextlib.suppress(LogflumeError):
-        admin.delete_group(application)
-    shutil.rmtree(state_dir / application, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logflume.log.registry import EVERYTHING, Rights
@@ -14,11 +15,18 @@ from .results import Message, Result
 
 @dataclass(slots=True)
 class Session:
-    """What SET and DEFINE change, for one user; what the user may do."""
+    """What SET and DEFINE change, for one user; what the user may do, and can look at.
+
+    Attributes:
+        rows_max: more rows of a query that ends are not asked for: a screen holds no more.
+        on_read: told how many of how many records such a query has read.
+    """
 
     properties: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     rights: Rights = EVERYTHING
+    rows_max: int | None = None
+    on_read: Callable[[int, int], object] | None = None
 
 
 def session_statement(statement: ast.Statement, user: Session) -> Result:

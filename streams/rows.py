@@ -72,11 +72,15 @@ class Side:
             if unknown:
                 raise UnknownName("column", unknown[0], [c.name for c in self.columns])
             return tuple(value.get(column.name) for column in self.columns)
-        if isinstance(value, tuple):
-            return value
+        wanted = [c.name for c in self.columns]
         if is_object_class(type(value)):
-            return object_codec(type(value)).to_row(value)
-        raise InvalidInput(f"expected an object or dict with {[c.name for c in self.columns]}, found {value!r}")
+            codec = object_codec(type(value))
+            if [c.name for c in codec.columns] == wanted:
+                return codec.to_row(value)
+        elif isinstance(value, tuple) and len(value) == len(wanted):
+            return value
+        of = "an object" if self.value_class is None else self.value_class.__name__
+        raise InvalidInput(f"expected {of} or a dict with {wanted}, found {value!r:.200}")
 
     def decode(self, data: bytes | None) -> Any:
         """Return the object of some bytes."""

@@ -199,7 +199,7 @@ class Handlers:
     def _api_versions(self, context: RequestContext, request: messages.ApiVersionsRequest) -> messages.ApiVersionsResponse:
         if not telemetry_api.note_software(self.core, context, request):
             return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        return self.api_versions
+        return self.api_versions if self.core.telemetry.is_wanted else self._quiet_api_versions
 
     def _update_features(self, core: Core, context: RequestContext, request: messages.UpdateFeaturesRequest) -> Steps:
         response = yield from one_node_api.update_features(core, context, request)
@@ -208,6 +208,9 @@ class Handlers:
 
     def _apply_features(self) -> None:
         self.api_versions = cluster_api.api_versions(self._by_key, self.core.features)
+        # A client that is told of these asks at once, and says so in its user's log; as Kafka without a receiver of metrics.
+        quiet = self._by_key.keys() - {tables.api_names()[name] for name in telemetry_api.APIS}
+        self._quiet_api_versions = cluster_api.api_versions(quiet, self.core.features)
         self._disabled = self.core.features.disabled_keys
 
     def _init_producer_id(self, context: RequestContext, request: messages.InitProducerIdRequest) -> Any:

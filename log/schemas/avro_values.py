@@ -10,7 +10,7 @@ from typing import Any
 from logflume.log.errors import DecodeError
 
 from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, branch_name
-from .coerce import fit_decimal, json_to_text
+from .coerce import fit_decimal, from_unscaled, json_to_text, unscaled
 from .types import Column, DataType, Kind
 
 Convert = Callable[[Any], Any]
@@ -159,7 +159,7 @@ def _of_scalar(kind: str, schema: Any, type: DataType, path: str) -> Convert:
         return json_to_text if kind in ("boolean", *_INTEGERS) else lambda value: json_to_text(Decimal(repr(value)))
     if type.kind is Kind.DECIMAL and kind in ("bytes", "fixed") and isinstance(schema, dict):
         scale = int(schema.get("scale", schema.get("connect.parameters", {}).get("scale", 0)))
-        return lambda value: fit_decimal(Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale), type, path)
+        return lambda value: fit_decimal(from_unscaled(value, scale), type, path)
     if kind in _FITS.get(type.kind, ()):
         return float if type.kind is Kind.DOUBLE and kind in _INTEGERS else _same
     raise DecodeError(f"{path}: the column is {type}, but it was written as Avro {kind}")
@@ -222,6 +222,6 @@ def _to_record(type: DataType, schema: Any, named: Named, namespace: str) -> Con
 
 
 def _decimal_bytes(value: Decimal, scale: int, size_bytes: int | None) -> bytes:
-    unscaled = int(value.scaleb(scale))
-    needed = (unscaled.bit_length() + 8) // 8
-    return unscaled.to_bytes(size_bytes or max(needed, 1), "big", signed=True)
+    digits = unscaled(value, scale)
+    needed = (digits.bit_length() + 8) // 8
+    return digits.to_bytes(size_bytes or max(needed, 1), "big", signed=True)

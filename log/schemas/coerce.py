@@ -13,7 +13,7 @@ import binascii
 import datetime
 import re
 from collections.abc import Callable
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from typing import Any
 
@@ -228,6 +228,24 @@ def fit_decimal(value: Decimal, type: DataType, path: str) -> Decimal:
     if not fitted.is_finite():
         raise DecodeError(f"{path}: expected {type}, found {value}")
     return fitted
+
+
+_UNBOUNDED = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""The usual context keeps 28 digits."""
+
+
+def from_unscaled(data: bytes, scale: int) -> Decimal:
+    """Return the decimal whose digits, as a whole number of big-endian bytes, end `scale` places behind the point."""
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _UNBOUNDED)
+
+
+def unscaled(value: Decimal, scale: int) -> int:
+    """Return the digits of a decimal as a whole number. Raises ValueError: it has more than `scale` digits behind the point."""
+    scaled = value.scaleb(scale, _UNBOUNDED)
+    whole = int(scaled)
+    if whole != scaled:
+        raise ValueError(f"{value} has more than {scale} digits behind the point")
+    return whole
 
 
 def bytes_from_base64(text: str, path: str) -> bytes:

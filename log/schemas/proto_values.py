@@ -9,7 +9,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError
 
-from .coerce import fit_decimal, json_to_text
+from .coerce import fit_decimal, from_unscaled, json_to_text, unscaled
 from .proto_schema import DATE_MESSAGE, DECIMAL, TIME_MESSAGE, TIMESTAMP_MESSAGE, WRAPPERS_FILE, entry_of, fields_of, is_repeated
 from .types import Column, DataType, Kind
 
@@ -80,9 +80,7 @@ def _from_message(field: Any, type: DataType, path: str) -> Convert:
     message = field.message_type
     match message.full_name:
         case full if full == DECIMAL and type.kind is Kind.DECIMAL:
-            return lambda value: fit_decimal(
-                Decimal(int.from_bytes(value.value, "big", signed=True)).scaleb(-(value.scale or type.scale)), type, path
-            )
+            return lambda value: fit_decimal(from_unscaled(value.value, value.scale or type.scale), type, path)
         case full if full == TIMESTAMP_MESSAGE and type.kind is Kind.TIMESTAMP:
             return lambda value: value.seconds * 1000 + value.nanos // 1_000_000
         case full if full == DATE_MESSAGE and type.kind is Kind.DATE:
@@ -247,8 +245,8 @@ def _filler(field: Any, type: DataType, path: str) -> Set:
 
 def _fill_decimal(target: Any, value: Decimal) -> None:
     scale = -int(value.as_tuple().exponent)
-    unscaled = int(value.scaleb(scale))
-    target.value = unscaled.to_bytes((unscaled.bit_length() + 8) // 8 or 1, "big", signed=True)
+    digits = unscaled(value, scale)
+    target.value = digits.to_bytes((digits.bit_length() + 8) // 8 or 1, "big", signed=True)
     target.scale = scale
     target.precision = len(value.as_tuple().digits)
 

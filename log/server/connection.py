@@ -116,7 +116,8 @@ class Connection:
         self._queued_bytes = 0
         self._outbox = Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
-        self._is_starved = False
+        self._is_starved = self._is_paused = False
+        """`_is_paused`: it has had its time in this turn of the loop, and goes on in the next; the selector is not told."""
         self._alone: _Slot | None = None
         self._unmute_handle: asyncio.TimerHandle | None = None
         self._set_reading(is_on=True)
@@ -182,6 +183,8 @@ class Connection:
 
     def _readable(self) -> None:
         """Receive and handle; again at once if the buffer was filled, so that few turns and sends serve many requests."""
+        if self._is_paused:
+            return
         for _ in range(RECEIVES_PER_TURN if self._tls is None else TLS_RECEIVES_PER_TURN):
             room = self._view[self._end :]
             try:
@@ -202,7 +205,7 @@ class Connection:
                 self._traffic.failed += 1
                 self.close(str(error), level=logging.WARNING)
                 return
-            if (received < len(room) and self._tls is None) or not self._is_reading:
+            if (received < len(room) and self._tls is None) or not self._is_reading or self._is_paused:
                 break
         else:
             if self._tls is not None and self._tls.has_received:
@@ -243,8 +246,8 @@ class Connection:
                 self._make_room(size + 4)
                 break
             if perf_counter() > until_s:
-                self._set_reading(is_on=False)
-                self._loop.call_soon(self._handle_received)
+                self._is_paused = True
+                self._loop.call_soon(self._go_on)
                 return
             self._start = begin + size
             self.frame_began_s = None
@@ -570,12 +573,26 @@ class Connection:
         if self._is_starved:
             self._loop.call_soon(self._handle_received)
 
+    def _go_on(self) -> None:
+        """Go on with what is in the buffer, in the next turn of the loop."""
+        self._is_paused = False
+        if self._is_closed or not self._is_reading:
+            return
+        if self.frame_began_s is not None:
+            self.frame_began_s = self._loop.time()
+        self._handle_buffer()
+        if self._tls is not None and self._tls.has_received:
+            self._loop.call_soon(self._read_on)
+
     def _handle_received(self) -> None:
         """Handle what is in the buffer although nothing new came, then read on if there is room."""
         self._is_starved = False
         if self._is_closed or self._is_reading or self._is_draining or self._is_full():
             return
         self._set_reading(is_on=True)
+        self._handle_buffer()
+
+    def _handle_buffer(self) -> None:
         try:
             self._handle_frames()
         except LogflumeError as error:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
-from logflume.log import InvalidInput, connect_as_owner
+from logflume.log import InvalidInput, ProgressLine, connect_as_owner
 
 if TYPE_CHECKING:
     from logflume.streams.seams import Plan
-    from logflume.streams.spark import BackfillPlan, BackfillReport, Progress, SparkSettings
+    from logflume.streams.spark import BackfillPlan, BackfillReport, SparkSettings
 
 app = make_app("")
 
@@ -101,33 +101,18 @@ def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[tuple[C
 
 
 def run(planned: BackfillPlan, engine: Where, settings: SparkSettings) -> BackfillReport:
-    """Run the job with a progress line on a terminal."""
+    """Run the job and say where it is."""
     from logflume.streams.spark import LocalRunner, SparkRunner, open_session, run_backfill
 
     if engine is Where.LOCAL:
-        with progress_line() as show:
-            return run_backfill(planned, LocalRunner(), on_progress=show)
+        with ProgressLine(sys.stderr) as line:
+            return run_backfill(planned, LocalRunner(), on_progress=lambda at: line.show(at.step, at.done, at.total))
     spark = open_session(f"backfill {planned.application}", settings)
     try:
-        with progress_line() as show:
-            return run_backfill(planned, SparkRunner(spark), on_progress=show)
+        with ProgressLine(sys.stderr) as line:
+            return run_backfill(planned, SparkRunner(spark), on_progress=lambda at: line.show(at.step, at.done, at.total))
     finally:
         spark.stop()
-
-
-@contextmanager
-def progress_line() -> Iterator[Callable[[Progress], None]]:
-    """Show where the job is on a terminal; nothing when piped."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-        yield lambda at: bar.update(task, description=at.step, completed=at.done, total=at.total or None)
 
 
 def run_on_spark(

@@ -1,4 +1,4 @@
-"""`logflume connect`: run, check and list connectors."""
+"""`logflume connect`: run and check connectors, tell where they are, let them begin anew."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import typer
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows
 
 if TYPE_CHECKING:
-    from logflume.connect import ConnectorStatus
+    from logflume.connect import ConnectorStatus, Place
 
 app = make_app(
-    "Run, check and list connectors; one TOML or JSON file each.\n\n"
+    "Run, check and reset connectors; one TOML or JSON file each.\n\n"
     "Example: logflume connect run examples/flights/airlines.toml --once --bootstrap 127.0.0.1:9092"
 )
 
@@ -81,6 +81,43 @@ def show_json(statuses: Sequence[ConnectorStatus]) -> None:
             "causes": [task.cause for task in status.tasks if task.cause],
         }
         print(json.dumps(fields), flush=True)
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(help="A connector; without it all.")] = None,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Show where connectors are: what they have committed, running or not.
+
+    Example: logflume connect status --bootstrap 127.0.0.1:9092
+    """
+    from logflume.connect import places
+
+    with open_log(data, bootstrap) as log:
+        print_places([place for place in places(log) if name in (None, place.connector)], as_json=as_json)
+
+
+@app.command()
+def reset(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Forget where a connector is: its next run begins anew. A source that runs stops; a sink must not run.
+
+    Records that a source has written stay, and are written again. A target that keeps the place itself (sql-sink, parquet-sink)
+    has to be emptied too.
+
+    Example: logflume connect reset airlines --bootstrap 127.0.0.1:9092
+    """
+    from logflume.connect import reset_connector
+
+    with open_log(data, bootstrap) as log:
+        print_places(reset_connector(log, name), as_json=as_json)
+
+
+def print_places(found: Sequence[Place], *, as_json: bool) -> None:
+    rows = [(each.connector, each.kind, each.part, each.at, each.end, each.members or None) for each in found]
+    print_rows(("connector", "kind", "part", "at", "end", "tasks"), rows, as_json=as_json)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`logflume streams`: what applications are doing, what a changed topology would do to their state, dead letters put back."""
+"""`logflume streams`: what applications do, what a changed topology would do to their state; dead letters; a new beginning."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows
 from logflume.log import InvalidInput
 
-app = make_app("Watch streams applications, compare topologies, put dead letters back.")
+app = make_app("Watch streams applications, reset them, compare topologies, put dead letters back.")
 _COLUMNS = ("instance", "task", "state", "in/s", "out/s", "lag", "lag s", "entries", "disk MB", "dropped")
 Statuses = Mapping[str, Mapping[str, Any]]
 """Instance id -> its status."""
@@ -140,6 +140,30 @@ def replay(
     with open_log(data, bootstrap) as log:
         counts = send_back(log, topic, limit=limit)
     print_rows(("topic", "records"), sorted(counts.items()), as_json=as_json)
+
+
+@app.command()
+def reset(
+    file: Annotated[Path, typer.Argument(help="The Python file of the application.")],
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="Where its state is; by default where the file has it.")
+    ] = None,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Let an application that does not run begin anew: its internal topics, offsets and state are removed, its results stay.
+
+    Example: logflume streams reset delays.py --bootstrap 127.0.0.1:9092
+    """
+    from logflume.streams.runtime import reset_application
+    from logflume.streams.spark import app_of
+
+    found = app_of(file)
+    with open_log(data, bootstrap) as log:
+        topics = reset_application(log, found.plan(), state_dir or Path(found.state_dir))
+    text = f"{found.name} begins anew; removed: {', '.join(topics) or 'no topics'}, its offsets and its state"
+    print_done(text, as_json=as_json, application=found.name, removed=topics)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from logflume.sql.catalog import Catalog
@@ -26,6 +26,7 @@ class Context:
         properties: settings of the session (SET), by name as the user wrote it.
         fixed_now_ms: what "now" is; None for the clock.
         partitions: topic -> number of partitions, for checking joins; topics not in it are not checked.
+        rows_max, on_read: of the session: how many rows are wanted, who is told how many of how many records are read.
     """
 
     catalog: Catalog
@@ -33,6 +34,8 @@ class Context:
     properties: Mapping[str, str] = field(default_factory=dict)
     fixed_now_ms: int | None = None
     partitions: Mapping[str, int] = field(default_factory=dict)
+    rows_max: int | None = None
+    on_read: Callable[[int, int], object] | None = None
 
     @property
     def emit(self) -> Emit:

@@ -282,6 +282,10 @@ class App:
             log.close()
             raise
 
+    def __repr__(self) -> str:
+        where = self.log if isinstance(self.log, str) else self.log.where
+        return f"App({self.name!r}, log={where!r})"
+
     def _repr_svg_(self) -> str:
         return str(self.topology().describe().svg())
 

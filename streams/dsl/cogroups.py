@@ -11,12 +11,13 @@ from logflume.log import InvalidInput
 from .. import graph as g
 from . import aggregates as a
 from .callables import expect_arguments
+from .face import Face
 from .naming import slug
 from .table import Grouped, Table, aggregated, span_of
 
 
 @dataclass(frozen=True, slots=True)
-class Cogrouped:
+class Cogrouped(metaclass=Face):
     """Grouped streams with an aggregator each, over one aggregate.
 
     >>> import logflume.streams as lf

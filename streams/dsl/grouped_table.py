@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from logflume.log import InvalidInput
@@ -14,6 +14,7 @@ from ..expr import ColumnRef, Expr, Side
 from . import aggregates as a
 from .binding import Scope, bind
 from .calling import call
+from .face import Face
 from .fields import Value
 from .naming import Graph, slug
 from .stream import Function, bind_keys
@@ -26,12 +27,12 @@ _FIX = "pass name='...'"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedTable:
+class GroupedTable(metaclass=Face):
     """The rows of a table by another key, waiting for an aggregate. What is aggregated has to be undone when a row changes."""
 
-    graph: Graph
-    node: g.Regroup
-    row: g.Schema
+    graph: Graph = field(repr=False)
+    node: g.Regroup = field(repr=False)
+    row: g.Schema = field(repr=False)
     base: str
 
     def aggregate(self, *plain: Any, name: str | None = None, emit: str = "commit", **columns: Any) -> Table:

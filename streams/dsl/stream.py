@@ -14,6 +14,7 @@ from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side
 from .binding import Scope, bind
 from .callables import Items, Pair, Pairs, returned_type
 from .calling import call, condition, foreach_node
+from .face import Face, picture
 from .fields import Field, Value
 from .missing import missing
 from .naming import Graph, slug
@@ -43,7 +44,7 @@ class Within(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Generic[K, V]):
+class Stream(Generic[K, V], metaclass=Face):
     """A stream of independent records with keys K and values V, where they are known.
 
     Immutable: methods return new streams, and one stream may be used many times.
@@ -75,14 +76,29 @@ class Stream(Generic[K, V]):
     def __getattr__(self, name: str) -> Any:
         raise missing("a stream", name, dir(type(self)))
 
+    def _repr_svg_(self) -> str:
+        return picture(self.graph, self.node)
+
     @property
     def schema(self) -> g.Schema:
         """Columns of the key and the value."""
         return self.node.schema
 
+    @overload
+    def filter(self, predicate: Value | Callable[[V], Any]) -> Stream[K, V]: ...
+
+    @overload
+    def filter(self, predicate: Callable[[K, V], Any]) -> Stream[K, V]: ...
+
     def filter(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any]) -> Stream[K, V]:
         """Keep records for which the condition is True: `filter(col.delay > 15)` or `filter(lambda value: ...)`."""
         return self._filter(condition(predicate, self.scope(), "filter()"))
+
+    @overload
+    def filter_not(self, predicate: Value | Callable[[V], Any]) -> Stream[K, V]: ...
+
+    @overload
+    def filter_not(self, predicate: Callable[[K, V], Any]) -> Stream[K, V]: ...
 
     def filter_not(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any]) -> Stream[K, V]:
         """Keep records for which the condition is not True."""

@@ -15,6 +15,7 @@ from . import aggregates as a
 from .binding import Scope, bind
 from .callables import expect_arguments, returned_type
 from .calling import call, condition, foreach_node
+from .face import Face, picture
 from .fields import Value
 from .missing import missing
 from .naming import Graph, duration, slug
@@ -33,7 +34,7 @@ _FIX = "pass name='...'"
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped(Generic[K, V]):
+class Grouped(Generic[K, V], metaclass=Face):
     """A stream by key, perhaps by window, waiting for an aggregate.
 
     >>> import logflume.streams as lf
@@ -209,7 +210,7 @@ def aggregated(
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Generic[K, V]):
+class Table(Generic[K, V], metaclass=Face):
     """Rows by key, changing over time.
 
     >>> import logflume.streams as lf
@@ -231,10 +232,19 @@ class Table(Generic[K, V]):
     def __getattr__(self, name: str) -> Any:
         raise missing("a table", name, dir(type(self)))
 
+    def _repr_svg_(self) -> str:
+        return picture(self.graph, self.node)
+
     @property
     def schema(self) -> g.Schema:
         """Columns of the key and the value."""
         return self.node.schema
+
+    @overload
+    def filter(self, predicate: Value | Callable[[V], Any], *, store: str | None = None) -> Table[K, V]: ...
+
+    @overload
+    def filter(self, predicate: Callable[[K, V], Any], *, store: str | None = None) -> Table[K, V]: ...
 
     def filter(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any], *, store: str | None = None) -> Table[K, V]:
         """Keep rows for which the condition is True; a row that stops passing goes out as deleted. `store` keeps the result."""
@@ -423,7 +433,7 @@ class Table(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalTable:
+class GlobalTable(metaclass=Face):
     """Rows by key that every task has all of, whatever its partition: streams join it by any key."""
 
     graph: Graph = field(repr=False)

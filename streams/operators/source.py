@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from logflume.log import InvalidInput
+from logflume.log import DecodeError, InvalidInput
 from logflume.log.records import I64, Chunk
-from logflume.log.schemas import Kind, is_object_class
+from logflume.log.schemas import Kind, is_object_class, required_fields
 
 from .. import graph as g
 from ..columns import Batch, Bytes, Column
@@ -103,6 +103,8 @@ class SourceWork(Work):
         value_class = operator.node.schema.value_class
         is_whole = (Side.VALUE, WHOLE) in wiring.needs[operator.node.name] and not g.is_bare(operator.node.schema)
         self._object_class = value_class if is_whole and is_object_class(value_class) else None
+        is_typed = isinstance(operator.node, g.Source) and value_class is not None and is_object_class(value_class)
+        self._required = sorted(required_fields(value_class)) if is_typed and value_class is not None else []
 
     def process(self, batch: Batch, source: str) -> None:
         raise AssertionError("a source has no input but its topic")
@@ -162,11 +164,36 @@ class SourceWork(Work):
         batch.columns |= found.columns
         batch.nulls = found.nulls
         batch.memory += found.memory
+        if self._required:
+            batch = self._whole(batch)
         if self._rewriter is not None:
             batch = self._rewritten(batch, self._rewriter)
         if self._object_class is not None:
             batch = self._with_objects(batch)
         return batch if self._time is None else self._timed(batch, self._time)
+
+    def _whole(self, batch: Batch) -> Batch:
+        """Leave out rows that lack a value, of those that are read, which the user's class must have: None is not of its type."""
+        is_short = np.zeros(len(batch), np.bool_)
+        for name in self._required:
+            column = batch.columns.get((Side.VALUE, name))
+            if column is None:
+                continue
+            lacks = column.nulls() & ~is_short
+            if batch.nulls is not None:
+                lacks &= ~batch.nulls
+            if lacks.any():
+                told = DecodeError(
+                    f"field {name!r} is absent or null, and {self._told_class()} has no default for it: `{name}: T | None`?"
+                )
+                for row in np.flatnonzero(lacks).tolist():
+                    self._task.report("decode", self._node.name, batch, row, told)
+                is_short |= lacks
+        return batch.without(is_short) if is_short.any() else batch
+
+    def _told_class(self) -> str:
+        found = self._node.schema.value_class
+        return "the class" if found is None else found.__name__
 
     def _rewritten(self, batch: Batch, rewriter: KeyEncoder) -> Batch:
         keys, failed = rewriter.encode(batch, self._task.reporter(self._node.name, batch, reason="decode"))

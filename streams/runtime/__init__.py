@@ -1,6 +1,7 @@
 """The native runtime: tasks, commits, restore, group membership, interactive reads (architecture, D5 to D7, D14)."""
 
 from .engine import Engine
+from .forgetting import forget_application, internal_topics, reset_application
 from .handlers import Handlers, OnProblem, OnUncaught, Problem, StreamsError
 from .options import EngineOptions, Guarantee, OnGap
 from .peers import Peers, StorePlace, StoreUnavailable, instances, statuses
@@ -33,8 +34,11 @@ __all__ = [
     "TaskStatus",
     "create_results",
     "describe_status",
+    "forget_application",
     "instances",
+    "internal_topics",
     "replay",
+    "reset_application",
     "run_app",
     "statuses",
 ]

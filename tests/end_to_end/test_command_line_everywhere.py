@@ -24,6 +24,7 @@ SPEAKS_LINES = {
     ("sql", "serve"),
     ("secure", "init"),
     ("schema", "classes"),
+    ("sql", "fmt"),
     ("sql", "functions"),
     ("sql", "migrate", "new"),
     ("sql", "migrate", "validate"),

@@ -1,4 +1,4 @@
-"""What is installed is whole: a wheel of a clean checkout runs by itself, and a type checker finds the package from elsewhere."""
+"""What is installed is whole: a wheel of a clean checkout runs by itself, and type checkers find the package from elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
@@ -16,55 +18,78 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("log", "streams", "sql", "connect", "logflume", "src", "pyproject.toml", "README.md", "LICENSE")
 PROGRAM = """\
 import logflume as lf
+from logflume import col
 
 app = lf.App("first")
-reveal_type(app.stream("a", int).filter(lambda value: value > 1))
+numbers = app.stream("a", int)
+reveal_type(numbers.filter(lambda value: value > 1))
+numbers.filter(lambda key, value: key.startswith("a") and value > 1).to("b")
+numbers.map_values(lambda value: value + 1).filter(col.value > 2).to("c")
+app.table("t", str).filter(lambda value: value.isupper()).to("d")
+"""
+SCENE = """
+logflume topic create words
+printf 'a:1\\nb:2\\n' | logflume produce words -K :
+logflume consume words
+logflume sql -e "CREATE STREAM w (k STRING KEY, v STRING) WITH (KAFKA_TOPIC='words', VALUE_FORMAT='KAFKA'); SELECT * FROM w;"
 """
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_wheel_of_a_clean_checkout_runs_without_the_checkout(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment in which a wheel of a clean checkout is installed; what it depends on is that of this one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
     source.mkdir()
     for name in PARTS:
         if (ROOT / name).is_dir() and not (ROOT / name).is_symlink():
             shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         else:
             shutil.copy(ROOT / name, source / name, follow_symlinks=False)
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(source),
-    ]
-    subprocess.run(build, check=True, timeout=280, cwd=tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
+    build = [*["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w"], str(folder), str(source)]
+    subprocess.run([sys.executable, *build], check=True, timeout=280, cwd=folder)
+    shutil.rmtree(source)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    (packages,) = (folder / "env" / "lib").glob("python*/site-packages")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    program = (
-        "import logflume.log.server, logflume.sql as sql; print(sql.__file__); from logflume.cli import main; main(['--help'])"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path, env=environment
-    )
-    assert done.stdout.startswith(str(tmp_path / "site"))
-    assert "logflume topic create" in done.stdout
+        archive.extractall(packages)
+    (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    command = folder / "env" / "bin" / "logflume"
+    command.write_text(f"#!{folder}/env/bin/python\nfrom logflume.cli import main\n\nraise SystemExit(main())\n")
+    command.chmod(0o755)
+    return folder / "env"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_wheel_of_a_clean_checkout_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
+    program = "import logflume.log.server, logflume.sql as sql; print(sql.__file__)"
+    done = subprocess.run([installed / "bin" / "python", "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout.startswith(str(installed)), done.stderr
+    environment = {
+        **os.environ,
+        "PATH": f"{installed}/bin{os.pathsep}{os.environ['PATH']}",
+        "LOGFLUME_DATA": str(tmp_path / "data"),
+    }
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", SCENE],
+        capture_output=True, text=True, timeout=200, check=False, cwd=tmp_path, env=environment,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "a\t1\nb\t2\n" in ran.stdout
+    assert "K\tV\na\t1\nb\t2\n" in ran.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_type_checker_finds_the_installed_package_from_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["editable", "wheel"])
+def test_type_checkers_find_the_installed_package_from_elsewhere(installed: Path, tmp_path: Path, kind: str) -> None:
+    python = sys.executable if kind == "editable" else str(installed / "bin" / "python")
     (tmp_path / "first.py").write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "first.py"],
-        capture_output=True, text=True, timeout=380, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert re.search(r"Stream\[(builtins\.)?str, (builtins\.)?int\]", done.stdout), done.stdout
+    pyright = [sys.executable, "-m", "pyright", "--pythonpath", python, "first.py"]
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--python-executable", python, "first.py"]
+    for command in (pyright, mypy):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+        assert re.search(r"Stream\[(builtins\.)?str, (builtins\.)?int\]", done.stdout), done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout

@@ -60,6 +60,8 @@ def rules_against(type_: str, old: Any, new: Any, *, policy: str = "STRICT") -> 
         (avro(), avro(("a", "int", 0)), []),
         (avro(("a", "int")), avro(("a", "string")), [("TYPE_MISMATCH", "/fields/0/type")]),
         (avro(("a", "int")), {**avro(), "fields": [{"name": "b", "type": "int", "aliases": ["a"]}]}, []),
+        (avro(("a", "int")), {**avro(("a", "int")), "name": "Other", "aliases": ["R"]}, []),
+        (avro(("a", "int")), {**avro(("a", "int")), "name": "Other", "aliases": ["x.R"]}, [("NAME_MISMATCH", "/name")]),
         (avro(("next", ["null", "R"])), avro(("next", ["null", "R"]), ("n", "int", 1)), []),
     ],
 )

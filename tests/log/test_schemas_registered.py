@@ -428,3 +428,25 @@ def test_a_schema_may_name_types_of_its_references_in_any_namespace() -> None:
     row = ({"CENTS": 1200, "IN": "EUR"}, {"CENTS": 7, "IN": "USD"})
     assert schema_type(spec).fields == columns
     assert serde(spec, columns).decode(serde(spec, columns).encode(row)) == row
+
+
+@pytest.mark.parametrize("name", FRAMED)
+def test_decimals_keep_all_of_their_digits(name: str) -> None:
+    registry = MemoryRegistry()
+    columns = (Column("A", decimal(38, 2)), Column("B", array(decimal(38, 0))))
+    row = (Decimal(f"-1{'0' * 33}12.34"), [Decimal("9" * 38)])
+    format = serde(FormatSpec(name, registry=registry.location, subject="s"), columns)
+    assert format.decode(format.encode(row)) == row
+
+
+def test_a_decimal_is_not_cut_to_the_scale_of_a_schema() -> None:
+    registry = MemoryRegistry()
+    type = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "A", "type": type}]})
+    schema_id = registry.put("s", RegisteredSchema(0, "AVRO", text))
+    format = serde(
+        FormatSpec("AVRO", registry=registry.location, subject="s", schema_id=schema_id), (Column("A", decimal(9, 3)),)
+    )
+    assert format.decode(format.encode((Decimal("1.200"),))) == (Decimal("1.200"),)
+    with pytest.raises(InvalidInput, match="more than 1 digits behind the point"):
+        format.encode((Decimal("1.239"),))

@@ -342,9 +342,9 @@ def mangled(rng: random.Random, seed: bytes) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_tokens_let_nobody_in() -> None:
+def test_no_changed_token_lets_anybody_in() -> None:
     rng = random.Random(20)
-    for _ in range(50_000):
+    for _ in range(10_000):
         exchange, token, last = rfc_exchange(), mangled(rng, RFC_7677["first"]), mangled(rng, RFC_7677["final"])
         try:
             exchange.respond(token)
@@ -352,7 +352,7 @@ def test_a_hundred_thousand_tokens_let_nobody_in() -> None:
         except LoginFailed:
             continue
         assert (token, last) == (RFC_7677["first"], RFC_7677["final"]), "a login without the password"
-    for _ in range(50_000):
+    for _ in range(10_000):
         token = mangled(rng, b"\0alice\0secret")
         try:
             user, password = parse_plain(token)

@@ -92,6 +92,15 @@ def test_without_a_subscription_nothing_is_asked_for(broker: SimulatedBroker) ->
     assert asked.telemetry_max_bytes == 1_048_576
 
 
+def test_clients_are_told_of_telemetry_while_somebody_subscribes(broker: SimulatedBroker) -> None:
+    def told() -> set[int]:
+        return {each.api_key for each in broker.call(messages.ApiVersionsRequest(), 0).api_keys} & {71, 72}
+
+    assert told() == set(), "a client that knows of it asks at once, and tells its user"
+    subscribe(broker, "one", metrics="a.")
+    assert told() == {71, 72}
+
+
 def test_subscriptions_that_fit_are_joined(broker: SimulatedBroker) -> None:
     subscribe(broker, "one", metrics="a.,b.", interval_ms="5000", match="client_id=te.*")
     subscribe(broker, "two", metrics="b.,c.", interval_ms="3000", match="client_source_address=here,client_software_name=")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
+import subprocess
+import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,15 +21,16 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
-from logflume.log import TransportError, connect
+from logflume.log import TransportError, connect, load_kernels
 from logflume.log.schemas import BIGINT, STRING, Column
 from logflume.log.server import start_embedded
 from logflume.log.server.addresses import parse_address
-from logflume.sql import SqlEngine
+from logflume.sql import SqlEngine, pull
 from logflume.sql.batch import Runner, open_engine, run_batch
 from logflume.sql.completion import SqlCompleter
 from logflume.sql.render import RowLines, fit_widths, print_rows
 from logflume.sql.results import PushRow, Rows
+from logflume.sql.session import Session
 from logflume.sql.shell import is_accepted, run_shell
 
 CREATE = "CREATE STREAM s (id INT KEY, v STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
@@ -178,6 +185,64 @@ def test_a_table_at_a_terminal_is_capped_and_says_so() -> None:
     text = printed(Rows("T", (Column("N", BIGINT),), tuple((n,) for n in range(5_000))))
     assert text.count("│") < 2_100
     assert "5,000 rows; shown are the first 1,000" in " ".join(text.split())
+
+
+def test_a_terminal_asks_for_no_more_rows_than_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine:
+        list(engine.execute(CREATE))
+        producer = log.producer()
+        for n in range(30_000):
+            producer.send("s", b'{"V": "' + b"x" * 200 + b'"}', key=str(n).encode())
+        producer.flush()
+        made, read = [0], list[tuple[int, int]]()
+        monkeypatch.setattr(pull, "value_of", counting(pull.value_of, made))
+        out = io.StringIO()
+        load_kernels()
+        tracemalloc.start()
+        Runner(engine, Console(file=out, width=100)).run_text("SELECT * FROM s;")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        told = " ".join(out.getvalue().split())
+        assert "there are more than 1,000: narrow it with WHERE or LIMIT, or take all with --json or through a pipe" in told
+        assert made[0] <= 2 * 1_002 + 2, "columns computed: those of the rows shown"
+        assert peak_bytes < 16 << 20, "of 30,000 rows of 200 bytes, which are 6 MB before any object is made of them"
+        session = Session(on_read=lambda done, total: read.append((done, total)))
+        (counted,) = engine.execute_one("SELECT COUNT(*) FROM s", session=session)
+        assert isinstance(counted, Rows)
+        assert counted.rows == ((30_000,),)
+        assert read[-1] == (30_000, 30_000)
+
+
+def counting(function: Callable[..., object], calls: list[int]) -> Callable[..., object]:
+    def called(*args: object) -> object:
+        calls[0] += 1
+        return function(*args)
+
+    return called
+
+
+def test_a_long_result_at_a_terminal_goes_through_the_pager(tmp_path: Path) -> None:
+    rows_text = ", ".join(f"({n}, 'row {n}')" for n in range(60))
+    text = f"{CREATE}INSERT INTO s VALUES {rows_text};"
+    assert run_batch(str(tmp_path / "data"), text=text, console=Console(file=io.StringIO())) == 0
+    seen = tmp_path / "seen"
+    command = [sys.executable, "-m", "logflume", "sql", "--data", str(tmp_path / "data"), "-e"]
+    for rows, is_paged in ((60, True), (2, False)):
+        own, terminal = pty.openpty()
+        environment = {**os.environ, "PAGER": f"cat > {seen}", "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+        process = subprocess.Popen([*command, f"SELECT * FROM s LIMIT {rows};"], stdin=terminal, stdout=terminal, env=environment)
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is gone with the process
+            while part := os.read(own, 65536):
+                shown += part
+        os.close(own)
+        assert process.wait(60) == 0
+        assert seen.exists() is is_paged
+        assert (b"row 1" in shown) is not is_paged
+        if is_paged:
+            assert "row 59" in seen.read_text()
+            seen.unlink()
 
 
 def test_a_long_statement_takes_one_line_and_an_empty_column_none() -> None:

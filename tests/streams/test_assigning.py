@@ -90,7 +90,7 @@ def test_whatever_members_come_and_go_the_group_settles_evenly(
 @given(TOPOLOGIES, st.integers(1, 4))
 @example([(1, 1), (1, 1), (1, 5), (1, 3)], 4)
 def test_one_member_more_takes_only_its_share(shape: list[tuple[int, int]], members: int) -> None:
-    """Who has two tasks of a sub-topology and few in all gives one of them up for evenness, and may get one of another instead."""
+    """Who has two tasks of a sub-topology and few in all gives one of them up for evenness, and may get another instead."""
     group = Group(shape)
     for number in range(members):
         group.join(f"m{number}")

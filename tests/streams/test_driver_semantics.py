@@ -19,7 +19,7 @@ from logflume.streams.testing import TestRecord, TopologyTestDriver, WindowedKey
 
 
 class Click(msgspec.Struct):
-    user: str
+    user: str | None
     ms: int | None = None
     price: float | None = None
     ok: bool | None = None

@@ -12,6 +12,7 @@ from logflume.log.protocol import KafkaError, messages
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.\-]{0,253}[a-zA-Z0-9])?")
 FIRST_SOFTWARE_VERSION = 3
+APIS = ("GetTelemetrySubscriptions", "PushTelemetry")
 
 
 def note_software(core: Core, context: RequestContext, request: messages.ApiVersionsRequest) -> bool:

@@ -77,6 +77,11 @@ class ClientTelemetry:
     def client_count(self) -> int:
         return len(self._instances)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether there is a subscription, of whichever clients."""
+        return bool(self._store.subscriptions)
+
     def software_of(self, connection_id: int) -> tuple[str, str]:
         """Return name and version that a connection told of its client, "" if it did not."""
         return self._software.get(connection_id, ("", ""))

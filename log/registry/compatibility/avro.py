@@ -117,7 +117,7 @@ def _lacks(writer: AvroType, path: tuple[str, ...]) -> Difference:
 
 
 def _names(reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> tuple[Difference, ...]:
-    if reader.short_name == writer.short_name:
+    if reader.short_name == writer.short_name or writer.name in reader.aliases:
         return ()
     return (_objection("NAME_MISMATCH", (*path, "name"), f"expected: {writer.name}"),)
 

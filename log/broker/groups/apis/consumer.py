@@ -21,7 +21,7 @@ from logflume.log.broker.turns.slices import Steps
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
-from .admin import operations_on
+from .described import described_groups
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """Types of members of a consumer group (KIP-1099)."""
@@ -61,49 +61,24 @@ class ConsumerHandlers:
     def describe(
         self, context: RequestContext, request: messages.ConsumerGroupDescribeRequest
     ) -> messages.ConsumerGroupDescribeResponse | Reply:
-        response = messages.ConsumerGroupDescribeResponse
-        groups = []
-        for group_id in request.group_ids:
-            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
-                groups.append(response.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-                continue
-            group = self._coordinator.consumer_group(group_id)
-            if group is not None:
-                groups.append(
-                    self._describe_to(
-                        context, group, operations_on(context, group_id, is_wanted=request.include_authorized_operations)
-                    )
-                )
-                continue
-            groups.append(
-                response.DescribedGroup(
-                    error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                    error_message=f"Group {group_id} is not a consumer group.",
-                    group_id=group_id,
-                    group_state="Dead",
-                )
-            )
-        return response(groups=groups)
-
-    def _describe_to(self, context: RequestContext, group: ConsumerGroup, operations: int) -> Any:
-        """Describe a group, unless it reads topics that who asks may not describe."""
-        described = self._describe(group, operations)
-        topics = {
-            topic.topic_name
-            for member in described.members
-            for assignment in (member.assignment, member.target_assignment)
-            for topic in assignment.topic_partitions
-        }
-        for member in described.members:
-            topics.update(member.subscribed_topic_names)
-        if all(context.may(Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
-            return described
-        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return messages.ConsumerGroupDescribeResponse.DescribedGroup(
-            group_id=group.group_id,
-            error_code=error,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        return described_groups(
+            context,
+            request,
+            messages.ConsumerGroupDescribeResponse,
+            self._coordinator.consumer_group,
+            self._topics_of,
+            self._describe,
+            kind="consumer",
         )
+
+    def _topics_of(self, group: ConsumerGroup) -> set[str]:
+        """Return the topics that a description of a group tells of."""
+        topics = set()
+        for member in group.members.values():
+            partitions = (*member.current.assigned, *group.target.get(member.member_id, ()))
+            topics |= {self._topics.name_of(topic_id) for topic_id in by_topic(partitions)}
+            topics.update(member.metadata.topics)
+        return {name for name in topics if name is not None}
 
     def _describe(self, group: ConsumerGroup, operations: int) -> Any:
         return messages.ConsumerGroupDescribeResponse.DescribedGroup(

@@ -16,7 +16,7 @@ from logflume.log.broker.requests import RequestContext
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
-from .admin import operations_on
+from .described import described_groups
 
 
 class ShareGroupHandlers:
@@ -51,33 +51,8 @@ class ShareGroupHandlers:
     def describe(
         self, context: RequestContext, request: messages.ShareGroupDescribeRequest
     ) -> messages.ShareGroupDescribeResponse | Reply:
-        response = messages.ShareGroupDescribeResponse
-        groups = []
-        for group_id in request.group_ids:
-            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
-                groups.append(response.DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-                continue
-            group = self._groups.get(group_id)
-            if group is not None:
-                groups.append(
-                    self._describe_to(
-                        context, group, operations_on(context, group_id, is_wanted=request.include_authorized_operations)
-                    )
-                )
-                continue
-            text = f"Group {group_id} is not a share group."
-            groups.append(response.DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=text, group_id=group_id))
-        return response(groups=groups)
-
-    def _describe_to(self, context: RequestContext, group: ShareGroup, operations: int) -> Any:
-        """Describe a group, unless it reads topics that who asks may not describe."""
-        topics = {name for member in group.members.values() for name in member.metadata.topics}
-        if all(context.may(Operation.DESCRIBE, Resource.TOPIC, name) for name in topics):
-            return self._describe(group, operations)
-        return messages.ShareGroupDescribeResponse.DescribedGroup(
-            group_id=group.group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        return described_groups(
+            context, request, messages.ShareGroupDescribeResponse, self._groups.get, _topics_of, self._describe, kind="share"
         )
 
     def _describe(self, group: ShareGroup, operations: int) -> Any:
@@ -111,3 +86,7 @@ class ShareGroupHandlers:
 
 def _refusal(error: ErrorCode) -> messages.ShareGroupHeartbeatResponse:
     return messages.ShareGroupHeartbeatResponse(error_code=error, error_message=error.text)
+
+
+def _topics_of(group: ShareGroup) -> set[str]:
+    return {name for member in group.members.values() for name in member.metadata.topics}

@@ -22,6 +22,8 @@ from logflume.log.broker.turns.slices import Steps
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 
+from .described import described_groups
+
 NOT_SUPPORTED = {
     "instance_id": "Static membership is not yet supported.",
     "task_offsets": "TaskOffsets are not supported yet.",
@@ -122,30 +124,19 @@ class StreamsHandlers:
     def describe(
         self, context: RequestContext, request: messages.StreamsGroupDescribeRequest
     ) -> messages.StreamsGroupDescribeResponse | Reply:
-        response = messages.StreamsGroupDescribeResponse
-        described = response.DescribedGroup
-        groups = []
-        for group_id in request.group_ids:
-            group = self._coordinator.streams_group(group_id)
-            if not context.may(Operation.DESCRIBE, Resource.GROUP, group_id):
-                groups.append(described(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            elif group is None:
-                text = f"Group {group_id} is not a streams group."
-                groups.append(described(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=text))
-            elif not all(
-                context.may(Operation.DESCRIBE, Resource.TOPIC, name)
-                for name in (group.topology.topics() if group.topology else ())
-            ):
-                groups.append(described(group_id=group_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-            else:
-                operations = (
-                    context.operations_on(Resource.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
-                )
-                groups.append(_describe(group, operations))
-        return response(groups=groups)
+        return described_groups(
+            context,
+            request,
+            messages.StreamsGroupDescribeResponse,
+            self._coordinator.streams_group,
+            _topics_of,
+            _describe,
+            kind="streams",
+        )
 
 
-NOT_ASKED = -(1 << 31)
+def _topics_of(group: StreamsGroup) -> Iterable[str]:
+    return group.topology.topics() if group.topology else ()
 
 
 def _unsupported(request: messages.StreamsGroupHeartbeatRequest) -> str | None:
