@@ -83,8 +83,8 @@ class Admin:
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted; those starting with `__` or flagged internal only when asked for."""
-        self._run(self._cluster.refresh(None))
-        return sorted(t.name for t in list(self._cluster.topics.values()) if include_internal or not _is_internal(t))
+        found = self._run(self._cluster.refresh(None))
+        return sorted(t.name for t in found.values() if include_internal or not _is_internal(t))
 
     def describe_topics(self, names: Sequence[str]) -> dict[str, TopicDescription]:
         """Return partitions and ids. Raises UnknownName."""

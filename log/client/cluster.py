@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,22 +51,25 @@ class Cluster:
         self.controller = -1
         self.cluster_id = ""
         self._coordinators: dict[tuple[int, str], int] = {}
-        self._refreshing: dict[frozenset[str] | None, asyncio.Task[None]] = {}
+        self._refreshing: dict[frozenset[str] | None, asyncio.Task[Mapping[str, TopicInfo]]] = {}
 
     def partition_count_now(self, topic: str) -> int | None:
         """Return the number of partitions if it is known; callable from any thread."""
         info = self.topics.get(topic)
         return len(info.partitions) if info else None
 
-    async def refresh(self, topics: Iterable[str] | None) -> None:
-        """Fetch metadata of these topics (None: all); refreshes of the same topics at the same time are one request."""
+    async def refresh(self, topics: Iterable[str] | None) -> Mapping[str, TopicInfo]:
+        """Fetch metadata of these topics (None: all); refreshes of the same topics at the same time are one request.
+
+        Returns what is known by that answer; whoever doubts a topic may take it out of `topics` at any moment.
+        """
         wanted = None if topics is None else frozenset(topics)
         task = self._refreshing.get(wanted)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._fetch(wanted))
             self._refreshing[wanted] = task
             task.add_done_callback(lambda _: self._refreshing.pop(wanted, None))
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
 
     async def keep_fresh(self) -> None:
         """Refresh what is known every now and then, so that new partitions are noticed; runs until it is cancelled."""
@@ -163,7 +166,7 @@ class Cluster:
         """The coordinator turned out to have moved."""
         self._coordinators.pop((kind, key), None)
 
-    async def _fetch(self, wanted: frozenset[str] | None) -> None:
+    async def _fetch(self, wanted: frozenset[str] | None) -> Mapping[str, TopicInfo]:
         topics = None if wanted is None else [messages.MetadataRequest.MetadataRequestTopic(name=n) for n in sorted(wanted)]
         request = messages.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         response = await self.channel.request(request)
@@ -175,6 +178,7 @@ class Cluster:
         for topic in response.topics:
             self._take(topic, known)
         self.topics = known  # at once, for other threads look here too
+        return dict(known)
 
     def _take(self, topic: Any, known: dict[str, TopicInfo]) -> None:
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):

@@ -210,7 +210,7 @@ def to_avro(type: DataType, schema: Any, named: Named, namespace: str) -> Conver
 
 
 def _to_record(type: DataType, schema: Any, named: Named, namespace: str) -> Convert:
-    """Fields by name, in any case; those that the columns lack are left to their defaults."""
+    """Fields by name, in any case; those that the columns lack, and nulls where none may be, are left to their defaults."""
     by_upper = {column.name.upper(): column for column in type.fields}
     by_name = {column.name: column for column in type.fields}
     pairs: list[tuple[str, str, Convert]] = []
@@ -218,7 +218,18 @@ def _to_record(type: DataType, schema: Any, named: Named, namespace: str) -> Con
         column = by_name.get(field["name"]) or by_upper.get(field["name"].upper())
         if column is not None:
             pairs.append((field["name"], column.name, to_avro(column.type, field["type"], named, namespace)))
-    return lambda value: {target: convert(value.get(source)) for target, source, convert in pairs}
+    defaults = {f["name"] for f in schema["fields"] if "default" in f and "null" not in _branches(f["type"])}
+    if not defaults:
+        return lambda value: {target: convert(value.get(source)) for target, source, convert in pairs}
+    return lambda value: {
+        target: convert(value.get(source))
+        for target, source, convert in pairs
+        if value.get(source) is not None or target not in defaults
+    }
+
+
+def _branches(schema: Any) -> list[Any]:
+    return schema if isinstance(schema, list) else [schema]
 
 
 def _decimal_bytes(value: Decimal, scale: int, size_bytes: int | None) -> bytes:

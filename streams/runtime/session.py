@@ -403,6 +403,7 @@ class Session:
         self._committed.update(committed)
         self._on_committed(committed)
         self._is_opened, self.has_joined = False, True
+        self.consumer.wakeup()  # nothing can come before the tasks are open, so that the poll would wait in vain
 
     def _open_assigned(self) -> None:
         """Open the tasks of newly assigned partitions; all others go on."""

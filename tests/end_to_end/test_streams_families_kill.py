@@ -22,7 +22,12 @@ import pytest
 from logflume.log import connect
 from logflume.log.interfaces import Log
 from logflume.log.records import TopicPartition
-from logflume.streams.seams import Plan
+from logflume.log.schemas import Column
+from logflume.streams.graph import StreamJoin
+from logflume.streams.operators.row_log import RowLog
+from logflume.streams.operators.rows import Rows
+from logflume.streams.operators.stream_join import store_names
+from logflume.streams.seams import Plan, SubTopology
 from logflume.streams.state import TaskState
 from tests.end_to_end.families_app import APPS, make, slug
 from tests.end_to_end.test_streams_kill import Broker, read, wait_for
@@ -130,12 +135,45 @@ def entries(path: Path, prefix: str, name: str) -> dict[tuple[str, int, bytes], 
             places = sorted((path / prefix).glob(f"*/{slug(name)}/{plan.application}/0/{sub.name}.{partition}"))
             states = [TaskState(each, application=plan.application, task=each.name, specs=specs) for each in places]
             states.sort(key=lambda state: sum(state.checkpoint.inputs.values()))
+            sides = sides_of(sub)
             for spec in specs if states else ():
-                for key, entry in states[-1].stores[spec.name].range(b"", None):
+                store = states[-1].stores[spec.name]
+                if spec.name in sides:
+                    found[spec.name, partition, b""] = rows_seen(RowLog(store, sides[spec.name][0]), sides[spec.name][1])
+                    continue
+                for key, entry in store.range(b"", None):
                     found[spec.name, partition, key] = entry.state
             for state in states:
                 state.close()
     return found
+
+
+def sides_of(sub: SubTopology) -> dict[str, tuple[tuple[Column, ...], int]]:
+    """Return the stores of joins of streams: columns of the rows, and how long they are seen."""
+    found = {}
+    wiring = sub.program.wiring  # type: ignore[attr-defined]
+    for operator in wiring.operators.values():
+        node = operator.node
+        if isinstance(node, StreamJoin):
+            keep_ms = node.before_ms + node.after_ms + node.grace_ms
+            for store, source in zip(store_names(node), node.inputs, strict=True):
+                found[store] = wiring.schema(source).value, keep_ms
+    return found
+
+
+def rows_seen(log: RowLog, keep_ms: int) -> list[Any]:
+    """Return key, time, whether it waits, and values of the rows that can be met, or wait: how blocks are cut says nothing."""
+    rows: list[Any] = []
+    for numbers, keys, times in list(log.start()):
+        values = rows_of(log.take(numbers))
+        places = zip(numbers.tolist(), keys.objects(), times.tolist(), values, strict=True)
+        rows += [(key, time, number in log.marked, repr(value)) for number, key, time, value in places]
+    newest = max((time for _, time, _, _ in rows), default=0)
+    return sorted(row for row in rows if row[1] > newest - keep_ms or row[2])
+
+
+def rows_of(rows: Rows) -> list[Any]:
+    return list(zip(*(column.objects() for column in rows.columns.values()), strict=True))
 
 
 @pytest.mark.slow

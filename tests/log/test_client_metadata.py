@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from logflume.log import connect
 from logflume.log.client.cluster import Cluster
 
 
@@ -43,3 +47,20 @@ def test_topics_that_are_known_stay_known_while_they_are_looked_up_again() -> No
 
     asyncio.run(look_twice())
     assert answers.seen == [{"a", "b"}] * 2
+
+
+def test_topics_are_listed_as_they_were_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other users of a log's connection forget a topic after an error, also between the answer and the list."""
+    with connect(tmp_path) as log:
+        admin = log.admin()
+        admin.create_topic("s", partitions=1)
+        cluster = admin._cluster  # type: ignore[attr-defined]
+        run = admin._run  # type: ignore[attr-defined]
+
+        def doubting(work: Any) -> Any:
+            found = run(work)
+            cluster.forget_topic("s")
+            return found
+
+        monkeypatch.setattr(admin, "_run", doubting)
+        assert admin.list_topics() == ["s"]

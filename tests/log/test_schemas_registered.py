@@ -192,6 +192,25 @@ def test_each_record_is_read_with_the_schema_it_was_written_with() -> None:
     assert reader.decode(avro_bytes(new, {"b": "x", "A": 4}, ids[1])) == (4, "x")
 
 
+def test_a_null_is_written_as_the_default_where_the_schema_takes_no_null() -> None:
+    registry = MemoryRegistry()
+    inner = {
+        "type": "record",
+        "name": "I",
+        "fields": [{"name": "N", "type": "long", "default": 10}, {"name": "S", "type": "string"}],
+    }
+    either = {"name": "E", "type": ["string", "null"], "default": "some"}
+    fields = [{"name": "V", "type": "int", "default": 3}, either, {"name": "D", "type": inner}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    schema_id = registry.register("t-value", "AVRO", json.dumps(schema))
+    spec = FormatSpec("AVRO", registry=registry.location, subject="t-value", schema_id=schema_id)
+    columns = [Column("V", INTEGER), Column("E", STRING), Column("D", struct(Column("N", BIGINT), Column("S", STRING)))]
+    writer = serde(spec, columns)
+    assert writer.decode(writer.encode((None, None, {"N": None, "S": "x"}))) == (3, None, {"N": 10, "S": "x"})
+    with pytest.raises(InvalidInput, match="S"):
+        writer.encode((1, "e", {"N": 1, "S": None}))
+
+
 FOREIGN_PROTO = """syntax = "proto3";
 package shop;
 import "google/protobuf/timestamp.proto";

@@ -18,6 +18,7 @@ from logflume.log import connect
 from logflume.log.interfaces import Log
 from logflume.sql import PushQuery, Rows, SqlEngine, StatementError
 from logflume.sql.command_log import Command, CommandLog, command_topic
+from logflume.streams.runtime import session
 
 SETUP = """
 CREATE STREAM s (id INT KEY, n STRING, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
@@ -259,3 +260,16 @@ def test_reads_of_whole_tables_can_be_switched_off(engine: SqlEngine, where: str
     assert isinstance(found, Rows)
     with pytest.raises(StatementError, match="range of keys"):
         list(engine.execute("SELECT n FROM t WHERE n < 'b';", {**properties, "ksql.query.pull.range.scan.enabled": "false"}))
+
+
+def test_tasks_are_opened_as_soon_as_they_are_assigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The poll in which a query learns of its partitions ends with that: here it would go on for an hour."""
+    monkeypatch.setattr(session, "_IDLE_POLL_S", 3600.0)
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine:
+        made = "CREATE STREAM s (v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON'); INSERT INTO s VALUES (1);"
+        *_, query = engine.execute(made + "SELECT v FROM s EMIT CHANGES;")
+        assert isinstance(query, PushQuery)
+        with query:
+            row = query.poll(timeout_s=60)
+        assert row is not None
+        assert row.values == (1,)
