@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logflume.log.interfaces import Subscription
@@ -88,7 +88,9 @@ def test_whatever_members_come_and_go_the_group_settles_evenly(
 
 @settings(max_examples=100, deadline=None)
 @given(TOPOLOGIES, st.integers(1, 4))
+@example([(1, 1), (1, 1), (1, 5), (1, 3)], 4)
 def test_one_member_more_takes_only_its_share(shape: list[tuple[int, int]], members: int) -> None:
+    """Who has two tasks of a sub-topology and few in all gives one of them up for evenness, and may get another instead."""
     group = Group(shape)
     for number in range(members):
         group.join(f"m{number}")
@@ -98,7 +100,9 @@ def test_one_member_more_takes_only_its_share(shape: list[tuple[int, int]], memb
     group.settle()
     group.check()
     for name, owned in before.items():
-        assert not group.members[name].owned - owned, "who stays gets nothing new"
+        gained = {group.task_of(tp) for tp in group.members[name].owned - owned}
+        lost = {group.task_of(tp) for tp in owned - group.members[name].owned}
+        assert len(gained) <= len(lost), "who stays gets nothing but for what it gave up"
 
 
 @settings(max_examples=100, deadline=None)
