@@ -151,5 +151,5 @@ def test_aggregates_of_all_rows_can_be_followed(engine: SqlEngine) -> None:
     (query,) = engine.execute("SELECT COUNT(*) AS N, MAX(V) FROM S EMIT CHANGES LIMIT 1;")
     assert isinstance(query, PushQuery)
     assert [row.values for row in query] == [(4, 4.0)]
-    with pytest.raises(StatementError, match="does not support aggregate function .* without a GROUP BY clause"):
+    with pytest.raises(StatementError, match=r"does not support aggregate function .* without a GROUP BY clause"):
         list(engine.execute("CREATE TABLE ALL_ROWS AS SELECT COUNT(*) FROM S;"))
