@@ -41,7 +41,7 @@ check: $(READY) ## what to run before each commit: format, lint, types, imports,
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy -p logflume
-	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(PYTEST) -q -m "not slow and not spark" $(ARGS)
 
 format: $(READY) ## rewrite the sources in the house format

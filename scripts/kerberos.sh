@@ -6,7 +6,7 @@ export PATH=$PATH:/usr/sbin
 if ! { command -v krb5kdc && command -v kinit && command -v krb5-config; } >/dev/null; then
   if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     echo "installing MIT Kerberos for the tests of GSSAPI"
-    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc >/dev/null 2>&1
+    timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq install -y krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc >/dev/null 2>&1
   fi
 fi
 if ! command -v krb5-config >/dev/null; then

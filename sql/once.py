@@ -23,7 +23,7 @@ from . import ast
 from . import plan as p
 from .binding.aggregation import has_aggregate
 from .binding.context import Context
-from .binding.query import Target, bind_query
+from .binding.query import Target, bind_query, is_whole
 from .catalog import Catalog
 from .errors import StatementError
 from .planner import watched_plan
@@ -86,12 +86,8 @@ class PlannedOnce:
 def plan_once(query: ast.Query, context: Context) -> PlannedOnce:
     """Plan a query that is computed once. Raises StatementError: what it cannot be, with its position."""
     _check_places(query)
-    has_other = query.group_by is not None or query.is_distinct or query.window is not None or query.having is not None
-    is_whole = not has_other and _has_aggregate(query, context)
-    if is_whole:
-        query = replace(query, group_by=(ast.StringLiteral("all"),))
     bound = bind_query(query, context, Target(_QUERY_ID, needs_undo=False))
-    return PlannedOnce(watched_plan(bound, query_id=_QUERY_ID), bound.root, is_whole)
+    return PlannedOnce(watched_plan(bound, query_id=_QUERY_ID), bound.root, is_whole(query, context.functions))
 
 
 def _check_places(query: ast.Query) -> None:

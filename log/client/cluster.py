@@ -94,13 +94,14 @@ class Cluster:
         give_up_s = loop.time() + UNKNOWN_TOPIC_GRACE_S
 
         async def look() -> TopicInfo:
-            await self.refresh([name])
-            info = self.topics.get(name)
+            info = (await self.refresh([name])).get(name)
             if info is None:
                 if loop.time() < give_up_s:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name)
-                await self.refresh(None)
-                raise UnknownName("topic", name, self.topics)
+                known = await self.refresh(None)
+                if name not in known:
+                    raise UnknownName("topic", name, known)
+                info = known[name]  # made since it was asked for
             if all(p.leader < 0 for p in info.partitions):
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
             return info

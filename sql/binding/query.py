@@ -99,6 +99,8 @@ def _bound_query(query: ast.Query, context: Context, target: Target) -> BoundQue
     relation = bind_relation(query, context, lambda ref: _inner_relation(ref, context, target))
     if query.is_distinct:
         query = _distinct(query, relation, context, target)
+    elif not target.is_persistent and is_whole(query, context.functions):
+        query = replace(query, group_by=(ast.StringLiteral("all"),))
     shape = _Shape(query, context, target, relation)
     for e in shape.expressions():
         _check_functions(e, context.functions)
@@ -108,6 +110,13 @@ def _bound_query(query: ast.Query, context: Context, target: Target) -> BoundQue
     if query.partition_by is not None:
         return shape.partitioned(relation)
     return shape.projected(relation)
+
+
+def is_whole(query: ast.Query, library: Library) -> bool:
+    """Tell whether a query aggregates all of its rows, which only a result that is looked at may."""
+    found = [item.expression for item in query.select if item.expression is not None]
+    is_grouped = query.group_by is not None or query.is_distinct or query.window is not None or query.having is not None
+    return not is_grouped and any(has_aggregate(e, library) for e in found)
 
 
 def _check_once_only(query: ast.Query) -> None:

@@ -2,7 +2,8 @@
 
 A row has a number, and a number is never given again. At a task commit the rows that came since are written as blocks, entries
 of the store by (block number, stream time): a few entries instead of one for each row, which expire as a whole. Some rows are
-marked; that a written row is not marked any more is written with a later block.
+marked; that a written row is not marked any more is written with a later block, and a row that is still marked when its block is
+about to expire is written once more.
 
 In memory rows lie in pieces of `PIECE_ROWS` numbers. Beyond the store's memory setting the oldest pieces are let go, and read
 back from their blocks where a row of theirs is asked for.
@@ -82,6 +83,8 @@ class RowLog:
         self._next_block = 0
         self._unmarked: list[int] = []
         self._last_blocks: list[bytes] = []
+        self._blocks_of_marked: dict[int, int] = {}
+        """Of marked rows that are written: the stream time of their last block."""
         self.marked: set[int] = set()
         self.clock = -1
 
@@ -95,11 +98,14 @@ class RowLog:
             self._next_block = max(self._next_block, int.from_bytes(place[:8], "big") + 1)
             for numbers, keys, times, marks in self._read(place, entry, None):
                 self.marked.update(numbers[marks].tolist())
-                yield numbers, keys, times
+                self._blocks_of_marked |= dict.fromkeys(numbers[marks].tolist(), _newest_of(place))
+                if len(numbers):
+                    yield numbers, keys, times
             self.clock = max(self.clock, entry.state[3])
             unmarked.update(np.frombuffer(entry.state[2], "<i8").tolist())
             self.store.release([place])
         self.marked -= unmarked
+        self._blocks_of_marked = {number: newest for number, newest in self._blocks_of_marked.items() if number in self.marked}
         self._written = self.next_number
         self._let_go()
 
@@ -117,6 +123,7 @@ class RowLog:
             times, marks = np.frombuffer(next(parts), "<i8").astype(np.int64), np.frombuffer(next(parts), np.bool_)
             piece = into or self._piece_of(int(numbers[0]) >> PIECE_BITS)
             at = numbers & (PIECE_ROWS - 1)
+            is_new = piece.times[at] < 0
             piece.keys.read(at, parts)
             piece.times[at] = times
             piece.newest = max(piece.newest, int(times.max()))
@@ -130,7 +137,8 @@ class RowLog:
         if into is None:
             piece.blocks.append(place)
             self.next_number = max(self.next_number, int(numbers[-1]) + 1)
-        yield numbers, piece.keys.taken(at), times, marks
+        new = at[is_new]
+        yield numbers[is_new], piece.keys.taken(new), times[is_new], marks[is_new]
 
     def take(self, numbers: I64) -> Rows:
         """Return rows by number, none where a number is -1."""
@@ -211,6 +219,7 @@ class RowLog:
         """Take the mark off a row, if it has one."""
         if number in self.marked:
             self.marked.remove(number)
+            self._blocks_of_marked.pop(number, None)
             if number < self._written:
                 self._unmarked.append(number)
 
@@ -242,17 +251,25 @@ class RowLog:
         self._last_blocks = []
         begin, self._written = self._written, self.next_number
         unmarked, self._unmarked = np.array(self._unmarked, "<i8").tobytes(), []
+        self._write_again(newest, oldest_seen)
         while begin < self.next_number:
             which = begin >> PIECE_BITS
             stop = min(self.next_number, (which + 1) << PIECE_BITS)
             numbers = np.arange(begin, stop)
             for part in self._blocks(self._piece_of(which), numbers, oldest_seen):
-                self._put_block(newest, self._piece_of(which), part, unmarked)
+                self._put_block(newest, which, part, unmarked)
                 unmarked, has_clock = b"", False
             begin = stop
         if unmarked or has_clock:
             self._put_block(newest, None, np.empty(0, np.int64), unmarked)
         self._let_go()
+
+    def _write_again(self, newest: int, oldest_seen: int) -> None:
+        """Write marked rows once more whose blocks are about to expire."""
+        numbers = np.array(sorted(n for n, time in self._blocks_of_marked.items() if time < oldest_seen), np.int64)
+        for which in np.unique(numbers >> PIECE_BITS).tolist():
+            for part in self._blocks(self._resident(which), numbers[numbers >> PIECE_BITS == which], oldest_seen):
+                self._put_block(newest, which, part, b"")
 
     def _blocks(self, piece: _Piece, numbers: I64, oldest_seen: int) -> list[I64]:
         """Return the rows of a piece to write, cut into blocks."""
@@ -270,11 +287,12 @@ class RowLog:
         ends = np.cumsum(total) // _BLOCK_BYTES
         return np.split(numbers, np.flatnonzero(np.diff(ends)) + 1)
 
-    def _put_block(self, newest: int, piece: _Piece | None, numbers: I64, unmarked: bytes) -> None:
+    def _put_block(self, newest: int, which: int | None, numbers: I64, unmarked: bytes) -> None:
         place = WINDOW_START.pack(self._next_block) + WINDOW_START.pack(newest)
         self._next_block += 1
         rows: list[bytes] = []
-        if piece is not None:
+        if which is not None:
+            piece = self._resident(which)
             at = numbers & (PIECE_ROWS - 1)
             marked = self.marked
             marks = [number in marked for number in numbers.tolist()] if marked else np.zeros(len(at), np.bool_)
@@ -282,7 +300,8 @@ class RowLog:
             rows += piece.keys.write(at)
             for cells in piece.cells:
                 rows += cells.write(at)
-            piece.blocks.append(place)
+            self._pieces[which].blocks.append(place)
+            self._blocks_of_marked |= dict.fromkeys(numbers[np.array(marks, np.bool_)].tolist(), newest)
         put_entry(self.store, place, (self._shape, rows, unmarked, self.clock), newest)
         self._last_blocks.append(place)
 
@@ -307,3 +326,8 @@ class RowLog:
             if total > room // 2 and which < last:
                 total -= piece.size_bytes
                 self._pieces[which] = _Let(piece.newest, piece.blocks)
+
+
+def _newest_of(place: bytes) -> int:
+    """Return the stream time by which a block expires."""
+    return int.from_bytes(place[-8:], "big", signed=True)

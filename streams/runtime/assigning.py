@@ -100,7 +100,7 @@ def assign_copies(sharing: Sharing, members: Sequence[Subscription], partition_c
     >>> members = [Subscription(name, None, frozenset({"x"})) for name in "abc"]
     >>> sharing = Sharing({"counts": ["x"]}, frozenset({"counts"}), standby_replicas=1)
     >>> {name: each.standbys for name, each in assign_copies(sharing, members, {"x": 3}).items()}
-    {'a': ('counts.1',), 'b': ('counts.0',), 'c': ()}
+    {'a': ('counts.2',), 'b': ('counts.0',), 'c': ('counts.1',)}
     """
     deal = _deal(sharing, members, partition_counts)
     standbys: dict[str, set[TaskId]] = {name: set(member.standbys) for name, member in deal.members.items()}

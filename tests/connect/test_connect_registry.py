@@ -133,7 +133,7 @@ def test_the_connector_of_the_readme_runs_with_the_registry_of_the_environment(
     registry = MemoryRegistry()
     monkeypatch.setenv("LOGFLUME_REGISTRY", registry.location)
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"```toml\n(# logflume connect run customers\.toml.*?)```", text, re.DOTALL)
+    found = re.search(r'```toml title="customers\.toml"\n(.*?)```', text, re.DOTALL)
     assert found is not None
     (tmp_path / "customers.toml").write_text(found.group(1))
     (tmp_path / "customers.csv").write_text("id,name\n1,ann\n2,bob\n")

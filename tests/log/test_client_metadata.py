@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from logflume.log import connect
-from logflume.log.client.cluster import Cluster
+from logflume.log import UnknownName, connect
+from logflume.log.client.cluster import Cluster, PartitionInfo, TopicInfo
 
 
 class _Answers:
@@ -64,3 +64,18 @@ def test_topics_are_listed_as_they_were_told(tmp_path: Path, monkeypatch: pytest
 
         monkeypatch.setattr(admin, "_run", doubting)
         assert admin.list_topics() == ["s"]
+
+
+def test_a_topic_made_while_it_is_looked_for_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the first question may take longer than a client waits for a topic that is being made."""
+    topic = TopicInfo("late", "", (PartitionInfo(0, 0),), False)
+    cluster = Cluster(_Answers(), "c")  # type: ignore[arg-type]
+
+    async def refresh(names: Any) -> dict[str, TopicInfo]:
+        return {} if names is not None else {"late": topic}
+
+    monkeypatch.setattr(cluster, "refresh", refresh)
+    monkeypatch.setattr("logflume.log.client.cluster.UNKNOWN_TOPIC_GRACE_S", 0.0)
+    assert asyncio.run(cluster.topic("late")) is topic
+    with pytest.raises(UnknownName, match="unknown topic 'lat'; did you mean 'late'"):
+        asyncio.run(cluster.topic("lat"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logflume.log import connect
-from logflume.sql import Rows, SqlEngine, StatementError
+from logflume.sql import PushQuery, Rows, SqlEngine, StatementError
 
 from .test_sql_engine import eventually
 
@@ -40,6 +40,7 @@ def rows(engine: SqlEngine, text: str) -> list[tuple[Any, ...]]:
 CASES = {
     "SELECT COUNT(*), SUM(V), MAX(N) FROM S": [(4, 8.5, "b")],
     "SELECT COUNT(*), SUM(V) FROM EMPTY": [(0, 0.0)],
+    "SELECT C + 1 FROM (SELECT COUNT(*) AS C FROM S) X": [(5,)],
     "SELECT MAX(NAME), COUNT(*) FROM T": [("two", 2)],
     "SELECT MAX(V), COUNT(*) FROM EMPTY WHERE V > 0": [(None, 0)],
     "SELECT N, COUNT(*) AS C FROM S GROUP BY N ORDER BY C DESC, N": [("a", 2), ("b", 1)],
@@ -144,3 +145,11 @@ def test_tables_are_joined_fully_one_after_the_other(engine: SqlEngine, second: 
     list(engine.execute(JOINED.replace("CREATE TABLE", "CREATE OR REPLACE TABLE")))
     found = rows(engine, f"SELECT ROWKEY, X, Y, Z FROM A FULL JOIN B ON A.K = B.K FULL JOIN C ON {second} ORDER BY 1")
     assert found == [(1, 10, None, 1000), (2, 20, 200, None), (3, None, 300, 3000), (4, None, None, 4000)]
+
+
+def test_aggregates_of_all_rows_can_be_followed(engine: SqlEngine) -> None:
+    (query,) = engine.execute("SELECT COUNT(*) AS N, MAX(V) FROM S EMIT CHANGES LIMIT 1;")
+    assert isinstance(query, PushQuery)
+    assert [row.values for row in query] == [(4, 4.0)]
+    with pytest.raises(StatementError, match=r"does not support aggregate function .* without a GROUP BY clause"):
+        list(engine.execute("CREATE TABLE ALL_ROWS AS SELECT COUNT(*) FROM S;"))

@@ -67,7 +67,7 @@ def values_of(type: DataType) -> st.SearchStrategy[Any]:
         item = st.none() | values_of(type.element)
         return st.lists(item, max_size=3) if type.key is None else st.dictionaries(text, item, max_size=3)
     if type.kind is Kind.DECIMAL:
-        return st.integers(-(10**type.precision) + 1, 10**type.precision - 1).map(lambda n: Decimal(n).scaleb(-type.scale))
+        return st.integers(-(10**type.precision) + 1, 10**type.precision - 1).map(lambda n: Decimal(f"{n}E-{type.scale}"))
     return {
         Kind.BYTES: st.binary(max_size=9),
         Kind.TIME: st.integers(0, 86_399_999),

@@ -116,7 +116,7 @@ def test_settings_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
 def test_the_archive_of_the_package_unpacks_itself(tmp_path: Path) -> None:
     archive = pack(tmp_path / "logflume-package.zip")
     python = python_without_the_package(tmp_path / "python")
-    script = "from logflume.log.broker.config_specs import *; import logflume, logflume.sql; print(logflume.__file__)"
+    script = "from logflume.log.broker.settings.table import *; import logflume, logflume.sql; print(logflume.__file__)"
     path = {"PYTHONPATH": str(archive)}
     workers = [
         subprocess.Popen([python, "-c", script], cwd=tmp_path, env=path, stdout=subprocess.PIPE, text=True) for _ in range(2)
