@@ -208,12 +208,10 @@ class GroupMember:
         """As the leader, share the partitions of all topics that members want."""
         members = [decode_subscription(m) for m in response.members]
         wanted = frozenset().union(*(m.topics for m in members))
-        await self._cluster.refresh(wanted)
-        counts = {name: count for name in wanted if (count := self._cluster.partition_count_now(name))}
+        known = await self._cluster.refresh(wanted)  # others of this connection forget what they doubt at any time
+        counts = {name: len(known[name].partitions) for name in wanted if name in known and known[name].partitions}
         for name in wanted - counts.keys():
-            _log.warning(
-                "group %s: %s; it is read when it exists", self.group_id, UnknownName("topic", name, self._cluster.topics)
-            )
+            _log.warning("group %s: %s; it is read when it exists", self.group_id, UnknownName("topic", name, known))
         self._partition_counts = {name: counts.get(name, 0) for name in wanted}
         strategy = self._strategies[response.protocol_name]
         shares, advice = strategy.assign(members, counts), strategy.advise(members, counts)

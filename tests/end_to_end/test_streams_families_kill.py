@@ -134,7 +134,7 @@ def entries(path: Path, prefix: str, name: str) -> dict[tuple[str, int, bytes], 
         for partition in range(PARTITIONS) if specs else ():
             places = sorted((path / prefix).glob(f"*/{slug(name)}/{plan.application}/0/{sub.name}.{partition}"))
             states = [TaskState(each, application=plan.application, task=each.name, specs=specs) for each in places]
-            states.sort(key=lambda state: sum(state.checkpoint.inputs.values()))
+            states.sort(key=lambda state: (sum(state.checkpoint.inputs.values()), sum(state.checkpoint.changelogs.values())))
             sides = sides_of(sub)
             for spec in specs if states else ():
                 store = states[-1].stores[spec.name]
@@ -202,7 +202,11 @@ def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, cou
                 killed.kill(numbers.randrange(count))
         with connect(broker.address) as log:
             left = set(APPS)
-            wait_for(lambda: is_done(log, "killed", left), "the run with kills", timeout_s=120.0)
+            try:
+                wait_for(lambda: is_done(log, "killed", left), "the run with kills", timeout_s=120.0)
+            except AssertionError as error:
+                error.add_note(f"not done: {', '.join(sorted(left))}")
+                raise
             killed.stop()
             for name in APPS:
                 wanted, found = (outputs(log, prefix, name) for prefix in ("calm", "killed"))

@@ -293,6 +293,8 @@ def test_kafka_python_members_share_and_resume(server: ServerProcess, topic: str
     second.close()
     first.close()
     third = kafka.KafkaConsumer(topic, **config)
+    # A leader of this client that joins before it knows the partitions deals out none, and may not notice.
+    wait_until(lambda: bool(third.partitions_for_topic(topic)))
     values: list[bytes] = []
 
     def read() -> bool:
