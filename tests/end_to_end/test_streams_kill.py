@@ -162,13 +162,15 @@ def read(log: Log, topic: str) -> list[Record]:
 
 
 def wait_for(condition: Callable[[], Any], what: str, *, timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
+    end, last = time.monotonic() + timeout_s, ""
     while True:
-        with contextlib.suppress(LogflumeError):
+        try:
             if condition():
                 return
-        assert time.monotonic() < end, f"{what}: not reached in {timeout_s} s"
-        time.sleep(0.05)
+        except LogflumeError as error:  # a broker that is down for a moment
+            last = f"; the last error: {error!r}"
+        assert time.monotonic() < end, f"{what}: not reached in {timeout_s} s{last}"
+        time.sleep(0.1)
 
 
 def caught_up(log: Log) -> bool:
