@@ -15,7 +15,7 @@ from lark.exceptions import LarkError
 
 from .errors import StatementError
 from .parser import parse_statement, syntax_tree
-from .scripts import SCRIPT_MAX_CHARS
+from .scripts import check_length
 
 WIDTH_CHARS = 100
 _INDENT = 2
@@ -66,10 +66,9 @@ def format_script(text: str, *, width_chars: int = WIDTH_CHARS) -> str:
     EMIT CHANGES;
 
     Raises:
-        StatementError: the script is longer than any that is read.
+        SyntaxFault: the script is longer than any that is read.
     """
-    if len(text) > SCRIPT_MAX_CHARS:
-        raise StatementError(f"a script may have {SCRIPT_MAX_CHARS:,} characters, this one has {len(text):,}; split it")
+    check_length(text)
     lines: list[str] = []
     for tokens in _statements(list(_tokens(text))):
         _append_statement(lines, text, tokens, width_chars)
@@ -132,8 +131,8 @@ def _laid_out(text: str, tokens: list[_Token], width_chars: int) -> list[str]:
     for stand_in in _STAND_INS if any(t.kind == "variable" for t in tokens) else ("",):
         plain = _without_variables(source, stand_in)
         try:
+            before = parse_statement(plain)  # refuses what is nested too deep, too
             roles = _Roles(syntax_tree(plain))
-            before = parse_statement(plain)
         except (LarkError, StatementError):
             continue
         known = [roles.of(t, tokens[0].start) for t in tokens]

@@ -263,7 +263,7 @@ def _joins_without_grace(statement: ast.Statement) -> Iterator[tuple[ast.Span, s
             )
 
 
-def _outputs_without_order(statement: ast.Statement) -> Iterator[tuple[ast.Span, str]]:
+def _limits_without_order(statement: ast.Statement) -> Iterator[tuple[ast.Span, str]]:
     if isinstance(statement, ast.QueryStatement):
         query = statement.query
         if query.limit is not None and query.emit is None and not query.order_by and query.group_by is not None:
@@ -275,7 +275,7 @@ _RULES: Mapping[str, _Rule] = {
     "constant-condition": _constant_conditions,
     "values-by-place": _values_by_place,
     "join-without-grace": _joins_without_grace,
-    "limit-without-order": _outputs_without_order,
+    "limit-without-order": _limits_without_order,
 }
 
 

@@ -21,6 +21,7 @@ from logflume.streams.testing import TopologyTestDriver
 
 from . import ast
 from . import plan as p
+from .as_of import Until, at_the_end
 from .binding.aggregation import has_aggregate
 from .binding.context import Context
 from .binding.query import Target, bind_query, is_whole
@@ -28,7 +29,7 @@ from .catalog import Catalog
 from .errors import StatementError
 from .planner import watched_plan
 from .properties import COMPUTED
-from .pull_topic import SCAN_MAX_RECORDS, OnRead, Until, at_the_end, topic_records
+from .pull_topic import SCAN_MAX_RECORDS, OnRead, topic_records
 from .results import Rows
 from .rules import optimize
 from .table_state import value_of

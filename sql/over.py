@@ -64,13 +64,16 @@ def run_over(query: ast.Query, context: Context, run: Callable[[ast.Query], Rows
 
 @dataclass(slots=True)
 class _Plan:
-    """What is computed of the rows. `hidden`: what functions and conditions read; `results`: the functions, by column."""
+    """What is computed of the rows.
+
+    `hidden`: what functions and conditions read; `results`: the functions, by column; `shown`: items of the SELECT that are made
+    of them, by name.
+    """
 
     context: Context
     hidden: dict[ast.Expression, str] = field(default_factory=dict)
     results: dict[ast.Over, str] = field(default_factory=dict)
     shown: dict[str, ast.Expression] = field(default_factory=dict)
-    aliases: dict[str, ast.Expression] = field(default_factory=dict)
 
     def item(self, item: ast.SelectItem, number: int) -> ast.SelectItem:
         """Return an item of the SELECT, a literal in place of what is computed later."""
@@ -78,7 +81,7 @@ class _Plan:
         if e is None or not _overs(e):
             return item
         name = item.alias or f"KSQL_COL_{number}"
-        self.shown[name] = self.aliases[name] = self.lifted(e)
+        self.shown[name] = self.lifted(e)
         return replace(item, expression=ast.IntegerLiteral(0, span=e.span), alias=name)
 
     def lifted(self, e: ast.Expression) -> ast.Expression:
@@ -87,8 +90,8 @@ class _Plan:
         def change(node: ast.Expression) -> ast.Expression | None:
             if isinstance(node, ast.Over):
                 return ast.Name(self._result(node), span=node.span)
-            if isinstance(node, ast.Name) and node.source is None and node.name in self.aliases:
-                return self.aliases[node.name]
+            if isinstance(node, ast.Name) and node.source is None and node.name in self.shown:
+                return self.shown[node.name]
             if isinstance(node, ast.Name) or is_aggregate(node, self.context.functions):
                 return ast.Name(self._column(node), span=node.span)
             return None
@@ -105,7 +108,7 @@ class _Plan:
             raise StatementError(
                 f"{name} is not a function over rows; those are {', '.join(KNOWN)} and aggregates.{hint}", over.span
             )
-        if not over.order_by and name in (*_NUMBERING, *_NEIGHBOURS, *_ENDS):
+        if not over.order_by and name in KNOWN:
             raise StatementError(f"{name} needs an order: OVER (ORDER BY ...)", over.span)
         inner = [*over.partition_by, *(item.expression for item in over.order_by), *over.call.args]
         for e in inner:
@@ -172,6 +175,9 @@ class _Function:
     def __init__(self, plan: _Plan, over: ast.Over, columns: Sequence[Column], rows: Sequence[_Row]) -> None:
         self._plan, self._over, self._columns, self._rows = plan, over, columns, rows
         self._places = {c.name: n for n, c in enumerate(columns)}
+        self._order = [self._place(item.expression) for item in over.order_by]
+        for item, place in zip(over.order_by, self._order, strict=True):
+            check_order(columns[place], item)
 
     def results(self) -> tuple[DataType, list[Any]]:
         """Return the type of its results, and one for each row."""
@@ -192,22 +198,18 @@ class _Function:
             groups.setdefault(key, []).append(number)
         for numbers in groups.values():
             keyed = [(*self._order_key(number), number) for number in numbers]
-            for item, place in reversed(list(zip(self._over.order_by, range(len(self._over.order_by)), strict=True))):
+            for place, item in reversed(list(enumerate(self._over.order_by))):
                 keyed = sorted_rows(keyed, place, item)
             yield [row[-1] for row in keyed]
 
     def _order_key(self, number: int) -> _Row:
-        return tuple(self._rows[number][self._place(item.expression)] for item in self._over.order_by)
+        return tuple(self._rows[number][place] for place in self._order)
 
     def _place(self, e: ast.Expression) -> int:
         column = self._plan.column_of(e)
         if not isinstance(column, ast.Name):
             raise StatementError(f"expected a column or an expression over columns, found {expression_text(e)}", e.span)
-        place = self._places[column.name]
-        for item in self._over.order_by:
-            if item.expression == e:
-                check_order(self._columns[place], item)
-        return place
+        return self._places[column.name]
 
     def _peers(self, numbers: Sequence[int]) -> Iterator[list[int]]:
         """Yield the rows that stand side by side in the order; without an order all of them."""

@@ -1,4 +1,4 @@
-"""The parser's tables, kept between processes: building them from the grammar takes half a second, loading them a tenth of that.
+"""The parser's tables, kept between processes: building them from the grammar takes over a second, loading them a tenth of that.
 
 They lie in the user's cache directory under a name that is the hash of all that they depend on. The file is a pickle, so one that
 another user owns or could write is not loaded; any fault means building anew.

@@ -16,6 +16,7 @@ from logflume.log.schemas import ANY, BIGINT, INTEGER, Column, Kind
 from logflume.streams import expr as x
 
 from . import ast
+from .as_of import Until, points
 from .binding.context import Context
 from .binding.expressions import Binder
 from .binding.projection import canonical, spread
@@ -28,7 +29,7 @@ from .once import is_computed, run_once
 from .ordering import run_ordered
 from .over import has_over, run_over
 from .pull_scans import check_limit, check_scan
-from .pull_topic import Skipped, Until, points, topic_rows
+from .pull_topic import Skipped, topic_rows
 from .results import Rows
 from .table_state import TableShape, ValueRow, value_of
 from .tree import names_in, split_conjuncts

@@ -38,14 +38,19 @@ def split_script(text: str) -> Iterator[StatementText]:
     >>> [s.text for s in split_script("SHOW TOPICS; -- all; of them\\nSHOW TABLES")]
     ['SHOW TOPICS', 'SHOW TABLES']
     """
-    if len(text) > SCRIPT_MAX_CHARS:
-        raise SyntaxFault(f"a script may have {SCRIPT_MAX_CHARS:,} characters, this one has {len(text):,}; split it")
+    check_length(text)
     start = 0
     for match in _OPAQUE.finditer(text):
         if match.group() == ";":
             yield from _statement(text, start, match.start(), is_complete=True)
             start = match.end()
     yield from _statement(text, start, len(text), is_complete=False)
+
+
+def check_length(text: str) -> None:
+    """Refuse a script that is too long to be read. Raises SyntaxFault."""
+    if len(text) > SCRIPT_MAX_CHARS:
+        raise SyntaxFault(f"a script may have {SCRIPT_MAX_CHARS:,} characters, this one has {len(text):,}; split it")
 
 
 def _statement(text: str, start: int, stop: int, *, is_complete: bool) -> Iterator[StatementText]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,8 @@ from hypothesis import strategies as st
 
 from logflume.log import connect
 from logflume.sql import Rows, SqlEngine, SqlError, StatementError
+
+from .test_sql_once import rows
 
 SALES = [(1, "ann", 5, 10), (2, "bob", 7, 20), (3, "ann", 5, 30), (4, "cy", None, 40), (5, "bob", 1, 50), (6, "ann", 9, 60)]
 SETUP = f"""
@@ -32,12 +33,6 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlEngine]:
         yield opened
 
 
-def rows(engine: SqlEngine, text: str) -> list[tuple[Any, ...]]:
-    (result,) = engine.execute(text)
-    assert isinstance(result, Rows)
-    return list(result.rows)
-
-
 CASES = {
     "SELECT id, ROW_NUMBER() OVER (PARTITION BY who ORDER BY cents DESC, id) AS n FROM sales QUALIFY n = 1 ORDER BY id": [
         (2, 1), (4, 1), (6, 1),
@@ -49,6 +44,10 @@ CASES = {
     "SELECT id, SUM(cents) OVER (ORDER BY id) AS so_far, COUNT(*) OVER () AS n FROM sales WHERE id < 4 ORDER BY id": [
         (1, 5, 3), (2, 12, 3), (3, 17, 3),
     ],
+    "SELECT id, COLLECT_LIST(id) OVER (ORDER BY id) AS ids FROM sales WHERE id < 4 ORDER BY id": [
+        (1, [1]), (2, [1, 2]), (3, [1, 2, 3]),
+    ],
+    "SELECT RANK() OVER (ORDER BY id) AS r FROM sales WHERE id > 99 ORDER BY r": [],
     "SELECT *, LEAD(who) OVER (ORDER BY id) AS next FROM sales LIMIT 2": [(1, "ann", 5, "bob"), (2, "bob", 7, "ann")],
     "SELECT s.id, u.town, ROW_NUMBER() OVER (PARTITION BY u.town ORDER BY s.id) AS n FROM sales s JOIN users u ON s.who = u.name "
     "QUALIFY n = 1": [(3, "Ulm", 1), (5, "Bonn", 1), (6, "Bern", 1)],
@@ -106,6 +105,8 @@ WRONG = {
     "SELECT SUM(RANK() OVER (ORDER BY id)) OVER () FROM sales": "can not be nested",
     "SELECT RANK() OVER (ORDER BY nope) FROM sales": "'NOPE' cannot be resolved",
     "SELECT id FROM sales WHERE RANK() OVER (ORDER BY id) = 1": "RANK OVER .* needs all rows",
+    "SELECT RANK() OVER (ORDER BY ARRAY[id]) FROM sales": "have no order",
+    "SELECT RANK() OVER (ORDER BY 1) FROM sales": "expected a column or an expression over columns, found 1",
     "SELECT DISTINCT RANK() OVER (ORDER BY id) FROM sales": "do not go with SELECT DISTINCT",
     "SELECT RANK() OVER (ORDER BY id) FROM sales EMIT CHANGES": "needs all rows",
     "CREATE STREAM x AS SELECT id FROM sales QUALIFY id = 1": "QUALIFY is for queries that end",
