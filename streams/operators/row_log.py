@@ -88,6 +88,10 @@ class RowLog:
         self.marked: set[int] = set()
         self.clock = -1
 
+    def number_from(self, first: int) -> None:
+        """Give numbers and blocks from here on, before the log is started: logs that become one later begin far apart."""
+        self.next_number = self._written = self._next_block = first
+
     # -- reading ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> Iterator[tuple[I64, Bytes, I64]]:

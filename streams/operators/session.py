@@ -16,13 +16,15 @@ from logflume.log.records import I64
 from .. import graph as g
 from ..columns import Batch
 from ..seams import State, StateStore
+from ..vectors.expressions import Mask
 from ..windows import WINDOW_START, key_of_bounds
 from .closing import OpenEntries
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Reporter, Task, Wiring, Work
+from .slices import Slice
 from .timeline import Timeline
-from .to_table import keyed_rows
+from .to_table import has_key, keyed_rows
 
 
 class SessionWork(Work):
@@ -49,6 +51,16 @@ class SessionWork(Work):
         self._sessions.start()
         if self._open is not None:
             self._open.start()
+
+    def cut(self, own: Slice) -> bool:
+        return False
+
+    def moves_time(self, batch: Batch) -> Mask:
+        return has_key(batch)
+
+    def note_time(self, source: str, time_ms: int) -> None:
+        self._clocks.observe(source, time_ms)
+        self._sessions.newest = max(self._sessions.newest, time_ms)
 
     def process(self, batch: Batch, source: str) -> None:
         batch = keyed_rows(self._task, self._node.name, batch)
