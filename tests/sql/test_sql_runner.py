@@ -11,6 +11,7 @@ import pytest
 
 from logflume.sql.testing import run_cases
 from logflume.sql.testing.compare import difference
+from logflume.sql.testing.compare import difference
 
 STATEMENTS = [
     "CREATE STREAM S (K STRING KEY, V DOUBLE) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');",
@@ -120,3 +121,7 @@ def test_a_case_runs_in_each_of_its_formats(tmp_path: Path) -> None:
 )
 def test_comparison(actual: Any, expected: Any, is_equal: bool) -> None:
     assert (difference(actual, expected) is None) is is_equal
+
+
+def test_a_map_with_a_null_for_a_key_is_compared() -> None:
+    assert difference({None: 1, "a": 1}, {"a": 1, "b": 1}, "m") == "m.b: expected 1, found None"
