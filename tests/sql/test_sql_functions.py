@@ -145,7 +145,7 @@ def test_a_pattern_that_explodes_elsewhere_takes_linear_time() -> None:
     ],
 )
 def test_a_pattern_has_only_fields_of_its_type(text: str) -> None:
-    with pytest.raises(ValueError, match="pattern letter|Unsupported field"):
+    with pytest.raises(ValueError, match=r"pattern letter|Unsupported field"):
         value_of(text)
 
 

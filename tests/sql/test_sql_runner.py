@@ -11,7 +11,6 @@ import pytest
 
 from logflume.sql.testing import run_cases
 from logflume.sql.testing.compare import difference
-from logflume.sql.testing.compare import difference
 
 STATEMENTS = [
     "CREATE STREAM S (K STRING KEY, V DOUBLE) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');",
