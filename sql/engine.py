@@ -49,10 +49,11 @@ from .inference import inferred
 from .inserts import PendingWrites, RecordWriter, Sending, values_records, writable_source
 from .listing import describe, explain, show
 from .once import is_computed
-from .parser import parse_statement
+from .parser import known_statement, parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
-from .pull import KeptTable, is_simple, run_pull
+from .pull import KeptTable, answered, bind_pull, is_simple, run_pull
+from .pull_points import PointPulls, point_pull
 from .pull_reads import NotHeld, held_rows, table_rows
 from .push import start_push
 from .reach import check_reachable
@@ -65,6 +66,7 @@ from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
 from .table_state import TablePage, TableRead, Tables, read_state
+from .templates import Scanned
 from .tree import source_names
 from .upgrades import check_query_replacement
 from .workers import Workers, merged_status
@@ -141,6 +143,7 @@ class SqlEngine:
         self._connectors = None if connectors is None else connectors(log, service)
         self._commands = CommandLog(log, command_topic(service))
         self._writer, self._makers = RecordWriter(log), RecordMakers()
+        self._points = PointPulls()
         self._is_closed = False
         self.is_followed = False
         self.problems: list[str] = []
@@ -454,19 +457,34 @@ class SqlEngine:
 
     # -------------------------------------------------------------------------------------------- at once
 
-    def pull_at_once(self, query: ast.Query, user: Session) -> Rows | None:
-        """Answer a pull query by a few keys if this process holds their state; None: it waits for something, or is refused."""
-        if not self._is_at_once(user) or not is_simple(query):
+    def pull_at_once(self, scanned: Scanned, user: Session, *, keys_max: int) -> Rows | None:
+        """Answer a pull query by keys if this process holds their state; None: it waits for something, or is refused."""
+        if not self._is_at_once(user) or user.rows_max is not None:
             return None
-        context = Context(
-            self.catalog, self._functions, {REGISTRY_URL: self._registry, **self.catalog.properties, **user.properties}
-        )
+        applied = self._applied
+        known = None if user.properties else self._points.find(scanned, applied)
         try:
-            return None if is_computed(query, context) else run_pull(query, context, self._log, self._held)
+            if known is not None:
+                found = known.rows(scanned.tokens, self._held(known.pull.source, keys_max))
+                if found is not None:
+                    return found
+            statement = known_statement(scanned)
+            if not isinstance(statement, ast.QueryStatement) or not is_simple(statement.query):
+                return None
+            properties = {REGISTRY_URL: self._registry, **applied.catalog.properties, **user.properties}
+            context = Context(applied.catalog, self._functions, properties)
+            if is_computed(statement.query, context):
+                return None
+            pull = bind_pull(statement.query, context)
+            table = self._held(pull.source, keys_max)
+            made = None if user.properties else point_pull(pull, table.shape, scanned.tokens)
+            if made is not None:
+                self._points.keep(scanned, applied, made)
+            return answered(pull, context, self._log, lambda _: table)
         except (NotHeld, StatementError):
             return None
 
-    def _held(self, source: SourceInfo) -> KeptTable:
+    def _held(self, source: SourceInfo, keys_max: int) -> KeptTable:
         """Return a table whose rows are in the state of this process. Raises NotHeld."""
         applied = self._applied
         known = applied.queries.get(source.query_id or "")
@@ -474,7 +492,7 @@ class SqlEngine:
         if shape is None or applied.catalog.queries[shape.query_id].is_paused:
             raise NotHeld
         topic = changelog_topic(application_id(self.service, shape.query_id), shape.store)
-        return KeptTable(shape, partial(held_rows, shape, self._tables.known_partitions(topic), self.read_state))
+        return KeptTable(shape, partial(held_rows, shape, self._tables.known_partitions(topic), self.read_state, keys_max))
 
     def insert_at_once(self, s: ast.InsertValues, user: Session) -> Sending | None:
         """Send rows to the disk; None: that would wait for something, or is refused."""

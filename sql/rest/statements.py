@@ -9,7 +9,7 @@ from logflume.sql import ast
 from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import StatementError
 from logflume.sql.inserts import PendingWrites, Sending
-from logflume.sql.parser import parse_statement, sole_known_statement
+from logflume.sql.parser import KEPT_CHARS_MAX, known_statement, parse_statement, sole_scanned
 from logflume.sql.scripts import split_script
 from logflume.sql.session import Session
 
@@ -28,7 +28,8 @@ class Statements:
 
     def insert_at_once(self, script: str, session: Session) -> Sending | None:
         """Send the rows of a script that is one INSERT VALUES and waits for nothing but the disk; None: `execute` has to."""
-        found = sole_known_statement(script)
+        scanned = sole_scanned(script) if len(script) <= KEPT_CHARS_MAX else None
+        found = None if scanned is None else known_statement(scanned)
         return self._engine.insert_at_once(found, session) if isinstance(found, ast.InsertValues) else None
 
     def execute(self, script: str, session: Session) -> list[dict[str, Any]]:
