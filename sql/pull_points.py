@@ -6,8 +6,6 @@ key column with literals of its own type and asks for nothing else. Everything e
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +17,7 @@ from . import ast
 from .pull import KeptTable, Pull, key_names
 from .results import Rows
 from .table_state import TableShape
-from .templates import Scanned, Token, unquoted
-
-KEPT_MAX = 256
-"""As many as there are statements whose trees are kept."""
+from .templates import Token, unquoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +91,3 @@ def _places(shape: TableShape) -> Iterator[tuple[tuple[x.Side, str], int]]:
         yield (x.Side.KEY, column.name), place
     for place, column in enumerate(shape.value, 3 + len(shape.key)):
         yield (x.Side.VALUE, column.name), place
-
-
-class PointPulls:
-    """Keeps bound queries by their texts without literals, for what exists as it was then. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[object, PointPull]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def find(self, scanned: Scanned, existing: object) -> PointPull | None:
-        """Return a query that was bound while `existing` was all that exists."""
-        found = self._kept.get(scanned.key)
-        return found[1] if found is not None and found[0] is existing else None
-
-    def keep(self, scanned: Scanned, existing: object, query: PointPull) -> None:
-        with self._lock:
-            self._kept[scanned.key] = existing, query
-            self._kept.move_to_end(scanned.key)
-            while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from . import ast
 from .ast import Span
@@ -31,6 +31,7 @@ _SCANNED = re.compile(
 )
 _INT_DIGITS_MAX = 18
 _LITERALS = (ast.StringLiteral, ast.IntegerLiteral, ast.DecimalLiteral)
+T = TypeVar("T")
 _PLAIN = (str, int, float, bool, Decimal, type(None))
 
 
@@ -114,6 +115,26 @@ def scan(text: str) -> Scanned | None:
         at = match.end()
     parts.append(text[at:])
     return Scanned("".join(parts), tokens)
+
+
+class Bound(Generic[T]):
+    """Keeps what was made of statements by their texts without literals, for what existed then. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[object, T]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, scanned: Scanned, existing: object) -> T | None:
+        """Return what was made of such a statement while `existing` was what it is about."""
+        found = self._kept.get(scanned.key)
+        return found[1] if found is not None and found[0] is existing else None
+
+    def keep(self, scanned: Scanned, existing: object, made: T) -> None:
+        with self._lock:
+            self._kept[scanned.key] = existing, made
+            self._kept.move_to_end(scanned.key)
+            while len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
 
 
 class _Template:
