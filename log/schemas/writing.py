@@ -60,6 +60,6 @@ def _check_fits(found: RegisteredSchema, target: Target, spec: FormatSpec, colum
     problem = next(misfits(columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), target), None)
     if problem is not None:
         raise InvalidInput(
-            f"schema {found.id} of {spec.subject} does not fit what is written: {problem}; write with another schema, or say that "
-            "rows are judged one by one (is_strict=False, id.compatibility.strict=false, latest.compatibility.strict=false)"
+            f"schema {found.id} of {spec.subject} does not fit what is written: {problem}; write with another schema, or say "
+            "that rows are judged one by one (is_strict=False, id.compatibility.strict=false, latest.compatibility.strict=false)"
         )
