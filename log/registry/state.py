@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Context:
-    """What is counted separately for each context. `undigested` are schemas that `by_digest` does not have yet, in their order."""
+    """What is counted separately for each context. `undigested`: schemas that `by_digest` does not have yet, in their order."""
 
     ids: dict[int, dict[tuple[str, int], None]] = field(default_factory=dict)
     by_digest: dict[bytes, int] = field(default_factory=dict)
