@@ -1,8 +1,8 @@
 """What the registry says of pairs of schemas against what readers really make of what writers wrote: Protobuf's own library for
 its messages, `jsonschema` for JSON. For Avro Apache's checker is asked (`test_registry_avro_oracle.py`).
 
-Where the verdict is yes, nothing that was written may be lost or refused. Where it is no for a rule of the wire, there is a value
-that is. The other rules of Confluent's are stricter than the wire on purpose: they are about names and what code was generated for.
+Where the verdict is yes, nothing that was written may be lost or refused. Where it is no for a rule of the wire, there is a
+value that is. The other rules of Confluent's are stricter than the wire on purpose: they are about names and what code was generated for.
 """
 
 from __future__ import annotations
