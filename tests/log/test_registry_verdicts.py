@@ -2,7 +2,7 @@
 its messages, `jsonschema` for JSON. For Avro Apache's checker is asked (`test_registry_avro_oracle.py`).
 
 Where the verdict is yes, nothing that was written may be lost or refused. Where it is no for a rule of the wire, there is a
-value that is. The other rules of Confluent's are stricter than the wire on purpose: they are about names and what code was generated for.
+value that is. The other rules of Confluent's are stricter than the wire on purpose: they are about names and generated code.
 """
 
 from __future__ import annotations
@@ -232,9 +232,11 @@ def changed_json(random_: random.Random, schema: dict[str, Any]) -> dict[str, An
 
 
 def is_plain(schema: Any) -> bool:
-    """Return whether every schema in it is empty, of a type with that type's words, or an enum. Of others the registry that the
-    rules are of thinks otherwise than the specification: words without a type stand for the type that they belong to, and what is required
-    counts where it is a property."""
+    """Return whether every schema in it is empty, of a type with that type's words, or an enum.
+
+    Of others Confluent's rules think otherwise than the specification: words without a type stand for the type that they belong
+    to, and what is required counts where it is a property.
+    """
     if not isinstance(schema, dict):
         return True
     words = set(schema)
