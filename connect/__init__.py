@@ -29,6 +29,7 @@ from .secrets import Secret
 from .source_task import make_topics
 from .spec import REQUIRED, Option, OptionType, Spec
 from .status import ConnectorStatus, State, TaskStatus
+from .wanted import pause_connector, paused_connectors, resume_connector
 from .worker import Worker
 
 __all__ = [
@@ -74,8 +75,11 @@ __all__ = [
     "load_connector",
     "make_topics",
     "parse_columns",
+    "pause_connector",
+    "paused_connectors",
     "places",
     "reset_connector",
+    "resume_connector",
     "run_connector",
     "run_connectors",
 ]

@@ -89,7 +89,7 @@ class SinkTask:
         try:
             consumer.subscribe(
                 self._connector.topics,
-                on_assigned=lambda partitions: self._take_over(consumer, partitions),
+                on_assigned=lambda partitions: self._take_over(consumer, partitions, pause),
                 on_revoked=lambda partitions: self._hand_over(consumer, producer, partitions),
             )
             is_complete = self._loop(consumer, producer, stop, pause)
@@ -134,15 +134,16 @@ class SinkTask:
 
     def _wait_paused(self, consumer: Consumer, stop: threading.Event, pause: PauseGate) -> None:
         """Stay in the group without reading."""
-        held = consumer.assignment()
-        consumer.pause(held)
+        consumer.pause(consumer.assignment())
         while pause.is_closed and not stop.is_set():
             for chunk in consumer.poll(timeout_s=_POLL_S):
                 self._put(chunk)
-        consumer.resume([partition for partition in held if partition in consumer.assignment()])
+        consumer.resume(consumer.assignment())
 
-    def _take_over(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _take_over(self, consumer: Consumer, partitions: Sequence[TopicPartition], pause: PauseGate) -> None:
         """Begin where the target says, or where the group does when dead letters below that may be missing."""
+        if pause.is_closed:
+            consumer.pause(partitions)
         try:
             in_target = dict(self._target.open(partitions))
             self._check_within_log(in_target)

@@ -10,7 +10,7 @@ from pathlib import Path
 from logflume.cli import COMMANDS
 from logflume.log import connect
 
-from ._command import run, serving
+from ._command import run_cold, serving
 
 NEVER_NEEDED = (
     "datasketches", "email.mime", "hypercorn", "jsonschema", "llvmlite", "numba", "numpy.ma", "numpy.random", "numpy.testing",
@@ -64,7 +64,7 @@ def test_an_application_loads_nothing_heavy_before_its_first_output(tmp_path: Pa
             producer.send("airlines", b'{"carrier": "A", "name": "Alpha"}', key=b"A").result(60)
             producer.send("flights", b'{"carrier": "A", "delay": 20.5}', key=b"A").result(60)
         state = str(tmp_path / "state")
-        loaded = run("run", str(tmp_path / "app.py"), "--state-dir", state, "--bootstrap", address).stdout.split()
+        loaded = run_cold("run", str(tmp_path / "app.py"), "--state-dir", state, "--bootstrap", address).stdout.split()
     assert [name for name in NEVER_NEEDED if name in loaded] == []
     assert len([name for name in loaded if not name.startswith("logflume")]) < 400
 
