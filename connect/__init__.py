@@ -26,6 +26,7 @@ from .places import Place, places, reset_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
 from .secrets import Secret
+from .sink_columns import check_against_records, completed
 from .source_task import make_topics
 from .spec import REQUIRED, Option, OptionType, Spec
 from .status import ConnectorStatus, State, TaskStatus
@@ -68,6 +69,8 @@ __all__ = [
     "TaskFenced",
     "TaskStatus",
     "Worker",
+    "check_against_records",
+    "completed",
     "connector_names",
     "connector_spec",
     "fill_in",

@@ -32,9 +32,11 @@ from .errors import TargetRefused, TaskFenced
 from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
+from .sink_columns import check_values
 from .transaction import TRANSACTION_TIMEOUT_MS, is_fenced, transaction
 
 _POLL_S = 0.25
+_COMPARED_RECORDS = 100
 _SESSION_TIMEOUT_MS = 10_000
 
 
@@ -70,6 +72,7 @@ class SinkTask:
         self._letters: dict[TopicPartition, list[tuple[int, DeadLetter]]] = {}
         self._unflushed: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._failure: BaseException | None = None
+        self._is_compared = connector.config.text("value.converter") != "json"
 
     def run(self, stop: threading.Event, pause: PauseGate) -> bool:
         """Work until the end or until `stop`; on the way out everything that was put is flushed and committed.
@@ -186,6 +189,8 @@ class SinkTask:
                 kept.pop(partition, None)
 
     def _put(self, chunk: Chunk) -> None:
+        if not self._is_compared:
+            self._is_compared = check_values(self._connector, chunk.slice(0, _COMPARED_RECORDS).values())
         batch, failed = self._decoder.decode(chunk)
         partition = batch.partition
         self._keep(chunk, {int(chunk.offsets[each.index]): (each.stage, each.error) for each in failed})

@@ -16,6 +16,7 @@ from .errors import ConfigErrors, Problem
 from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
+from .sink_columns import completed
 from .sink_task import SinkTask
 from .source_task import SourceTask, make_topics
 from .status import ConnectorStatus, State
@@ -156,7 +157,7 @@ class Worker:
         (running.pause.close if running.connector.name in self._paused else running.pause.open)()
 
     def _prepare(self, connector: ConnectorConfig) -> _Running:
-        pause = PauseGate()
+        connector, pause = completed(connector), PauseGate()
         count = connector.config.integer("tasks.max")
         ends: Mapping[TopicPartition, int] | None = None
         if not connector.is_source:
