@@ -26,7 +26,7 @@ from .places import Place, places, reset_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
 from .secrets import Secret
-from .sink_columns import check_against_records, completed
+from .sink_start import check_against_records, made_ready
 from .source_task import make_topics
 from .spec import REQUIRED, Option, OptionType, Spec
 from .status import ConnectorStatus, State, TaskStatus
@@ -70,12 +70,12 @@ __all__ = [
     "TaskStatus",
     "Worker",
     "check_against_records",
-    "completed",
     "connector_names",
     "connector_spec",
     "fill_in",
     "find_connector",
     "load_connector",
+    "made_ready",
     "make_topics",
     "parse_columns",
     "pause_connector",

@@ -32,7 +32,7 @@ from .errors import TargetRefused, TaskFenced
 from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
-from .sink_columns import check_values
+from .sink_start import check_values
 from .transaction import TRANSACTION_TIMEOUT_MS, is_fenced, transaction
 
 _POLL_S = 0.25

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
-from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, UnknownName
+from logflume.log import ClientClosed, InvalidInput, Log, LogflumeError, TopicPartition, UnknownName
 
 from .errors import ConfigErrors, Problem
 from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
-from .sink_columns import completed
+from .sink_start import made_ready
 from .sink_task import SinkTask
 from .source_task import SourceTask, make_topics
 from .status import ConnectorStatus, State
@@ -148,6 +148,8 @@ class Worker:
                     seen, told = end, ""
                     for running in list(self._running.values()):
                         self._fit(running)
+            except ClientClosed:
+                return
             except LogflumeError as error:
                 if str(error) != told:
                     _LOGGER.warning("connectors cannot be paused from elsewhere, tried again all the time: %s", error)
@@ -157,7 +159,7 @@ class Worker:
         (running.pause.close if running.connector.name in self._paused else running.pause.open)()
 
     def _prepare(self, connector: ConnectorConfig) -> _Running:
-        connector, pause = completed(connector), PauseGate()
+        connector, pause = made_ready(connector), PauseGate()
         count = connector.config.integer("tasks.max")
         ends: Mapping[TopicPartition, int] | None = None
         if not connector.is_source:

@@ -31,7 +31,7 @@ _ROW_GROUP_ROWS = 50_000
 _WRITE, _SKIP = "write", "skip"
 
 
-def _check_path(config: Config) -> Iterable[Problem]:
+def _target_problems(config: Config) -> Iterable[Problem]:
     path = Path(config.text("path")).expanduser()
     if wrong := unwritable(path, makes_directories=True):
         yield Problem("path", f"there can be no directory {path}: {wrong}")
@@ -76,7 +76,6 @@ PARQUET_SPEC = Spec(
             doc="write: a null value is a row whose value columns are null; skip: leave it out.",
         ),
     ),
-    checks=(_check_path,),
 )
 
 
@@ -265,4 +264,5 @@ PARQUET_SINK = SinkConnector(
     spec=PARQUET_SPEC,
     start=ParquetTarget,
     guarantee_of=lambda config: EXACTLY_ONCE,
+    target_problems=_target_problems,
 )

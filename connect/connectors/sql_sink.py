@@ -36,7 +36,7 @@ def _check_url(value: str) -> str | None:
     return None
 
 
-def _check_file(config: Config) -> Iterable[Problem]:
+def _target_problems(config: Config) -> Iterable[Problem]:
     """SQLite makes a file, no directory."""
     url = sa.make_url(config.text("connection.url"))
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:" or url.database.startswith("file:"):
@@ -99,7 +99,7 @@ SQL_SPEC = Spec(
         ),
         Option(name="auto.create", type=OptionType.BOOLEAN, default=True, doc="Create the table when it is missing."),
     ),
-    checks=(_check_keys, _check_file),
+    checks=(_check_keys,),
 )
 
 
@@ -268,4 +268,5 @@ SQL_SINK = SinkConnector(
     spec=SQL_SPEC,
     start=SqlTarget,
     guarantee_of=lambda config: EXACTLY_ONCE,
+    target_problems=_target_problems,
 )

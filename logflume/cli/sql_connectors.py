@@ -19,11 +19,11 @@ from logflume.connect import (
     ConnectorConfig,
     Worker,
     check_against_records,
-    completed,
     connector_names,
     fill_in,
     find_connector,
     load_connector,
+    made_ready,
     make_topics,
     paused_connectors,
     resume_connector,
@@ -80,7 +80,7 @@ class SqlConnectors:
             make_topics(self._log, found)
         else:
             self._log.admin().describe_topics(found.topics)
-            check_against_records(self._log, completed(found))
+            check_against_records(self._log, made_ready(found))
 
     def plugins(self) -> list[tuple[str, str, str]]:
         """Return (name, SOURCE or SINK, what it does) of what is installed."""
@@ -124,6 +124,7 @@ class SqlConnectors:
                 _log.warning("connectors of SQL: %s; trying again in %g s", error, pause_s)
                 self._stopping.wait(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
+        self._worker.stop()
 
     def _follow_turns(self) -> None:
         """Be a member of the group; run the connectors while it is this process's turn."""

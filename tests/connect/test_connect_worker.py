@@ -254,10 +254,11 @@ def test_a_target_that_is_down_is_tried_again(log: Log, tmp_path: Path) -> None:
     write_rows(path, range(50))
     run_once(log, {**SOURCE, "file": str(path)})
     keys = {"name": "db", "connector": "sql-sink", "topics": "t", "value.columns": "id INT, name STRING"}
-    with Worker(log, [load_connector({**keys, "connection.url": f"sqlite:///{tmp_path / 'mount' / 'a.db'}"})]) as worker:
+    (tmp_path / "a.db").write_bytes(b"what a crash has left of it" * 100)
+    with Worker(log, [load_connector({**keys, "connection.url": f"sqlite:///{tmp_path / 'a.db'}"})]) as worker:
         eventually(lambda: worker.status()[0].state is State.RESTARTING)
-        assert "unable to open database file" in str(worker.status()[0].cause)
-        (tmp_path / "mount").mkdir()
+        assert "file is not a database" in str(worker.status()[0].cause)
+        (tmp_path / "a.db").unlink()
         eventually(lambda: worker.status()[0].records == 50)
         assert worker.status()[0].state is State.RUNNING
         assert worker.status()[0].tasks[0].restarts >= 1

@@ -1,7 +1,8 @@
-"""The columns of a sink against what its topics hold: taken from the registry where they are not given, misspelt ones refused.
+"""What a sink is told against what is there, before it starts: where it writes to, and the columns of its topics.
 
-A column that no record has would be nulls for ever; with a name near to one of the records' it is refused before anything is
-written, at the first records where the topics are empty when the connector starts.
+Columns are taken from the registry where they are not given, and misspelt ones are refused: a column that no record has would be
+nulls for ever. With a name near to one of the records' it is refused before anything is written; where topics are empty when the
+connector starts, at their first records.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from logflume.log import Log, TopicPartition, near_matches
 from logflume.log.schemas import Column, FormatSpec, Kind, SchemaNotFound, schema_type
 
+from .api import SinkConnector
 from .common_options import has_schemas
 from .errors import ConfigErrors, Problem
 from .load import ConnectorConfig, connector_spec
@@ -24,14 +26,20 @@ _SAMPLE_RECORDS = 100
 _SAMPLE_WAIT_S = 5.0
 
 
-def completed(connector: ConnectorConfig) -> ConnectorConfig:
-    """Return a sink's config with the columns that the registry says its topics have, where it names none.
+def made_ready(connector: ConnectorConfig) -> ConnectorConfig:
+    """Return a sink's config with the columns that the registry says its topics have, where it names none; a source's as it is.
 
     Raises:
-        ConfigErrors: it names a column that they do not have; there is no schema, or topics have different ones.
+        ConfigErrors: its target can't be written to; it names a column that its topics do not have; there is no schema of theirs,
+            or they have different ones.
     """
-    config, given = connector.config, connector.config.columns("value.columns")
-    if connector.is_source or not has_schemas(config, "value"):
+    config = connector.config
+    if not isinstance(connector.plugin, SinkConnector):
+        return connector
+    if unwritable := tuple(connector.plugin.target_problems(config)):
+        raise ConfigErrors(connector.where, unwritable)
+    given = config.columns("value.columns")
+    if not has_schemas(config, "value"):
         return connector
     found = {topic: _columns_of(connector, topic, is_needed=not given) for topic in connector.topics}
     if given:

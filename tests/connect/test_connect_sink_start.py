@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logflume.connect import ConfigErrors, check_against_records, load_connector, run_connectors
+from logflume.connect import ConfigErrors, check_against_records, load_connector, made_ready, run_connectors
 from logflume.log import Log, connect
 from logflume.log.schemas import MemoryRegistry
 
@@ -100,5 +100,5 @@ def test_a_target_that_cannot_be_is_refused_at_once(tmp_path: Path, option: str,
     kind = "sql-sink" if option == "connection.url" else "parquet-sink"
     config = {"name": "out", "connector": kind, "topics": "pays", "value.columns": "a STRING", option: path.format(tmp_path)}
     with pytest.raises(ConfigErrors, match=f"{option}: there can be no .*{reason}") as refused:
-        load_connector(config)
+        made_ready(load_connector(config))
     assert len(refused.value.problems) == 1
