@@ -194,7 +194,7 @@ class Session:
 
     def _poll(self) -> None:
         try:
-            chunks = self.consumer.poll(timeout_s=self._poll_timeout_s())
+            chunks = self.consumer.poll(timeout_s=self._poll_timeout_s(), max_records=self._pace.fetched_records)
         except LogflumeError as error:
             if error.code != "OFFSET_OUT_OF_RANGE":
                 raise
