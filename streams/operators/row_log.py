@@ -216,7 +216,8 @@ class RowLog:
         return first
 
     def mark(self, number: int) -> None:
-        """Mark a row."""
+        """Mark a row that has come since the last commit: marks are written with their rows."""
+        assert number >= self._written, "a written row is not marked any more"
         self.marked.add(number)
 
     def unmark(self, number: int) -> None:
