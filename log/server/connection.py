@@ -46,7 +46,7 @@ MAX_IN_FLIGHT = 128
 """Requests of one connection that may wait for their responses; no more is read until some are answered."""
 QUICK_ELEMENTS = 10_000
 """Requests with so many elements in their arrays are decoded at once, larger ones, up to a bound, off the loop's thread."""
-TURN_S = 0.001
+TURN_S = 0.002
 """For so long requests of one connection are handled in a turn of the loop; then it is the others' turn."""
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 """Unsent bytes from which on no more is read: a client that does not read is not served on."""

@@ -1,4 +1,4 @@
-"""A connection whose time in a turn of the loop is up: it goes on in the next, in order, and sends no more often than it has to."""
+"""A connection whose time in a turn of the loop is up goes on in the next, in order, and sends no more often than it has to."""
 
 import socket
 from collections import deque
