@@ -446,7 +446,7 @@ class SqlEngine:
         replaced = replaced_query(s, self.catalog)
         query_id = replaced or new_query_id(s, self.catalog)
         if query_id in self.catalog.queries and replaced is None:
-            raise StatementError(f"Query {query_id} exists already; choose another QUERY_ID", s.span)
+            raise StatementError(f"Query ID '{query_id}' already exists. Choose another.", s.span)
         planned = plan_persistent(s, context, query_id)
         if replaced is not None:
             check_query_replacement(self._applied.queries[replaced].planned, planned, s.span)

@@ -222,17 +222,17 @@ def _check_columns(
     if not s.columns and len(row) == len(columns) - len(source.key) and not source.key:
         return
     if len(names) != len(row):
-        raise StatementError(
-            f"Expected {len(names)} values ({', '.join(names)}), found {len(row)}. Name the columns to give only some of them.",
-            s.span,
-        )
+        shown = f"Expected {len(names)} values ({', '.join(names)}), found {len(row)}."
+        if s.columns:
+            raise StatementError(f"Expected number columns and values to match: {len(names)}, {len(row)}. {shown}", s.span)
+        raise StatementError(f"Expected a value for each column. {shown} Name the columns to give only some of them.", s.span)
     for name in names:
         if name in _REFUSED:
             raise StatementError(f"Inserting into column `{name}` is not allowed.", s.span)
         if name not in columns and name != "ROWTIME":
             near = near_matches(name, columns)
             hint = f" Did you mean {' or '.join(near)}?" if near else f" Its columns are {', '.join(columns)}."
-            raise StatementError(f"Column name(s) `{name}` does not exist in {source.name}.{hint}", s.span)
+            raise StatementError(f"Column name `{name}` does not exist. {source.name} has none of that name.{hint}", s.span)
     if len(set(names)) != len(names):
         raise StatementError(f"a column is named twice in ({', '.join(names)})", s.span)
 
@@ -266,5 +266,9 @@ def _loosely(bound: x.Expr, column: Column, e: ast.Expression) -> x.Expr:
         try:
             return x.Literal(convert(bound.value, bound.type, column.type), column.type)
         except (ValueError, ArithmeticError) as error:
-            raise StatementError(f"`{column.name}`: {error}", e.span) from None
+            raise StatementError(
+                f"Expected type {show_type(column.type)} for field `{column.name}` but got {show_type(bound.type)}"
+                f"({bound.value}). {error}",
+                e.span,
+            ) from None
     return implicit_cast(bound, column.type)
