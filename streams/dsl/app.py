@@ -262,23 +262,27 @@ class App:
         with connect(self.log) as log:
             return run_app(plan, log, settings)
 
-    def query(self, store: str, *, timeout_s: float = 10.0) -> StoreQuery:
+    def query(self, store: str, *, timeout_s: float = 10.0, acceptable_lag: int | None = None) -> StoreQuery:
         """Return a store of this application to read while it runs, here or elsewhere: the instance that has a key answers.
 
         Instances answer on this machine only, unless they run with `endpoint="0.0.0.0:PORT"`.
 
+        acceptable_lag: where nobody who runs a task answers, a copy of its state is read that lacks at most so many records of
+            its changelogs (a standby, or what is being restored); `copy_lags` then says of which partitions. None: only the
+            newest state is read, and during a hand-over reads wait.
+
         Raises:
-            UnknownName: no such store.
+            UnknownName: no such store. InvalidInput: a lag below 0.
         """
         from logflume.log import connect
 
         from ..query import StoreQuery
 
         if not isinstance(self.log, str):
-            return StoreQuery(self.topology(), store, self.log, timeout_s=timeout_s)
+            return StoreQuery(self.topology(), store, self.log, timeout_s=timeout_s, acceptable_lag=acceptable_lag)
         log = connect(self.log)
         try:
-            return StoreQuery(self.topology(), store, log, timeout_s=timeout_s, closes_log=True)
+            return StoreQuery(self.topology(), store, log, timeout_s=timeout_s, acceptable_lag=acceptable_lag, closes_log=True)
         except BaseException:
             log.close()
             raise

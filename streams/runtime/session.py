@@ -14,7 +14,7 @@ from logflume.log import LogflumeError, TransactionMustAbort, UnknownName
 from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
-from logflume.streams.state import Dirty
+from logflume.streams.state import Dirty, StoreReader
 
 from .assigning import Copies, Sharing, task_strategy
 from .closing import Closer, within
@@ -172,6 +172,14 @@ class Session:
     def is_ready(self) -> bool:
         """Whether the state of all tasks is complete."""
         return self.restorer.is_idle and self.tables.is_idle
+
+    def copies_of(self, store: str) -> dict[int, tuple[StoreReader, int]]:
+        """Return readers of what is here of a store and lags: standbys, and tasks that are restored. In any thread."""
+        found = self.standbys.readers(store)
+        for task in list(self.tasks.values()):
+            if task.state and store in task.state.stores and self.restorer.is_restoring(task):
+                found[task.partition] = task.state.reader(store), self.restorer.lag_records(task)
+        return found
 
     def leave_group(self) -> None:
         """Hand the partitions on now: closing the consumer leaves a static member in the group."""
