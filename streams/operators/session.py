@@ -2,6 +2,7 @@
 
 An entry of the store is a session, its key the record key and the session's end, its state the session's start and the
 aggregates'. What a record meets (which sessions it merges, whether it is late) depends on keys and times alone; states follow.
+Where all states are numbers and the kernels are there, `session_columns.py` does that over columns, else the loop below.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ import numpy as np
 from logflume.log.records import I64
 
 from .. import graph as g
-from ..columns import Batch
+from ..columns import Batch, Old
+from ..kernels import loaded_kernels, more_kernels
 from ..seams import State, StateStore
+from ..state.store import Store
 from ..windows import WINDOW_START, key_of_bounds
+from .chained import MAX_READ_ENTRIES, chained_form
 from .closing import OpenEntries
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Reporter, Task, Wiring, Work
+from .results import results_of_states
+from .session_columns import Limits, SessionColumns, Sessions, without
 from .timeline import Timeline
 from .to_table import keyed_rows
 
@@ -33,27 +39,96 @@ class SessionWork(Work):
         self._node, self._task, self._window = node, task, node.window
         self._store = task.store(node.store)
         self._wait_ms = self._window.gap_ms + self._window.grace_ms
-        self._sessions = Timeline(self._store, max(self._window.retention_ms, self._wait_ms))
+        self._keep_ms = max(self._window.retention_ms, self._wait_ms)
+        self._sessions = Timeline(self._store, self._keep_ms)
         self._foldings = {
             source: Folding(node, aggregations)
             for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
         }
         self._folding = self._foldings[node.inputs[0]]
         self._is_update = node.emit is g.Emit.UPDATE
+        self._is_followed = self._is_update and bool(wiring.children[node.name])
         self._emission = Emission(node, wiring, keeps_keys=self._is_update)
         self._clocks = Clocks(node.inputs, self._store)
         self._open = OpenEntries(self._store, self._wait_ms) if node.emit is g.Emit.FINAL else None
+        self._form = chained_form(node, self._store)
+        self._columns: SessionColumns | None = None
+        self._closed_to = -1
 
     def start(self) -> None:
         self._clocks.start()
+        self._closed_to = self._store.stream_time_ms - self._wait_ms
+        self._start_objects()
+
+    def _start_objects(self) -> None:
         self._sessions.start()
         if self._open is not None:
             self._open.start()
+
+    def _choose(self) -> SessionColumns | None:
+        """Keep the sessions as columns from when the kernels are there, until they outgrow the memory."""
+        if self._columns is not None and self._columns.chained.is_given_up:
+            newest, self._columns, self._form = self._columns.chained.newest, None, None
+            self._sessions = Timeline(self._store, self._keep_ms)
+            self._sessions.newest = newest
+            self._open = None if self._open is None else OpenEntries(self._store, self._wait_ms)
+            self._start_objects()
+        elif self._columns is None and self._form is not None:
+            loaded, kernels = loaded_kernels(), more_kernels("sessions")
+            if loaded is not None and kernels is not None and more_kernels("chains") is not None:
+                assert isinstance(self._store, Store)
+                self._store.preload(max_entries=MAX_READ_ENTRIES)
+                if self._store.complete_from == 0:
+                    limits = Limits(self._window.gap_ms, self._wait_ms, self._keep_ms)
+                    self._columns = SessionColumns(
+                        self._form, self._store, loaded, kernels, limits, newest=self._sessions.newest,
+                        emitted_to=self._closed_to, keeps_before=self._node.emit is g.Emit.COMMIT,
+                    )  # fmt: skip
+                    self._sessions = Timeline(self._store, self._keep_ms)
+                else:
+                    self._form = None
+        return self._columns
 
     def process(self, batch: Batch, source: str) -> None:
         batch = keyed_rows(self._task, self._node.name, batch)
         if not len(batch):
             return
+        columns = self._choose()
+        if columns is None:
+            self._process_objects(batch, source)
+        else:
+            self._process_columns(columns, batch, source)
+
+    def _process_columns(self, columns: SessionColumns, batch: Batch, source: str) -> None:
+        assert batch.keys is not None
+        errors = Errors(self._task, self._node, batch)
+        args = self._foldings[source].columns(batch, errors)
+        clocks = np.array(self._clocks.observe_all(source, batch.times), np.int64)
+        late, starts, trail = columns.take(batch.keys, batch.times, clocks, args, is_traced=self._is_followed)
+        for row in np.flatnonzero(late).tolist():
+            self._task.late(self._node.name, batch, row, (int(starts[row]), int(clocks[row])))
+        if not self._is_followed:
+            return
+        found = columns.followed(batch.keys, trail)
+        if errors.failed:
+            found = without(found, np.array(sorted(errors.failed), np.int64))
+        self._forward(found, batch)
+
+    def _forward(self, found: Sessions, causing: Batch | None) -> None:
+        if not len(found.ends) or not self._emission.has_consumers:
+            return
+        rows = np.empty(0, np.int64) if found.rows is None else found.rows
+        batch = self._emission.shell_of(rows, found.keys, found.ends, causing)
+        report = self._task.reporter(self._node.name, batch)
+        batch.columns |= results_of_states(self._node, found.states, report)
+        batch.nulls = found.states.gone
+        if self._emission.wants_old:
+            gone = found.before.gone
+            none = np.zeros(len(batch), np.bool_) if gone is None else gone
+            batch.old = Old(results_of_states(self._node, found.before, report), none)
+        self._task.forward(self._node.name, batch)
+
+    def _process_objects(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
         gap, folding = self._window.gap_ms, self._foldings[source]
         errors = Errors(self._task, self._node, batch)
@@ -96,7 +171,8 @@ class SessionWork(Work):
             state = folding.merge(state, own, row, report)
         if (start, end) != (time, time):
             for began, ended, own in met:
-                self._put(key, began, ended, None)
+                if ended != end:
+                    self._put(key, began, ended, None)
                 if self._is_update:
                     emitted.add(row, self._edge_key(key, began, ended), ended, None, folding.result(own))
         before = state
@@ -130,6 +206,15 @@ class SessionWork(Work):
     # -- results at a task commit ----------------------------------------------------------------------------------------
 
     def commit(self) -> None:
+        columns, is_final = self._columns, self._node.emit is g.Emit.FINAL
+        if columns is None:
+            self._commit_objects()
+        elif not self._is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
+            columns.chained.ready()
+            self._forward(columns.closed(self._clocks.latest) if is_final else columns.changed(), None)
+
+    def _commit_objects(self) -> None:
+        self._closed_to = self._clocks.latest - self._wait_ms
         if not self._is_update:
             closed = self._changed() if self._open is None else self._closed(self._open)
             self._emission.forward(self._task, closed, None)

@@ -79,7 +79,7 @@ class Task:
             self.path, application="app", task="t.0", specs=self.program.stores, memory_bytes=1 << 20, wall_s=lambda: 0.0
         )
         for store in self.state.stores.values():
-            store._memory_bytes = self.memory_bytes
+            store.memory_bytes = self.memory_bytes
         self.state.preload()
         self.function = self.program.bind(self.state.stores, self.recorder, self.recorder)
 
@@ -129,6 +129,7 @@ WINDOWS = st.one_of(
     st.none(),
     st.builds(g.TimeWindow, st.just(10_000), st.just(10_000), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
     st.builds(g.TimeWindow, st.just(10_000), st.sampled_from([4_000, 5_000]), st.sampled_from([0, 3_000])),
+    st.builds(g.SessionWindow, st.sampled_from([300, 2_000]), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
 )
 
 
@@ -262,7 +263,7 @@ def compare(
 ) -> list[Any]:
     """Run a script without the kernels and with them; return all outputs."""
     outputs: list[Any] = []
-    assert kernel_loader().load()
+    assert kernel_loader().load("chains", "sessions")
     program = operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])
     with tempfile.TemporaryDirectory() as directory:
         expected, got = (
