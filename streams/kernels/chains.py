@@ -14,7 +14,7 @@ from numba import njit, types
 from logflume.log.memory import load_byte
 
 from .signatures import B1, B2, F2, I2, I32, I64, IN_I64, U8
-from .slots import Before, Slots, Spec, hash_of
+from .slots import CHANGED, Before, Slots, Spec, hash_of
 
 
 class Chains(NamedTuple):
@@ -76,6 +76,46 @@ def place_of(table: Any, key_starts: Any, key_sizes: Any, arena: Any, key: int, 
                 break
         place = (place + 1) & mask
     return place
+
+
+@njit(inline="always")
+def note(
+    slot: int, is_new: bool, dirty: Any, used: Any, changed: Any, counters: Any, gone: Any, turns: Any, newest: Any,
+    keeps: bool, had: Any, before_ints: Any, before_floats: Any, before_nulls: Any, states: Any, reals: Any, gaps: Any,
+) -> None:  # fmt: skip
+    """Note a slot as changed, with its state before the first change."""
+    used[slot] = True
+    if not dirty[slot]:
+        dirty[slot] = True
+        turns[slot] = newest[1]
+        newest[1] += 1
+        k = counters[CHANGED]
+        changed[k] = slot
+        counters[CHANGED] = k + 1
+        if keeps:
+            had[k] = not is_new and not gone[slot]
+            for c in range(states.shape[1]):
+                before_ints[k, c] = states[slot, c]
+                before_floats[k, c] = reals[slot, c]
+                before_nulls[k, c] = gaps[slot, c]
+
+
+@njit(inline="always")
+def copy(states: Any, reals: Any, gaps: Any, into: int, slot: int) -> None:
+    """Copy the state of a slot into another one."""
+    for c in range(states.shape[1]):
+        states[into, c] = states[slot, c]
+        reals[into, c] = reals[slot, c]
+        gaps[into, c] = gaps[slot, c]
+
+
+@njit(inline="always")
+def copy_out(ints: Any, floats: Any, nulls: Any, at: int, states: Any, reals: Any, gaps: Any, slot: int) -> None:
+    """Copy the state of a slot into a row of other arrays."""
+    for c in range(states.shape[1]):
+        ints[at, c] = states[slot, c]
+        floats[at, c] = reals[slot, c]
+        nulls[at, c] = gaps[slot, c]
 
 
 @njit(types.void(SLOTS_TYPE, CHAINS_TYPE, types.int64, IN_I64), cache=True, nogil=True)

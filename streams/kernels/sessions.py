@@ -13,9 +13,9 @@ from numba import njit, types
 
 from logflume.log.memory import load_byte
 
-from .chains import BEFORE_TYPE, CHAINS_TYPE, SLOTS_TYPE, SPEC_TYPE, TRAIL_TYPE, place_of
+from .chains import BEFORE_TYPE, CHAINS_TYPE, SLOTS_TYPE, SPEC_TYPE, TRAIL_TYPE, copy, copy_out, note, place_of
 from .signatures import B1, I64, IN_I2, IN_I32, IN_I64, U8
-from .slots import ARENA, CHANGED, COUNT, MEAN, MIN, SLOTS, SUM, add_row, find_slot, hash_of, new_slot
+from .slots import ARENA, COUNT, MEAN, MIN, SLOTS, SUM, add_row, find_slot, hash_of, new_slot
 
 
 @njit(inline="always")
@@ -33,28 +33,6 @@ def _drop_place(table: Any, hashes: Any, slot: int) -> None:
             hole = k
         k = (k + 1) & mask
     table[hole] = -1
-
-
-@njit(inline="always")
-def _note(
-    slot: int, is_new: bool, dirty: Any, used: Any, changed: Any, counters: Any, gone: Any, turns: Any, newest: Any,
-    keeps: bool, had: Any, before_ints: Any, before_floats: Any, before_nulls: Any, states: Any, reals: Any, gaps: Any,
-) -> None:  # fmt: skip
-    """Note a slot as changed, with its state before the first change."""
-    used[slot] = True
-    if not dirty[slot]:
-        dirty[slot] = True
-        turns[slot] = newest[1]
-        newest[1] += 1
-        k = counters[CHANGED]
-        changed[k] = slot
-        counters[CHANGED] = k + 1
-        if keeps:
-            had[k] = not is_new and not gone[slot]
-            for c in range(states.shape[1]):
-                before_ints[k, c] = states[slot, c]
-                before_floats[k, c] = reals[slot, c]
-                before_nulls[k, c] = gaps[slot, c]
 
 
 @njit(inline="always")
@@ -85,23 +63,6 @@ def _merge(
                 states[into, c] = whole
         if kind == MEAN:
             states[into, c + 1] += states[slot, c + 1]
-
-
-@njit(inline="always")
-def _copy(states: Any, reals: Any, gaps: Any, into: int, slot: int) -> None:
-    for c in range(states.shape[1]):
-        states[into, c] = states[slot, c]
-        reals[into, c] = reals[slot, c]
-        gaps[into, c] = gaps[slot, c]
-
-
-@njit(inline="always")
-def _copy_out(ints: Any, floats: Any, nulls: Any, at: int, states: Any, reals: Any, gaps: Any, slot: int) -> None:
-    """Copy the state of a slot into a row of other arrays."""
-    for c in range(states.shape[1]):
-        ints[at, c] = states[slot, c]
-        floats[at, c] = reals[slot, c]
-        nulls[at, c] = gaps[slot, c]
 
 
 @njit(
@@ -136,7 +97,7 @@ def fold_sessions(
         place = place_of(heads, slot_starts, slot_sizes, arena, key, size)
         low = max(time - gap, newest[0] - keep + 1)
         later, slot = np.int64(-1), np.int64(heads[place])
-        while slot >= 0 and states[slot, 0] > time + gap and ends[slot] >= low:
+        while slot >= 0 and states[slot, 0] - gap > time and ends[slot] >= low:
             later, slot = slot, np.int64(older[slot])
         met, count, start, end = slot, 0, time, time
         while slot >= 0 and ends[slot] >= low:
@@ -153,12 +114,12 @@ def fold_sessions(
             slot = met
             for _ in range(count - 1 - k):
                 slot = np.int64(older[slot])
-            _note(
+            note(
                 slot, False, dirty, used, changed, counters, gone, turns, newest, keeps, had, before_ints, before_floats,
                 before_nulls, states, reals, gaps,
             )  # fmt: skip
             if k == 0:
-                _copy(states, reals, gaps, spare, slot)
+                copy(states, reals, gaps, spare, slot)
             else:
                 _merge(states, reals, gaps, spare, slot, steps, columns, is_float)
             if is_traced and not is_same:
@@ -166,8 +127,8 @@ def fold_sessions(
                 trail.count[0] = at + 1
                 trail.rows[at], trail.starts[at], trail.ends[at] = row, states[slot, 0], ends[slot]
                 trail.gone[at] = trail.had[at] = True
-                _copy_out(trail.old_ints, trail.old_floats, trail.old_nulls, at, states, reals, gaps, slot)
-                _copy_out(trail.ints, trail.floats, trail.nulls, at, states, reals, gaps, slot)
+                copy_out(trail.old_ints, trail.old_floats, trail.old_nulls, at, states, reals, gaps, slot)
+                copy_out(trail.ints, trail.floats, trail.nulls, at, states, reals, gaps, slot)
         target, is_new, is_linked = met, False, False
         if count == 0 or ends[met] != end:
             hashed = hash_of(key, size, end)
@@ -188,7 +149,7 @@ def fold_sessions(
                     table, hashes, slot_starts, slot_sizes, arena, ends, dirty, counters, gone, stored, key, size, end, hashed,
                     at_table,
                 )  # fmt: skip
-            _note(
+            note(
                 target, is_new, dirty, used, changed, counters, gone, turns, newest, keeps, had, before_ints, before_floats,
                 before_nulls, states, reals, gaps,
             )  # fmt: skip
@@ -208,7 +169,7 @@ def fold_sessions(
             for c in range(states.shape[1]):
                 states[target, c], reals[target, c], gaps[target, c] = first_ints[c], first_floats[c], first_nulls[c]
         else:
-            _copy(states, reals, gaps, target, spare)
+            copy(states, reals, gaps, target, spare)
         gone[target], slot_times[target], states[target, 0] = False, end, start
         newest[0] = max(newest[0], end)
         add_row(states, reals, gaps, target, steps, columns, args, is_float, arg_is_float, arguments, row)
@@ -217,8 +178,8 @@ def fold_sessions(
             trail.count[0] = at + 1
             trail.rows[at], trail.starts[at], trail.ends[at] = row, start, end
             trail.gone[at], trail.had[at] = False, is_same and count > 0
-            _copy_out(trail.ints, trail.floats, trail.nulls, at, states, reals, gaps, target)
-            _copy_out(trail.old_ints, trail.old_floats, trail.old_nulls, at, states, reals, gaps, spare)
+            copy_out(trail.ints, trail.floats, trail.nulls, at, states, reals, gaps, target)
+            copy_out(trail.old_ints, trail.old_floats, trail.old_nulls, at, states, reals, gaps, spare)
     return last
 
 

@@ -66,7 +66,8 @@ class AggregateOperator(Operator[g.Aggregate]):
         columns, window, kept = state_fields(node), node.window, store_window(node.window)
         if isinstance(window, g.SessionWindow):
             columns = (Field("start", BIGINT), *columns)
-            kept = g.TimeWindow(window.gap_ms + 1, 1, window.grace_ms, window.retention_ms)  # one that ends so long ago is open
+            still_open_ms = 1 if node.emit is g.Emit.FINAL else 0  # one that ends at the limit leaves with the next millisecond
+            kept = g.TimeWindow(window.gap_ms + still_open_ms, 1, window.grace_ms, window.retention_ms)
         return (StoreSpec(node.store, node.schema.key, columns, kept),)
 
     def wants_old(self, *, is_asked: bool) -> bool:

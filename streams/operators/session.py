@@ -15,18 +15,16 @@ import numpy as np
 from logflume.log.records import I64
 
 from .. import graph as g
-from ..columns import Batch, Old
-from ..kernels import loaded_kernels, more_kernels
+from ..columns import Batch
 from ..seams import State, StateStore
 from ..state.store import Store
 from ..windows import WINDOW_START, key_of_bounds
-from .chained import MAX_READ_ENTRIES, chained_form
+from .chained import chained_form, forward, has_all, kernels_for
 from .closing import OpenEntries
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Reporter, Task, Wiring, Work
-from .results import results_of_states
-from .session_columns import Limits, SessionColumns, Sessions, without
+from .session_columns import Limits, SessionColumns
 from .timeline import Timeline
 from .to_table import keyed_rows
 
@@ -74,15 +72,14 @@ class SessionWork(Work):
             self._open = None if self._open is None else OpenEntries(self._store, self._wait_ms)
             self._start_objects()
         elif self._columns is None and self._form is not None:
-            loaded, kernels = loaded_kernels(), more_kernels("sessions")
-            if loaded is not None and kernels is not None and more_kernels("chains") is not None:
+            found = kernels_for("sessions")
+            if found is not None:
                 assert isinstance(self._store, Store)
-                self._store.preload(max_entries=MAX_READ_ENTRIES)
-                if self._store.complete_from == 0:
+                if has_all(self._store):
                     limits = Limits(self._window.gap_ms, self._wait_ms, self._keep_ms)
                     self._columns = SessionColumns(
-                        self._form, self._store, loaded, kernels, limits, newest=self._sessions.newest,
-                        emitted_to=self._closed_to, keeps_before=self._node.emit is g.Emit.COMMIT,
+                        self._form, self._store, found, limits, newest=self._sessions.newest, emitted_to=self._closed_to,
+                        keeps_before=self._node.emit is g.Emit.COMMIT,
                     )  # fmt: skip
                     self._sessions = Timeline(self._store, self._keep_ms)
                 else:
@@ -109,24 +106,7 @@ class SessionWork(Work):
             self._task.late(self._node.name, batch, row, (int(starts[row]), int(clocks[row])))
         if not self._is_followed:
             return
-        found = columns.followed(batch.keys, trail)
-        if errors.failed:
-            found = without(found, np.array(sorted(errors.failed), np.int64))
-        self._forward(found, batch)
-
-    def _forward(self, found: Sessions, causing: Batch | None) -> None:
-        if not len(found.ends) or not self._emission.has_consumers:
-            return
-        rows = np.empty(0, np.int64) if found.rows is None else found.rows
-        batch = self._emission.shell_of(rows, found.keys, found.ends, causing)
-        report = self._task.reporter(self._node.name, batch)
-        batch.columns |= results_of_states(self._node, found.states, report)
-        batch.nulls = found.states.gone
-        if self._emission.wants_old:
-            gone = found.before.gone
-            none = np.zeros(len(batch), np.bool_) if gone is None else gone
-            batch.old = Old(results_of_states(self._node, found.before, report), none)
-        self._task.forward(self._node.name, batch)
+        forward(self._task, self._node, self._emission, columns.followed(batch.keys, trail), batch, errors)
 
     def _process_objects(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
@@ -211,7 +191,8 @@ class SessionWork(Work):
             self._commit_objects()
         elif not self._is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
             columns.chained.ready()
-            self._forward(columns.closed(self._clocks.latest) if is_final else columns.changed(), None)
+            found = columns.closed(self._clocks.latest) if is_final else columns.changed()
+            forward(self._task, self._node, self._emission, found, None, None)
 
     def _commit_objects(self) -> None:
         self._closed_to = self._clocks.latest - self._wait_ms

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from types import ModuleType
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,10 @@ import numpy as np
 from logflume.log.records import I64
 
 from ..columns import Bytes, Column
-from ..kernels import Kernels, more_kernels
 from ..state.store import Store
 from ..vectors.expressions import Mask
 from .aggregate_columns import ColumnsForm, addresses_of, states_of
-from .chained import Chained
-from .entries import States
+from .chained import Chained, Changes, Found
 
 BOUNDS_BYTES = 16
 
@@ -30,35 +27,20 @@ class Limits:
     keep_ms: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sessions:
-    """Changed sessions: the rows that caused it (None at a task commit), keys with bounds, ends, states and those before."""
-
-    rows: I64 | None
-    keys: Bytes
-    ends: I64
-    states: States
-    before: States
-
-
 class SessionColumns:
     """The sessions of one store. `emitted_to`: what ends before has closed and left."""
 
     def __init__(
-        self, form: ColumnsForm, store: Store, loaded: Kernels, kernels: ModuleType, limits: Limits, *, newest: int,
-        emitted_to: int, keeps_before: bool,
-    ) -> None:  # fmt: skip
-        chains = more_kernels("chains")
-        assert chains is not None, "those of sessions import them"
-        self._form, self._kernels, self._limits = form, kernels, limits
-        self.chained = Chained(form, store, loaded, chains, keeps_before=keeps_before, newest=newest)
+        self, form: ColumnsForm, store: Store, found: Found, limits: Limits, *, newest: int, emitted_to: int, keeps_before: bool
+    ) -> None:
+        self._form, self._kernels, self._limits = form, found.own, limits
+        self.chained = Chained(form, store, found, keeps_before=keeps_before, newest=newest)
         self._numbers = np.array([limits.gap_ms, limits.wait_ms, limits.keep_ms], np.int64)
         self._emitted_to = emitted_to
 
     def take(self, keys: Bytes, times: I64, clocks: I64, args: list[Column], *, is_traced: bool) -> tuple[Any, Any, Any]:
         """Take rows into their sessions; return which are late, the starts of the sessions that those would make, the trail."""
         chained, count = self.chained, len(times)
-        chained.columns.make_room(2, 0)
         chained.ready()
         addresses, sizes = keys.addresses()
         arguments, kept = addresses_of(args)
@@ -71,7 +53,7 @@ class SessionColumns:
             )  # fmt: skip
             if at == count:
                 break
-            chained.grow(int(sizes[at]))
+            chained.grow(2, int(sizes[at]))
             if is_traced:
                 trail = chained.longer(trail, 2 * len(trail.rows) + 4)
         del kept
@@ -79,12 +61,12 @@ class SessionColumns:
 
     # -- results ---------------------------------------------------------------------------------------------------------
 
-    def followed(self, keys: Bytes, trail: Any) -> Sessions:
+    def followed(self, keys: Bytes, trail: Any) -> Changes:
         """Return the changes of a trail; `keys`: of the rows that were taken."""
         count = int(trail.count[0])
         rows, gone, none = trail.rows[:count], trail.gone[:count], ~trail.had[:count]
         addresses, sizes = keys.addresses()
-        return Sessions(
+        return Changes(
             rows,
             self._bounded(addresses[rows], sizes[rows], trail.starts[:count], trail.ends[:count]),
             trail.ends[:count],
@@ -92,7 +74,7 @@ class SessionColumns:
             states_of(self._form, trail.old_nulls[:count], trail.old_ints[:count], trail.old_floats[:count], none),
         )
 
-    def changed(self) -> Sessions:
+    def changed(self) -> Changes:
         """Return what became of sessions since the last commit: one whose start has moved is another one."""
         columns, order = self.chained.columns, self.chained.in_turn()
         slots, which, kept = columns.slots, columns.changed[order], columns.before
@@ -107,7 +89,7 @@ class SessionColumns:
         found, before = which[places], order[places]
         bounds = np.where(of_left, old_starts[places], starts[places])
         none = ~(had[places] & (of_left | ~has_left[places]))
-        return Sessions(
+        return Changes(
             None,
             self._keys(found, bounds),
             slots.starts[found],
@@ -115,19 +97,15 @@ class SessionColumns:
             states_of(self._form, kept.nulls[before], kept.ints[before], kept.floats[before], none),
         )
 
-    def closed(self, stream_time_ms: int) -> Sessions:
+    def closed(self, stream_time_ms: int) -> Changes:
         """Return the sessions that have closed since they were asked for last, in order of end, start and key."""
         columns, to = self.chained.columns, stream_time_ms - self._limits.wait_ms
-        slots, ends = columns.slots, columns.window_starts()
-        found = np.flatnonzero((ends >= self._emitted_to) & (ends < to) & ~slots.gone[: len(columns)])
+        slots, found = columns.slots, self.chained.between(self._emitted_to, to)
         self._emitted_to = max(to, self._emitted_to)
-        keys: list[Any] = Bytes.of_spans(slots.arena, slots.key_starts[found], slots.key_sizes[found]).objects()
-        by_key = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
-        found = found[by_key]
         found = found[np.lexsort((slots.ints[found, 0], slots.starts[found]))]
         nulls, ints, floats = slots.nulls[found], slots.ints[found], slots.floats[found]
         nothing: Mask = np.ones(len(found), np.bool_)
-        return Sessions(
+        return Changes(
             None, self._keys(found, ints[:, 0]), slots.starts[found], states_of(self._form, nulls, ints, floats, None),
             states_of(self._form, nulls, ints, floats, nothing),
         )  # fmt: skip
@@ -143,17 +121,3 @@ class SessionColumns:
         positions = np.empty(len(keys), np.int64)
         self._kernels.bounded_keys(keys, sizes, np.ascontiguousarray(starts), np.ascontiguousarray(ends), out, positions)
         return Bytes.of_spans(out, positions, (sizes + BOUNDS_BYTES).astype(np.int32))
-
-
-def without(sessions: Sessions, failed: I64) -> Sessions:
-    """Return the changes that other rows caused."""
-    assert sessions.rows is not None
-    kept = np.flatnonzero(~np.isin(sessions.rows, failed))
-    parts = [
-        States([column.take(kept) for column in states.columns], None if states.gone is None else states.gone[kept])
-        for states in (sessions.states, sessions.before)
-    ]
-    return replace(
-        sessions, rows=sessions.rows[kept], keys=sessions.keys.take(kept), ends=sessions.ends[kept], states=parts[0],
-        before=parts[1],
-    )  # fmt: skip

@@ -221,7 +221,8 @@ class EntryColumns:
         changed, slots = self.changed, self.slots
         if self.turns is not None:
             changed = changed[np.argsort(self.turns[changed], kind="stable")]
-        return changed[~slots.gone[changed] | slots.stored[changed]]
+        found: I64 = changed[~slots.gone[changed] | slots.stored[changed]]
+        return found
 
     def committed(self) -> None:
         """Nothing differs from the disk any more. Deleted entries go once they are half of all."""

@@ -129,6 +129,7 @@ WINDOWS = st.one_of(
     st.none(),
     st.builds(g.TimeWindow, st.just(10_000), st.just(10_000), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
     st.builds(g.TimeWindow, st.just(10_000), st.sampled_from([4_000, 5_000]), st.sampled_from([0, 3_000])),
+    st.builds(g.SlidingWindow, st.sampled_from([300, 2_000]), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
     st.builds(g.SessionWindow, st.sampled_from([300, 2_000]), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
 )
 
@@ -263,7 +264,7 @@ def compare(
 ) -> list[Any]:
     """Run a script without the kernels and with them; return all outputs."""
     outputs: list[Any] = []
-    assert kernel_loader().load("chains", "sessions")
+    assert kernel_loader().load("chains", "sessions", "sliding")
     program = operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])
     with tempfile.TemporaryDirectory() as directory:
         expected, got = (
@@ -365,8 +366,8 @@ def test_a_store_is_taken_over_with_its_changes(tmp_path: Path) -> None:
     state.close()
 
 
-def session_nodes(window: g.SessionWindow, emit: g.Emit) -> dict[str, g.Node]:
-    """Aggregates of every kernel over sessions."""
+def numbers_over(window: g.SessionWindow | g.SlidingWindow, emit: g.Emit) -> dict[str, g.Node]:
+    """Aggregates of every kernel over windows that depend on the records."""
     source = g.Source(name="in", schema=g.Schema(KEY, FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON)
     big, x = e.ColumnRef(e.Side.VALUE, "big", BIGINT), e.ColumnRef(e.Side.VALUE, "x", DOUBLE)
     parts = (
@@ -384,15 +385,20 @@ def session_nodes(window: g.SessionWindow, emit: g.Emit) -> dict[str, g.Node]:
 @pytest.mark.parametrize("emit", [g.Emit.COMMIT, g.Emit.UPDATE, g.Emit.FINAL])
 @pytest.mark.parametrize(
     ("window", "memory_bytes", "keys"),
-    [(g.SessionWindow(300, 3_000, 60_000), 1 << 20, 3), (g.SessionWindow(2_000, 20_000), 1_000, 60)],
-)
-def test_sessions_of_numbers(window: g.SessionWindow, emit: g.Emit, memory_bytes: int, keys: int) -> None:
-    assert compare(session_nodes(window, emit), [None], 5, START_MS, memory_bytes, keys)
+    [
+        (g.SessionWindow(300, 3_000, 60_000), 1 << 20, 3), (g.SessionWindow(2_000, 20_000), 1_000, 60),
+        (g.SlidingWindow(300, 3_000, 60_000), 1 << 20, 60), (g.SlidingWindow(2_000, 3_000), 1_000, 60),
+    ],
+)  # fmt: skip
+def test_windows_of_numbers_that_depend_on_records(
+    window: g.SessionWindow | g.SlidingWindow, emit: g.Emit, memory_bytes: int, keys: int
+) -> None:
+    assert compare(numbers_over(window, emit), [None], 5, START_MS, memory_bytes, keys)
 
 
 @pytest.mark.parametrize("has_kernels", [False, True])
 def test_a_session_that_is_about_to_close_outlives_a_restart(has_kernels: bool, tmp_path: Path) -> None:
-    nodes = session_nodes(g.SessionWindow(1_000, 2_000), g.Emit.FINAL)
+    nodes = numbers_over(g.SessionWindow(1_000, 2_000), g.Emit.FINAL)
     assert kernel_loader().load("chains", "sessions")
     task = Task(operator_program(nodes, ["in"], ["out"]), tmp_path, memory_bytes=1 << 20, has_kernels=has_kernels)
     ends_ms = START_MS + 3_000
@@ -405,9 +411,10 @@ def test_a_session_that_is_about_to_close_outlives_a_restart(has_kernels: bool, 
     task.state.close()
 
 
-def test_sessions_are_taken_over_with_their_changes(tmp_path: Path) -> None:
-    program = operator_program(session_nodes(g.SessionWindow(300, 3_000), g.Emit.COMMIT), ["in"], ["out"])
-    assert kernel_loader().load("chains", "sessions")
+@pytest.mark.parametrize("window", [g.SessionWindow(300, 3_000), g.SlidingWindow(300, 3_000)])
+def test_windows_are_taken_over_with_their_changes(window: g.SessionWindow | g.SlidingWindow, tmp_path: Path) -> None:
+    program = operator_program(numbers_over(window, g.Emit.COMMIT), ["in"], ["out"])
+    assert kernel_loader().load("chains", "sessions", "sliding")
     chunk, done = chunk_of(1, [None], 0.0, START_MS, 600, 20, 0), []
     for has_kernels in (False, True):
         task = Task(program, tmp_path / str(has_kernels), memory_bytes=1 << 20, has_kernels=False)
