@@ -55,7 +55,8 @@ class Found:
 
 def kernels_for(own: str) -> Found | None:
     """Return the kernels, `own` by name, once they are there."""
-    loaded, chains, found = loaded_kernels(), more_kernels("chains"), more_kernels(own)
+    loaded, found = loaded_kernels(), more_kernels(own)
+    chains = more_kernels("chains") if found is not None else None  # part of the others: compiled with the first of them
     return None if loaded is None or chains is None or found is None else Found(loaded, chains, found)
 
 
