@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, Cluster
+from .errors import unforeseen
 from .membership import Interest
 from .offsets import commit_offsets
 from .retry import backoff_s
@@ -85,6 +86,7 @@ class GroupMember:
         self._owned: frozenset[TopicPartition] = frozenset()
         self._partition_counts: dict[str, int] = {}
         self._is_leader = False
+        self._has_left_over = False
         self._is_joining = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -116,8 +118,7 @@ class GroupMember:
                 _log.info("group %s: %s; joining again", self.group_id, error)
                 self._cluster.forget_coordinator(GROUP, self.group_id)
             else:
-                loop = asyncio.get_running_loop()
-                self._tasks = [loop.create_task(self._heartbeat()), loop.create_task(self._watch_topics())]
+                self._start(self._heartbeat(), self._watch())
                 return assigned
             await asyncio.sleep(backoff_s(attempt))
 
@@ -154,7 +155,7 @@ class GroupMember:
     async def _join_once(self) -> Joined:
         if self._interest.pattern is not None:
             await self._cluster.refresh(None)
-        self._topics, self._partition_counts = self._wanted_now(), {}
+        self._topics, self._partition_counts, self._has_left_over = self._wanted_now(), {}, False
         node = await self._cluster.coordinator(GROUP, self.group_id)
         response = await self._channel.request(
             self._join_request(), node=node, timeout_s=self._max_poll_interval_ms / 1000 + JOIN_MARGIN_S
@@ -165,9 +166,7 @@ class GroupMember:
         _raise(response.error_code, self.group_id)
         self.member_id, self.generation = response.member_id, response.generation_id
         self._is_leader = response.leader == response.member_id
-        assignments = []
-        if self._is_leader and not response.skip_assignment:
-            assignments = await self._assign(response)
+        assignments = await self._assign(response) if self._is_leader else []
         request = messages.SyncGroupRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -205,7 +204,7 @@ class GroupMember:
         )
 
     async def _assign(self, response: Any) -> list[Any]:
-        """As the leader, share the partitions of all topics that members want."""
+        """As the leader, share the partitions of all topics that members want; nothing if what was shared before stays."""
         members = [decode_subscription(m) for m in response.members]
         wanted = frozenset().union(*(m.topics for m in members))
         known = await self._cluster.refresh(wanted)  # others of this connection forget what they doubt at any time
@@ -213,13 +212,25 @@ class GroupMember:
         for name in wanted - counts.keys():
             _log.warning("group %s: %s; it is read when it exists", self.group_id, UnknownName("topic", name, known))
         self._partition_counts = {name: counts.get(name, 0) for name in wanted}
+        if response.skip_assignment:
+            self._has_left_over = await self._count_shared() < sum(counts.values())
+            return []
         strategy = self._strategies[response.protocol_name]
         shares, advice = strategy.assign(members, counts), strategy.advise(members, counts)
+        self._has_left_over = len(set().union(*shares.values())) < sum(counts.values())
         assignment_class = messages.SyncGroupRequest.SyncGroupRequestAssignment
         return [
             assignment_class(member_id=name, assignment=encode_assignment(shares.get(name, []), advice.get(name, b"")))
             for name in (member.member_id for member in members)
         ]
+
+    async def _count_shared(self) -> int:
+        """Return how many partitions the group's members have, as the coordinator tells everybody."""
+        node = await self._cluster.coordinator(GROUP, self.group_id)
+        response = await self._channel.request(messages.DescribeGroupsRequest(groups=[self.group_id]), node=node)
+        group = response.groups[0]
+        _raise(group.error_code, self.group_id)
+        return len({tp for member in group.members for tp in decode_assignment(member.member_assignment)[0]})
 
     def _take_join_error(self, error: KafkaError) -> None:
         """Note what must change before joining again; raises errors that no repetition mends."""
@@ -264,15 +275,23 @@ class GroupMember:
         if response.error_code:
             self._note(KafkaError(response.error_code, f"group {self.group_id!r}"))
 
-    async def _watch_topics(self) -> None:
-        """Start a rebalance when the pattern matches other topics and, as the leader, when a topic gets partitions."""
+    async def _watch(self) -> None:
+        """Start a rebalance when the pattern matches other topics and, as the leader, when a topic gets partitions.
+
+        So too when partitions are still nobody's after a session timeout: a static member that was to give them up died before
+        it joined once more, and is back without them; or their topic was made while the leader was away.
+        """
+        loop = asyncio.get_running_loop()
+        deal_again_s = loop.time() + self._session_timeout_ms / 1000
         while (self._is_leader or self._interest.pattern is not None) and not self.needs_join:
             is_missing = any(count == 0 for count in self._partition_counts.values())
-            await asyncio.sleep(_MISSING_TOPIC_CHECK_S if is_missing or self._interest.pattern is not None else _TOPIC_CHECK_S)
+            is_soon = is_missing or self._has_left_over or self._interest.pattern is not None
+            await asyncio.sleep(_MISSING_TOPIC_CHECK_S if is_soon else _TOPIC_CHECK_S)
             with contextlib.suppress(LogflumeError):
                 await self._cluster.refresh(None if self._interest.pattern is not None else self._partition_counts)
                 now = {name: self._cluster.partition_count_now(name) or 0 for name in self._partition_counts}
-                if now != self._partition_counts or self._wanted_now() != self._topics:
+                is_other = now != self._partition_counts or self._wanted_now() != self._topics
+                if is_other or (self._has_left_over and loop.time() >= deal_again_s):
                     self.needs_join = True
                     self._on_change()
 
@@ -296,6 +315,19 @@ class GroupMember:
 
     def _forget_membership(self) -> None:
         self.member_id, self.generation = "", NO_GENERATION
+
+    def _start(self, *coroutines: Coroutine[Any, Any, None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(each) for each in coroutines]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Let the caller have what should not happen: without heartbeats it would be dropped, and wait for good."""
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self.failure = unforeseen(f"group {self.group_id}: membership ended", fault)
+            self._on_change()
 
     def _stop_tasks(self) -> None:
         for task in self._tasks:

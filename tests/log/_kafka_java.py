@@ -14,8 +14,9 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 KAFKA_VERSION = "4.3.1"
 TOOLS = "org.apache.kafka.tools"
@@ -78,20 +79,34 @@ def run(main: str, *args: str, options: Sequence[str] = QUICK, timeout_s: float 
 
 
 class KafkaBroker:
-    """Apache Kafka on this machine: one node, broker and controller, on loopback. Stop it when done."""
+    """Apache Kafka on this machine: one node, broker and controller, on loopback. Stop it when done.
 
-    def __init__(self, folder: Path, *configs: str, options: Sequence[str] = QUICK) -> None:
-        self.port, controller = _free_port(), _free_port()
+    `listeners`: security protocols, each with a listener of its name beside the plain one; their ports are in `ports`.
+    `users`: who may log in by SCRAM -> password.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *configs: str,
+        options: Sequence[str] = QUICK,
+        listeners: Sequence[str] = (),
+        users: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.ports = {name: _free_port() for name in ("PLAINTEXT", *listeners)}
+        self.port, controller = self.ports["PLAINTEXT"], _free_port()
         self.data = folder / "data"
+        addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self.ports.items())
+        protocols = ",".join(f"{name}:{name}" for name in self.ports)
         self._log = (folder / "kafka.log").open("w")
         settings = [
             "process.roles=broker,controller",
             "node.id=1",
             f"controller.quorum.voters=1@127.0.0.1:{controller}",
-            f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}",
+            f"listeners={addresses},CONTROLLER://127.0.0.1:{controller}",
+            f"advertised.listeners={addresses}",
             "controller.listener.names=CONTROLLER",
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            f"listener.security.protocol.map={protocols},CONTROLLER:PLAINTEXT",
             f"log.dirs={self.data}",
             "offsets.topic.num.partitions=1",
             "transaction.state.log.num.partitions=1",
@@ -105,7 +120,12 @@ class KafkaBroker:
         ]
         file = folder / "server.properties"
         file.write_text("\n".join(settings) + "\n")
-        run("kafka.tools.StorageTool", "format", "-t", "bG9nZmx1bWUtdGVzdHMtMA", "-c", str(file))
+        scram = [
+            f"--add-scram={mechanism}=[name={user},password={password}]"
+            for user, password in users.items()
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        ]
+        run("kafka.tools.StorageTool", "format", "-t", "bG9nZmx1bWUtdGVzdHMtMA", "-c", str(file), *scram)
         self.process = subprocess.Popen(
             command("kafka.Kafka", str(file), options=options), stdout=self._log, stderr=subprocess.STDOUT, cwd=folder
         )

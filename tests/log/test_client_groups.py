@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
 from logflume.log import GroupMetadata, KafkaError, OffsetAndMetadata, TopicPartition, connect, is_rebalance
 from logflume.log.client.log import Log
+from logflume.log.interfaces import Assignment, AssignmentStrategy, Consumer, Subscription
 
 from ._client_tools import WAIT_S, Member, read, wait_until
 from ._server_process import ServerProcess
@@ -121,6 +122,58 @@ def test_a_topic_that_appears_later_is_read(log: Log, topic: str) -> None:
     log.admin().create_topic(topic)
     log.producer().send(topic, b"x").result(WAIT_S)
     assert [r.value for r in read(consumer, 1)] == [b"x"]
+    consumer.close()
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    """A broker that takes short sessions."""
+    server = ServerProcess(str(tmp_path_factory.mktemp("hasty")), ["group.min.session.timeout.ms=100"])
+    try:
+        with connect(server.address) as opened:
+            yield opened
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("is_made_first", [True, False])
+def test_a_topic_that_the_leader_missed_is_read_after_it_came_back(hasty: Log, topic: str, is_made_first: bool) -> None:
+    hasty.admin().create_topic(topic)
+    later = f"{topic}-later"
+
+    def member() -> Consumer:
+        consumer = hasty.consumer(group_id=topic, group_instance_id="i", session_timeout_ms=3000)
+        consumer.subscribe([topic, later])
+        return consumer
+
+    first = member()
+    wait_until(lambda: first.poll(timeout_s=0.1) or first.assignment())
+    first.close()
+    if is_made_first:
+        hasty.admin().create_topic(later)
+    second = member()
+    wait_until(lambda: second.poll(timeout_s=0.1) or second.assignment())
+    if not is_made_first:
+        hasty.admin().create_topic(later)
+    hasty.producer().send(later, b"x").result(WAIT_S)
+    assert [r.value for r in read(second, 1)] == [b"x"]
+    second.close()
+
+
+def test_what_a_cooperative_leader_left_over_is_dealt_out_again(hasty: Log, topic: str) -> None:
+    """As if a static member had died before it joined once more to give something up: nobody else would start a rebalance."""
+    dealt: list[int] = []
+
+    def assign(members: Sequence[Subscription], counts: Mapping[str, int]) -> Assignment:
+        dealt.append(len(members))
+        return {each.member_id: [TopicPartition(topic, p) for p in range(counts[topic])][: len(dealt)] for each in members}
+
+    hasty.admin().create_topic(topic, partitions=2)
+    strategy = AssignmentStrategy("a piece at a time", assign, is_cooperative=True)
+    consumer = hasty.consumer(group_id=topic, session_timeout_ms=1000, assignment_strategies=[strategy])
+    consumer.subscribe([topic])
+    wait_until(lambda: consumer.poll(timeout_s=0.1) or len(consumer.assignment()) == 2)
+    assert dealt == [1, 1]
     consumer.close()
 
 

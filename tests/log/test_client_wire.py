@@ -39,6 +39,10 @@ def test_transactions_of_the_newer_kind_need_the_feature() -> None:
     assert [choose_version(k, NEW, has_transaction_v2=True) for k in (0, 28, 26)] == [12, 5, 5]
 
 
+def test_versions_that_add_nothing_are_left_out() -> None:
+    assert [choose_version(11, {11: (0, highest)}) for highest in (4, 7, 9, 10)] == [4, 5, 9, 9]
+
+
 def test_an_api_that_the_broker_lacks_is_named() -> None:
     with pytest.raises(KafkaError, match="IncrementalAlterConfigs: this client needs a version of 0 to 1, the broker has none"):
         choose_version(44, OLD)

@@ -6,7 +6,9 @@ import pytest
 
 from logflume.log.broker.groups import GroupConfig
 from logflume.log.broker.replies import Reply
+from logflume.log.client.subscription import encode_assignment, encode_subscription
 from logflume.log.protocol.errors import ErrorCode
+from logflume.log.records import TopicPartition
 
 from ._groups_harness import Broker
 
@@ -101,6 +103,20 @@ def test_other_topics_rebalance(broker: Broker) -> None:
     broker.sync(first, 1, {first: b"a"}, instance="i1")
     back = broker.join(instance="i1", protocols=(("range", subscription("t", "u")),))
     assert back.generation_id == 2
+
+
+def test_who_dies_before_it_gives_up_what_it_owes_rebalances_when_it_is_back(broker: Broker) -> None:
+    """A cooperative member is told to give up t-1 and dies before it joins once more: nobody else would ever get t-1."""
+    fresh = (("cooperative-sticky", encode_subscription(["t"], [], -1)),)
+    owning = (("cooperative-sticky", encode_subscription(["t"], [TopicPartition("t", 0), TopicPartition("t", 1)], 1)),)
+    member = broker.join(instance="i1", protocols=fresh).member_id
+    broker.sync(member, 1, {member: encode_assignment([TopicPartition("t", 0), TopicPartition("t", 1)])}, instance="i1")
+    assert broker.join(member, instance="i1", protocols=owning).generation_id == 2
+    broker.sync(member, 2, {member: encode_assignment([TopicPartition("t", 0)])}, instance="i1")
+    back = broker.join(instance="i1", protocols=fresh)
+    assert (back.generation_id, back.skip_assignment) == (3, False)
+    broker.sync(back.member_id, 3, {back.member_id: encode_assignment([TopicPartition("t", 0)])}, instance="i1")
+    assert broker.join(instance="i1", protocols=fresh).generation_id == 3
 
 
 def test_a_static_member_may_be_away_for_its_session(broker: Broker) -> None:

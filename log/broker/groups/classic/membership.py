@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logflume.log.broker.groups.config import GroupConfig
-from logflume.log.broker.groups.subscription import subscribed_topics
+from logflume.log.broker.groups.subscription import read_assignment, read_subscription, subscribed_topics
 from logflume.log.broker.ports import Clock, Timers
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.turns.deadline import Deadline
+from logflume.log.errors import DecodeError
 from logflume.log.protocol.errors import ErrorCode
 
 from .group import ClassicGroup, GroupState, Member, Protocols
@@ -209,16 +210,16 @@ class Membership:
         self._store(group, {m.member_id: m.assignment for m in group.members.values()}).then(on_stored)
 
     def _keeps_assignment(self, group: ClassicGroup, member: Member, request: JoinRequest) -> bool:
-        """Whether a static member that came back wants the same topics, so that nobody else need hear of it.
+        """Whether a static member that came back wants the same topics and owes nothing, so that nobody else need hear of it.
 
         A consumer's metadata also names the partitions it owns (cooperative assignors), which are none after a restart.
         """
         old = member.metadata(group.protocol_name)
         new = next((metadata for name, metadata in request.protocols if name == group.protocol_name), b"")
-        if old == new:
-            return True
         topics = subscribed_topics(old) if group.protocol_type == "consumer" else None
-        return topics is not None and topics == subscribed_topics(new)
+        if topics is None or topics != subscribed_topics(new):
+            return old == new
+        return not _owes(old, member.assignment)
 
     def _add(self, group: ClassicGroup, request: JoinRequest, member_id: str, reply: Reply) -> None:
         if not group.members:
@@ -496,3 +497,11 @@ def _join_result(group: ClassicGroup, member: Member, *, with_members: bool) -> 
 
 def _sync_result(group: ClassicGroup, member: Member) -> SyncResult:
     return SyncResult(ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol_name)
+
+
+def _owes(metadata: bytes, assignment: bytes) -> bool:
+    """Whether a member that gives up partitions by joining once more (KIP-429) has not done so: they are nobody's till then."""
+    try:
+        return not read_subscription(metadata).owned <= read_assignment(assignment)[0]
+    except DecodeError:
+        return False
