@@ -61,7 +61,7 @@ def value_schema(value: Any) -> tuple[tuple[Column, ...], type[Any] | None]:
         return (Column("value", ANY),), None
     if is_object_class(value):
         return columns_of(value), value
-    if isinstance(value, Hashable) and value in PRIMITIVES:
+    if isinstance(value, type) and value in PRIMITIVES:
         return (Column("value", PRIMITIVES[value]),), value
     hint = ": write its fields as a class, such as class Order(TypedDict)" if isinstance(value, Mapping) else ""
     raise InvalidInput(
