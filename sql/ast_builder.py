@@ -275,7 +275,7 @@ class AstBuilder(Transformer[Token, Any]):
         operand, pattern, escape = children
         text = None if escape is None else unquote(escape)
         if text is not None and len(text) != 1:
-            raise SyntaxFault(f"Expected single escape character but got: {text!r}", _span(meta))
+            raise SyntaxFault(f"Expected single character escape but got: {text}", _span(meta))
         return ast.Like(operand, pattern, text, span=_span(meta))
 
     def not_like(self, meta: Any, children: list[Any]) -> ast.Like:

@@ -38,7 +38,9 @@ def apply_definition(statement: ast.Statement, context: Context) -> Catalog:
                 if if_not_exists:
                     return context.catalog
                 raise StatementError(
-                    f"Cannot register custom type '{name}' since it is already registered; DROP TYPE {name} first", statement.span
+                    f"Cannot register custom type '{name}' since it is already registered with type: "
+                    f"{show_type(context.catalog.types[name])}. DROP TYPE {name} first.",
+                    statement.span,
                 )
             return context.catalog.with_type(name, resolve_type(type, context.catalog.types))
         case ast.DropType(name, if_exists):
@@ -148,6 +150,10 @@ def check_topic_is_own(source: SourceInfo, catalog: Catalog, span: ast.Span) -> 
         )
 
 
+OWN_QUERY_IDS = ("INSERTQUERY_", "CTAS_", "CSAS_", "CST_")
+"""How the ids begin that queries get if none is given."""
+
+
 def new_query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:
     """Return the id of a new query: given, else made of its kind, its result and a number that is never used again."""
     number = catalog.next_number
@@ -157,6 +163,13 @@ def new_query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:
     if given is None:
         return f"INSERTQUERY_{number}"
     query_id = str(given.value).upper()
+    if query_id.startswith(OWN_QUERY_IDS):
+        raise StatementError(
+            f"Query IDs must not start with a reserved query ID prefix ({', '.join(OWN_QUERY_IDS)}). Got '{query_id}'.",
+            given.span,
+        )
+    if query_id in catalog.queries:
+        raise StatementError(f"Query ID '{query_id}' already exists. Choose another.", given.span)
     if not re.fullmatch(r"[A-Z0-9_]{1,150}", query_id):
         raise StatementError("Query IDs may contain only alphanumeric characters and '_'.", given.span)
     return query_id
@@ -178,7 +191,8 @@ def alter_source(s: ast.AlterSource, context: Context) -> Catalog:
     known = {c.name for c in source.columns()} | RESERVED_COLUMNS
     for name, type_name in s.columns:
         if name in known:
-            raise StatementError(f"Cannot add column `{name}` to {source.name}: it exists already or is reserved", s.span)
+            why = "The name is reserved." if name in RESERVED_COLUMNS else "A column with the same name already exists."
+            raise StatementError(f"Cannot add column `{name}` to schema. {why}", s.span)
         known.add(name)
         value.append(Column(name, resolve_type(type_name, context.catalog.types)))
     check_format(source.value_format, tuple(value), is_key=False, span=s.span)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import groupby
 from typing import Any
 
 from logflume.log import Chunk, InvalidInput, LogflumeError, near_matches
@@ -22,7 +23,7 @@ from .binding.scope import Scope
 from .catalog import Catalog, SourceInfo
 from .errors import NotSupported, StatementError
 from .evaluate import evaluate
-from .row_records import RecordMakers, RowRecords, ValuesRecord, now_ms
+from .row_records import RecordColumns, RecordMakers, RowRecords, ValuesRecord, now_ms
 from .types import show_type
 
 WRITE_TIMEOUT_S = 60.0
@@ -65,31 +66,6 @@ class Sending:
             raise
 
 
-class PendingWrites:
-    """Writes of statements that follow each other in a script: they go to the disk together, and nothing else runs before `wait`.
-
-    At most PENDING_MAX are on their way; `text`: of the statement that `wait` raised for.
-    """
-
-    def __init__(self) -> None:
-        self._sent: list[tuple[str, Sending]] = []
-        self.text = ""
-
-    def add(self, text: str, sending: Sending) -> None:
-        self._sent.append((text, sending))
-        if len(self._sent) >= PENDING_MAX:
-            self.wait()
-
-    def wait(self) -> None:
-        """Return when all are on disk. Raises what the first that failed failed by; those after it may be written."""
-        sent, self._sent = self._sent, []
-        outcomes = [(text, outcome) for text, sending in sent for outcome in sending.outcomes()]
-        for text, outcome in outcomes:
-            if outcome is not None:
-                self.text = text
-                raise outcome
-
-
 class RecordWriter:
     """Writes records over a producer that is kept. Thread-safe.
 
@@ -108,18 +84,23 @@ class RecordWriter:
 
     def send(self, records: Sequence[ValuesRecord]) -> Sending:
         """Send records of one topic together; does not wait for the disk."""
+        if len(records) >= CHUNK_RECORDS_MIN:
+            return self.send_columns(RecordColumns.of(records))
+        producer = self._current()
+        each = (producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms, headers=r.headers) for r in records)
+        return Sending([(1, future) for future in each], lambda: self._give_up(producer))
+
+    def send_columns(self, records: RecordColumns) -> Sending:
+        """Send records as one chunk; does not wait for the disk."""
+        producer = self._current()
+        chunk = Chunk.from_columns(records.topic, records.keys, records.values, records.timestamps_ms, headers=records.headers)
+        future = producer.send_chunk(records.topic, chunk)
+        return Sending([(len(chunk), future)], lambda: self._give_up(producer))
+
+    def _current(self) -> Producer:
         with self._lock:
-            producer = self._producer = self._producer or self._log.producer(linger_ms=0)
-        if len(records) < CHUNK_RECORDS_MIN:
-            each = (producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms, headers=r.headers) for r in records)
-            futures: list[tuple[int, Future[Any]]] = [(1, future) for future in each]
-        else:
-            topic, times = records[0].topic, [r.timestamp_ms for r in records]
-            keys, values = [r.key for r in records], [r.value for r in records]
-            headers = [r.headers for r in records] if any(r.headers for r in records) else None
-            chunk = Chunk.from_columns(topic, keys, values, times, headers=headers)
-            futures = [(len(records), producer.send_chunk(topic, chunk))]
-        return Sending(futures, lambda: self._give_up(producer))
+            self._producer = self._producer or self._log.producer(linger_ms=0)
+            return self._producer
 
     def _give_up(self, producer: Producer) -> None:
         with self._lock:
@@ -132,6 +113,39 @@ class RecordWriter:
             producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
+
+
+class PendingWrites:
+    """Rows of statements that follow each other in a script: they go to the disk together, and nothing else runs before `wait`.
+
+    At most PENDING_MAX statements are held; `text`: of the statement that `wait` raised for. Rows that went as one chunk fail
+    together: the first of their statements is told.
+    """
+
+    def __init__(self, writer: RecordWriter) -> None:
+        self._writer = writer
+        self._held: list[tuple[str, list[ValuesRecord]]] = []
+        self.text = ""
+
+    def add(self, text: str, records: list[ValuesRecord]) -> None:
+        """Take the rows of a statement. Raises as `wait`."""
+        self._held.append((text, records))
+        if len(self._held) >= PENDING_MAX:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when all are on disk. Raises what the first that failed failed by; those after it may be written."""
+        held, self._held = self._held, []
+        rows = [(text, record) for text, records in held for record in records]
+        sent: list[tuple[list[str], Sending]] = []
+        for _, group in groupby(rows, key=lambda row: row[1].topic):
+            together = list(group)
+            sent.append(([text for text, _ in together], self._writer.send([record for _, record in together])))
+        for texts, sending in sent:
+            for text, outcome in zip(texts, sending.outcomes(), strict=True):
+                if outcome is not None:
+                    self.text = text
+                    raise outcome
 
 
 def values_records(s: ast.InsertValues, context: Context, makers: RecordMakers) -> list[ValuesRecord]:
@@ -208,17 +222,17 @@ def _check_columns(
     if not s.columns and len(row) == len(columns) - len(source.key) and not source.key:
         return
     if len(names) != len(row):
-        raise StatementError(
-            f"Expected {len(names)} values ({', '.join(names)}), found {len(row)}. Name the columns to give only some of them.",
-            s.span,
-        )
+        shown = f"Expected {len(names)} values ({', '.join(names)}), found {len(row)}."
+        if s.columns:
+            raise StatementError(f"Expected number columns and values to match: {len(names)}, {len(row)}. {shown}", s.span)
+        raise StatementError(f"Expected a value for each column. {shown} Name the columns to give only some of them.", s.span)
     for name in names:
         if name in _REFUSED:
             raise StatementError(f"Inserting into column `{name}` is not allowed.", s.span)
         if name not in columns and name != "ROWTIME":
             near = near_matches(name, columns)
             hint = f" Did you mean {' or '.join(near)}?" if near else f" Its columns are {', '.join(columns)}."
-            raise StatementError(f"Column name(s) `{name}` does not exist in {source.name}.{hint}", s.span)
+            raise StatementError(f"Column name `{name}` does not exist. {source.name} has none of that name.{hint}", s.span)
     if len(set(names)) != len(names):
         raise StatementError(f"a column is named twice in ({', '.join(names)})", s.span)
 
@@ -252,5 +266,9 @@ def _loosely(bound: x.Expr, column: Column, e: ast.Expression) -> x.Expr:
         try:
             return x.Literal(convert(bound.value, bound.type, column.type), column.type)
         except (ValueError, ArithmeticError) as error:
-            raise StatementError(f"`{column.name}`: {error}", e.span) from None
+            raise StatementError(
+                f"Expected type {show_type(column.type)} for field `{column.name}` but got {show_type(bound.type)}"
+                f"({bound.value}). {error}",
+                e.span,
+            ) from None
     return implicit_cast(bound, column.type)

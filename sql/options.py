@@ -117,7 +117,7 @@ def _column_name(value: Any) -> str:
 def _window_type(value: Any) -> str:
     kind = _upper(value)
     if kind not in ("TUMBLING", "HOPPING", "SESSION", "CALENDAR"):
-        raise ValueError("expected TUMBLING, HOPPING, SESSION or CALENDAR")
+        raise ValueError(f"Unknown window type: '{kind}'. Expected TUMBLING, HOPPING, SESSION or CALENDAR")
     return kind
 
 
@@ -133,11 +133,17 @@ def calendar_of(unit: str, zone: str, span: Span) -> CalendarWindow:
 
 
 def _window_size(value: Any) -> int:
-    match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", _text(value))
-    if match is None or match.group(2).upper() not in UNITS_MS:
-        unknown = "" if match is None else f" Unknown time unit: '{match.group(2).upper()}'."
-        raise ValueError(f"Invalid duration: '{value}'.{unknown} Expected a number and a unit such as '30 SECONDS'")
-    return int(match.group(1)) * UNITS_MS[match.group(2).upper()]
+    parts = _text(value).split()
+    wrong = ""
+    if len(parts) != 2:
+        wrong = f"Expected 2 tokens, got: {len(parts)}"
+    elif re.fullmatch("[0-9]{1,18}", parts[0]) is None:
+        wrong = f"Not numeric: '{parts[0]}'"
+    elif parts[1].upper() not in UNITS_MS:
+        wrong = f"Unknown time unit: '{parts[1].upper()}'"
+    if wrong:
+        raise ValueError(f"Invalid duration: '{value}'. {wrong}. Expected a number and a unit such as '30 SECONDS'")
+    return int(parts[0]) * UNITS_MS[parts[1].upper()]
 
 
 PROPERTIES: tuple[PropertySpec, ...] = (

@@ -24,7 +24,7 @@ from logflume.log.schemas import (
     schema_type,
 )
 from logflume.streams import expr as x
-from logflume.streams.functions import can_cast_implicitly
+from logflume.streams.functions import can_cast_implicitly, pattern_parts
 from logflume.streams.graph import Topology
 
 from . import ast
@@ -82,6 +82,7 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     Raises:
         StatementError: columns, formats or properties that cannot be.
     """
+    _check_source_name(s.name, s.span)
     options = read_options(s.properties, "C")
     if s.is_source and s.or_replace:
         raise StatementError(_replace_refused(s), s.span)
@@ -96,14 +97,16 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     topic = options.get("KAFKA_TOPIC")
     if topic is None:
         raise StatementError(
-            "Missing required property \"KAFKA_TOPIC\" which has no default value; e.g. WITH (KAFKA_TOPIC='x')", s.span
+            "Missing required property \"KAFKA_TOPIC\" which has no default value. Give it, e.g. WITH (KAFKA_TOPIC='x')", s.span
         )
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
     at = s.span
     key_name, value_name = format_names(options, context)
     if value_name is None:
         raise StatementError(
-            "Missing required property \"VALUE_FORMAT\" which has no default value; e.g. WITH (VALUE_FORMAT='JSON')", at
+            "Statement is missing the 'VALUE_FORMAT' property from the WITH clause. Either provide one or set a default via the "
+            f"'{DEFAULT_VALUE_FORMAT}' config. JSON, AVRO and DELIMITED are formats.",
+            at,
         )
     key_spec = key_format(format_name(key_name, options.span("KEY_FORMAT")), key, options, span=at)
     value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), value, options, context, at)
@@ -167,7 +170,9 @@ def _columns(s: ast.CreateSource, catalog: Catalog) -> tuple[tuple[Column, ...],
     seen: set[str] = set()
     for element in s.elements:
         if element.name in RESERVED_COLUMNS:
-            raise StatementError(f"'{element.name}' is a reserved column name.", element.span)
+            raise StatementError(
+                f"'{element.name}' is a reserved column name. You cannot use it as a name for a column.", element.span
+            )
         if element.name in seen:
             raise StatementError(f"Duplicate column names: '{element.name}'; name each column once", element.span)
         seen.add(element.name)
@@ -187,10 +192,19 @@ def _columns(s: ast.CreateSource, catalog: Catalog) -> tuple[tuple[Column, ...],
                 raise StatementError(
                     f"Invalid type for HEADER('{element.header_key}') column: expected BYTES, got {show_type(type)}", element.span
                 )
+            _check_header(element, headers)
             headers.append(HeaderColumn(element.name, element.header_key))
         else:
             value.append(Column(element.name, type))
     return tuple(key), tuple(value), tuple(headers)
+
+
+def _check_header(element: ast.ColumnElement, before: Sequence[HeaderColumn]) -> None:
+    """Refuse the same header twice, and one header beside all of them."""
+    for other in before:
+        if None in (other.key, element.header_key) or other.key == element.header_key:
+            shown = "HEADERS" if other.key is None else f"HEADER('{other.key}')"
+            raise StatementError(f"Schema already contains a {shown} column.", element.span)
 
 
 def _check_constraint(s: ast.CreateSource, element: ast.ColumnElement) -> None:
@@ -203,6 +217,23 @@ def _check_constraint(s: ast.CreateSource, element: ast.ColumnElement) -> None:
             "NON NULL constraints.",
             element.span,
         )
+
+
+def _check_source_name(name: str, span: ast.Span) -> None:
+    if re.fullmatch("[A-Za-z0-9_-]+", name) is None:
+        raise SyntaxFault(
+            f"Illegal argument at {name!r}. Source names may only contain alphanumeric values, '_' or '-'. Got: '{name}'", span
+        )
+
+
+def check_timestamp_format(options: Options) -> None:
+    """Refuse a TIMESTAMP_FORMAT that is not a pattern."""
+    try:
+        pattern_parts(options.get("TIMESTAMP_FORMAT") or "")
+    except ValueError as e:
+        raise StatementError(
+            f"Invalid datetime format for config:TIMESTAMP_FORMAT, reason:{e}", options.span("TIMESTAMP_FORMAT")
+        ) from None
 
 
 def _timestamp(options: Options, columns: tuple[Column, ...]) -> tuple[str, str | None] | None:
@@ -218,17 +249,20 @@ def _timestamp(options: Options, columns: tuple[Column, ...]) -> tuple[str, str 
     if type == STRING:
         if pattern is None:
             raise StatementError(
-                f"Timestamp column, {name}, should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format specified.", at
+                "A String timestamp field has been specified without also specifying the timestamp_format. "
+                "Give it, e.g. TIMESTAMP_FORMAT='yyyy-MM-dd HH:mm:ss'.",
+                at,
             )
-    elif type not in (BIGINT, TIMESTAMP):
-        raise StatementError(
-            f"Timestamp column, {name}, should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format specified.", at
-        )
+        check_timestamp_format(options)
     elif pattern is not None:
         raise StatementError(
-            "'TIMESTAMP_FORMAT' set in the WITH clause can only be used when the timestamp column is of type STRING, "
-            f"not {show_type(type)}.",
+            "'TIMESTAMP_FORMAT' set in the WITH clause can only be used when the timestamp column is of type STRING. "
+            f"{name} is {show_type(type)}.",
             options.span("TIMESTAMP_FORMAT"),
+        )
+    elif type not in (BIGINT, TIMESTAMP):
+        raise StatementError(
+            f"Timestamp column, `{name}`, should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format specified.", at
         )
     return name, pattern
 
@@ -244,6 +278,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     """
     if s.query.limit is not None:
         raise StatementError("CREATE ... AS SELECT does not support LIMIT clause.", s.query.clause_span("LIMIT"))
+    _check_source_name(s.name, s.span)
     options = read_options(s.properties, "A")
     kind = "TABLE" if s.is_table else "STREAM"
     bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT", options.get("TIMESTAMP")))
@@ -251,6 +286,8 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     first = bound.relation.first
     key_name, value_name = _sink_formats(bound, options, context)
     at = s.query.span
+    if s.query.partition_by and not bound.key and key_name != "NONE":
+        raise StatementError("Key format specified for stream without key columns.", options.span("KEY_FORMAT"))
     key_spec = key_format(format_name(key_name, options.span("KEY_FORMAT")), bound.key, options, span=at)
     value_spec = _value_spec(format_name(value_name, options.span("VALUE_FORMAT")), bound.value, options, context, at)
     timestamp = _timestamp(options, bound.key + bound.value)
@@ -398,7 +435,7 @@ def _check_kind(bound: BoundQuery, s: ast.CreateAs) -> None:
     first = bound.relation.first
     if first.is_table and first.window is not None:
         raise StatementError(
-            "KSQL does not support persistent queries on windowed tables; read the topic as a STREAM WITH (WINDOW_TYPE=...)",
+            "KSQL does not support persistent queries on windowed tables. Read the topic as a STREAM WITH (WINDOW_TYPE=...).",
             s.query.source.span,
         )
 
@@ -468,7 +505,11 @@ def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> Plann
     read_options(s.properties, "I")
     bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))
     if bound.kind is not p.ResultKind.STREAM:
-        raise StatementError("Invalid result type. Your SELECT query produces a TABLE, INSERT INTO needs a STREAM.", s.span)
+        raise StatementError(
+            "Incompatible data sink and query result. Data sink "
+            f"({sink.name}) type is KSTREAM but select query result is KTABLE. INSERT INTO needs a query that gives a STREAM.",
+            s.span,
+        )
     _check_loop(sink.topic, bound, context.catalog, s.span)
     root = _fitted(bound, sink, s)
     output = p.Output(

@@ -48,6 +48,18 @@ def names_in(e: ast.Expression) -> Iterator[ast.Name]:
     return (each for each in walk(e) if isinstance(each, ast.Name))
 
 
+def free_names(e: ast.Expression, bound: frozenset[str] = frozenset()) -> Iterator[ast.Name]:
+    """Yield the names in an expression that no lambda around them binds."""
+    if isinstance(e, ast.Name):
+        if e.source is not None or e.name not in bound:
+            yield e
+        return
+    if isinstance(e, ast.Lambda):
+        bound |= set(e.params)
+    for child in children(e):
+        yield from free_names(child, bound)
+
+
 def source_names(query: ast.Query) -> Iterator[str]:
     """Yield the streams and tables that a query reads, those of queries within it too."""
     for ref in (query.source, *(join.source for join in query.joins)):

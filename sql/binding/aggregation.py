@@ -48,12 +48,9 @@ def aggregate_calls(expressions: Sequence[ast.Expression], library: Library) -> 
         for part in walk(e):
             if not isinstance(part, ast.Call) or not is_aggregate(part, library):
                 continue
-            for child in children(part):
-                if has_aggregate(child, library):
-                    raise StatementError(
-                        f"Aggregate functions can not be nested: {expression_text(part)}",
-                        part.span,
-                    )
+            inner = [n.name for c in children(part) for n in walk(c) if isinstance(n, ast.Call) and is_aggregate(n, library)]
+            if inner:
+                raise StatementError(f"Aggregate functions can not be nested: {part.name}({inner[0]}())", part.span)
             found.setdefault(part)
     return list(found)
 

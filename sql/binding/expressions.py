@@ -341,15 +341,20 @@ class Binder:
         if not typed:
             raise StatementError("Invalid Case expression. All case branches have NULL type; CAST one of them")
         type = typed[0].type
-        for branch, bound in zip([w.result for w in e.whens] + [e.default], [*results, default], strict=True):
-            if bound.type.kind is not Kind.ANY and bound.type != type and branch is not None:
-                clause = "ELSE" if branch is e.default else "THEN"
+        for when, bound in zip(e.whens, results, strict=True):
+            if bound.type.kind is not Kind.ANY and bound.type != type:
+                shown = f"WHEN {expression_text(when.condition)} THEN {expression_text(when.result)}"
                 raise StatementError(
-                    f"{self._context()}Invalid Case expression. Type for all '{clause}' clauses should be the same."
-                    f"\n{clause} expression '{expression_text(branch)}' has type: {show_type(bound.type)}; expected "
-                    f"{show_type(type)}",
-                    branch.span,
+                    f"{self._context()}Invalid Case expression. Type for all 'THEN' clauses should be the same.\nTHEN expression "
+                    f"'{shown}' has type: {show_type(bound.type)}.\nPrevious THEN expression(s) type: {show_type(type)}.",
+                    when.result.span,
                 )
+        if e.default is not None and default.type.kind is not Kind.ANY and default.type != type:
+            raise StatementError(
+                f"{self._context()}Invalid Case expression. Type for the default clause should be the same as for 'THEN' "
+                f"clauses.\nTHEN type: {show_type(type)}.\nDEFAULT type: {show_type(default.type)}.",
+                e.default.span,
+            )
         branches = tuple((c, replace_type(r, type)) for c, r in zip(conditions, results, strict=True))
         return x.Case(branches, replace_type(default, type), type)
 
@@ -509,6 +514,12 @@ class Binder:
         param_types = [fill(p, variables, ()) for p in pattern.parts[:-1]]
         if len(set(e.params)) != len(e.params):
             raise StatementError("Lambda arguments have to be unique", e.span)
+        columns = {c.name for c in (*self.scope.columns, *(() if self.naming is None else self.naming.columns))}
+        for name in e.params:
+            if name in columns:
+                raise StatementError(f"Lambda function argument can't be a column name: {name}", e.span)
+            if name in self.lambdas:
+                raise StatementError(f"Reusing lambda arguments in nested lambda is not allowed: {name}", e.span)
         if len(param_types) != len(e.params):
             raise StatementError(f"expected a lambda of {len(param_types)} parameters, found {len(e.params)}", e.span)
         inner = replace(self, lambdas={**self.lambdas, **dict(zip(e.params, param_types, strict=True))})

@@ -299,6 +299,8 @@ def _criteria(left: Scope, right: Scope, join: ast.Join) -> tuple[ast.Expression
             f"Invalid join condition: joins on multiple conditions are not yet supported. Got {expression_text(on)}.",
             join.on.span,
         )
+    if isinstance(on, ast.Binary) and on.op in ("<>", "<", "<=", ">", ">="):
+        raise StatementError(f"Only equality join criteria is supported. Got {expression_text(on)}.", join.on.span)
     if not isinstance(on, ast.Binary) or on.op != "=":
         raise StatementError(f"Unsupported join expression: {expression_text(on)}; expected one equality.", join.on.span)
     sides = [_sources_of(on.left, both), _sources_of(on.right, both)]
@@ -352,10 +354,9 @@ def _got(left_on: ast.Expression, right_on: ast.Expression, join: ast.Join, left
 def _check_kinds(left: Relation, right: Relation, join: ast.Join, got: str) -> None:
     """Refuse kinds of sources that do not join, and WITHIN where it has no place."""
     if left.is_table and not right.is_table:
-        shown = "[INNER] JOIN" if join.kind == "INNER" else f"{join.kind} [OUTER] JOIN"
         raise StatementError(
             "Invalid join order: table-stream joins are not supported; only stream-table joins. "
-            f"Got {name_text(left.first.name)} {shown} {name_text(right.first.name)}. Name the stream first.",
+            f"{_got_kind(left, right, join)} Name the stream first.",
             join.span,
         )
     if not right.is_table:
@@ -367,16 +368,24 @@ def _check_kinds(left: Relation, right: Relation, join: ast.Join, got: str) -> N
             )
         return
     if join.within is not None:
+        kind, that_is, again = ("Table", "i.e.", "Table-Table join") if left.is_table else ("Stream", "ie.", "join")
         raise StatementError(
-            f"A window definition was provided for a {'Table' if left.is_table else 'Stream'}-Table join. These joins are not "
-            "windowed. Please drop the window definition (ie. the WITHIN clause) and try to execute your join again.",
+            f"A window definition was provided for a {kind}-Table join. These joins are not windowed. Please drop the window "
+            f"definition ({that_is} the WITHIN clause) and try to execute your {again} again.",
             join.within.span,
         )
     if not left.is_table and join.kind not in ("INNER", "LEFT"):
+        which = "full-outer" if join.kind == "FULL" else "right-outer"
         raise StatementError(
-            f"Invalid join type: {join.kind} OUTER JOIN between streams and tables is not supported; INNER and LEFT are.",
+            f"Invalid join type: {which} join not supported for stream-table join. {_got_kind(left, right, join)} "
+            "INNER and LEFT are.",
             join.span,
         )
+
+
+def _got_kind(left: Relation, right: Relation, join: ast.Join) -> str:
+    shown = "[INNER] JOIN" if join.kind == "INNER" else f"{join.kind} [OUTER] JOIN"
+    return f"Got {name_text(left.first.name)} {shown} {name_text(right.first.name)}."
 
 
 def _check_key(left: Relation, right: Relation, join: ast.Join, right_on: ast.Expression, got: str, *, is_foreign: bool) -> None:
@@ -386,8 +395,13 @@ def _check_key(left: Relation, right: Relation, join: ast.Join, right_on: ast.Ex
     if not _is_key_column(right, right_on):
         hint = f" The primary key of {name_text(right.first.name)} is {right.first.key[0].name}." if len(right.keys) == 1 else ""
         raise StatementError(f"Invalid join condition: {kind} joins require to join on {which}. {got}{hint}", join.on.span)
-    if is_foreign and join.kind in ("RIGHT", "FULL"):
-        raise StatementError(f"Invalid join type: {join.kind} OUTER JOIN on a foreign key is not supported. {got}", join.span)
+    if is_foreign and join.kind == "FULL":
+        raise StatementError(
+            f"Invalid join type: full-outer join not supported for foreign-key table-table join. {_got_kind(left, right, join)}",
+            join.span,
+        )
+    if is_foreign and join.kind == "RIGHT":
+        raise StatementError(f"Invalid join type: RIGHT OUTER JOIN on a foreign key is not supported. {got}", join.span)
     if is_foreign and len(left.sources) > 1:
         raise StatementError(
             f"Invalid join condition: foreign-key table-table joins are not supported as part of n-way joins. {got}", join.on.span

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from logflume.log.schemas import ANY, BIGINT, BOOLEAN, Column, array
@@ -14,11 +14,11 @@ from logflume.sql.format import expression_text
 from logflume.sql.functions import unknown_function
 from logflume.sql.options import calendar_of
 from logflume.sql.rules import column_refs
-from logflume.sql.tree import children, rewrite, walk
+from logflume.sql.tree import children, free_names, rewrite, walk
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
 from logflume.streams.calendars import LONGEST_MS
-from logflume.streams.functions import Library
+from logflume.streams.functions import UNITS_MS, Library
 from logflume.streams.graph import CalendarWindow, Emit, SessionWindow, TimeWindow
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
@@ -255,7 +255,7 @@ def _check_clauses(query: ast.Query, library: Library) -> None:
         raise StatementError("Queries only support one of PARTITION BY and GROUP BY", query.clause_span("PARTITION BY"))
     if query.emit == "FINAL" and (query.group_by is None or query.window is None):
         raise StatementError(
-            "EMIT FINAL is only supported for windowed aggregations: GROUP BY and WINDOW", query.clause_span("EMIT")
+            "EMIT FINAL is only supported for windowed aggregations. Add GROUP BY and WINDOW.", query.clause_span("EMIT")
         )
 
 
@@ -418,6 +418,9 @@ class _Shape:
             )
         binder = self.binder(relation.scope, "PARTITION BY")
         given = self.query.partition_by or ()
+        for n, e in enumerate(given):
+            if e in given[:n]:
+                raise StatementError(f"Duplicate PARTITION BY expression: {expression_text(e)}", e.span)
         wanted = [] if [type(e) for e in given] == [ast.NullLiteral] else list(given)
         for e in wanted:
             _refuse_calls(e, self.context.functions, "PARTITION BY", relation)
@@ -487,7 +490,7 @@ class _Shape:
         ]
         if relation.is_table and query.window is not None:
             raise StatementError(
-                "Windowing not supported for table aggregations: the rows of a table have no end; read the topic as a STREAM",
+                "Windowing not supported for table aggregations. The rows of a table have no end; read the topic as a STREAM.",
                 query.clause_span("WINDOW"),
             )
         if relation.is_table and self.target.needs_undo:
@@ -545,17 +548,32 @@ class _Shape:
         self, items: Sequence[Item], having: ast.Expression | None, groups: Sequence[ast.Expression], relation: Relation
     ) -> None:
         """Refuse what is neither an aggregate nor made of the group's expressions."""
-        is_windowed = self.query.window is not None
-        for expressions, what in (([i.expression for i in items], "SELECT"), ([having] if having is not None else [], "HAVING")):
-            wrong = [
-                e
-                for e in expressions
-                if not _is_grouped(e, groups, self.context.functions, relation.scope, is_windowed=is_windowed)
-            ]
-            if wrong:
-                shown = ", ".join(expression_text(_bare(e, relation.scope)) for e in wrong)
-                hint = "Either add the column(s) to the GROUP BY or remove them from the " + what + "."
-                raise StatementError(f"Non-aggregate {what} expression(s) not part of GROUP BY: {shown}\n{hint}", wrong[0].span)
+        known = WINDOW_COLUMNS if self.query.window is not None else ()
+        selected = [i.expression for i in items]
+        for e, clause in (*((e, "SELECT") for e in selected), *(((having, "HAVING"),) if having is not None else ())):
+            for name in free_names(e):
+                is_unit = name.source is None and name.name in UNITS_MS and relation.scope.find(name) is None
+                if name.name not in known and not is_unit:
+                    relation.scope.resolve(name, clause)
+        library = self.context.functions
+
+        def shown(expressions: Sequence[ast.Expression]) -> str:
+            return ", ".join(expression_text(_bare(e, relation.scope)) for e in expressions)
+
+        wrong = [e for e in selected if any(_ungrouped(e, groups, library, known))]
+        if wrong:
+            raise StatementError(
+                f"Non-aggregate SELECT expression(s) not part of GROUP BY: {shown(wrong)}\n"
+                "Either add the column(s) to the GROUP BY or remove them from the SELECT.",
+                wrong[0].span,
+            )
+        names = [] if having is None else list(dict.fromkeys(_ungrouped(having, groups, library, known)))
+        if names:
+            raise StatementError(
+                f"Non-aggregate HAVING expression not part of GROUP BY: {shown(names)}\n"
+                "Consider switching the HAVING clause to a WHERE clause before the GROUP BY.",
+                names[0].span,
+            )
 
     def _group_keys(self, groups: Sequence[ast.Expression], items: Sequence[Item]) -> list[Item]:
         if not self.target.is_persistent:
@@ -630,22 +648,24 @@ def _refuse_calls(e: ast.Expression, library: Library, clause: str, relation: Re
         if isinstance(part, ast.Call) and part.name in library.aggregates:
             for arg in part.args:
                 _refuse_calls(arg, library, clause, relation)
-            hint = "; HAVING filters groups" if clause == "WHERE" else ""
-            raise StatementError(f"{clause} does not support aggregate functions: {part.name}{hint}", part.span)
+            hint = " HAVING filters groups." if clause == "WHERE" else ""
+            raise StatementError(
+                f"{clause} does not support aggregate functions: {part.name} is an aggregate function.{hint}", part.span
+            )
 
 
-def _is_grouped(
-    e: ast.Expression, groups: Sequence[ast.Expression], library: Library, scope: Scope, *, is_windowed: bool
-) -> bool:
-    if e in groups:
-        return True
-    if isinstance(e, ast.Call) and e.name in library.aggregates:
-        return True
+def _ungrouped(
+    e: ast.Expression, groups: Sequence[ast.Expression], library: Library, known: Collection[str]
+) -> Iterator[ast.Name]:
+    """Yield the columns that stand outside aggregates and are not of the group. `known`: the bounds of its window."""
+    if e in groups or isinstance(e, ast.Lambda) or (isinstance(e, ast.Call) and e.name in library.aggregates):
+        return
     if isinstance(e, ast.Name):
-        return is_windowed and e.name in WINDOW_COLUMNS
-    if isinstance(e, ast.Lambda):
-        return True
-    return all(_is_grouped(c, groups, library, scope, is_windowed=is_windowed) for c in children(e))
+        if e.name not in known:
+            yield e
+        return
+    for child in children(e):
+        yield from _ungrouped(child, groups, library, known)
 
 
 def _bare(e: ast.Expression, scope: Scope) -> ast.Expression:
@@ -770,8 +790,9 @@ def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> lis
         for part in walk(e):
             if not isinstance(part, ast.Call) or part.name not in library.tables:
                 continue
-            if any(isinstance(inner, ast.Call) and inner.name in library.tables for arg in part.args for inner in walk(arg)):
-                raise StatementError(f"Table functions can not be nested: {expression_text(part)}", part.span)
+            within = [n for arg in part.args for n in walk(arg) if isinstance(n, ast.Call) and n.name in library.tables]
+            if within:
+                raise StatementError(f"Table functions cannot be nested: {part.name}({within[0].name}())", part.span)
             found.append(part)
         if isinstance(e, ast.SearchedCase | ast.SimpleCase) and any(c in found for c in walk(e)):
             raise StatementError("Table functions cannot be used in CASE: " + expression_text(e), e.span)

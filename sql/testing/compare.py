@@ -28,12 +28,12 @@ def difference(actual: Any, expected: Any, path: str = "$", *, tolerance: float 
     return f"{path}: expected {_show(expected)}, found {_show(actual)}"
 
 
-def _objects(actual: Mapping[str, Any], expected: Any, path: str, tolerance: float | None) -> str | None:
+def _objects(actual: Mapping[str | None, Any], expected: Any, path: str, tolerance: float | None) -> str | None:
     if not isinstance(expected, Mapping):
         return f"{path}: expected {_show(expected)}, found an object {_show(actual)}"
     if len(actual) != len(expected):
         return f"{path}: expected the fields {list(expected)}, found {list(actual)}"
-    upper = {k.upper(): v for k, v in actual.items()}
+    upper = {k.upper(): v for k, v in actual.items() if k is not None}
     for name, value in expected.items():
         found = actual[name] if name in actual else upper.get(name.upper())
         problem = difference(found, value, f"{path}.{name}", tolerance=tolerance)

@@ -17,7 +17,7 @@ from logflume.log.schemas import MemoryRegistry, RegisteredSchema, register_sche
 from logflume.sql import ast
 from logflume.sql.binding.context import REGISTRY_URL, Context
 from logflume.sql.catalog import Catalog, SourceInfo
-from logflume.sql.definitions import apply_definition
+from logflume.sql.definitions import apply_definition, new_query_id
 from logflume.sql.errors import NotSupported, SqlError, StatementError, SyntaxFault
 from logflume.sql.inference import inferred
 from logflume.sql.inserts import values_records
@@ -52,7 +52,6 @@ class _Run:
     topics: dict[str, list[Output]] = field(default_factory=dict)
     queries: list[tuple[PlannedQuery, Driver]] = field(default_factory=list)
     sinks: dict[str, SourceInfo] = field(default_factory=dict)
-    number: int = 0
     registry: MemoryRegistry = field(default_factory=MemoryRegistry)
 
     def context(self) -> Context:
@@ -125,9 +124,9 @@ def _execute(run: _Run, statement: ast.Statement) -> None:
         case ast.CreateAs():
             if statement.if_not_exists and statement.name in run.catalog.sources:
                 return
-            _add_query(run, statement, plan_create_as(statement, run.context(), query_id=_query_id(run, statement)))
+            _add_query(run, statement, plan_create_as(statement, run.context(), query_id=new_query_id(statement, run.catalog)))
         case ast.InsertQuery():
-            _add_query(run, statement, plan_insert(statement, run.context(), query_id=_query_id(run, statement)))
+            _add_query(run, statement, plan_insert(statement, run.context(), query_id=new_query_id(statement, run.catalog)))
         case ast.InsertValues():
             for record in values_records(statement, run.context(), RecordMakers()):
                 output = Output(record.topic, record.key, record.value, record.timestamp_ms)
@@ -153,13 +152,6 @@ def _execute(run: _Run, statement: ast.Statement) -> None:
                 run.queries = [q for q in run.queries if q[0].query.id in run.catalog.queries]
 
 
-def _query_id(run: _Run, statement: ast.CreateAs | ast.InsertQuery) -> str:
-    number = run.number
-    if isinstance(statement, ast.InsertQuery):
-        return f"INSERTQUERY_{number}"
-    return f"{'CTAS' if statement.is_table else 'CSAS'}_{statement.name}_{number}"
-
-
 def _add_query(run: _Run, statement: ast.CreateAs | ast.InsertQuery, planned: PlannedQuery) -> None:
     if isinstance(statement, ast.CreateAs):
         existing = run.catalog.sources.get(statement.name)
@@ -175,7 +167,6 @@ def _add_query(run: _Run, statement: ast.CreateAs | ast.InsertQuery, planned: Pl
             run.queries = [q for q in run.queries if q[0].query.sink != statement.name]
     register_schemas(planned, statement.span)
     driver = _driver(planned)
-    run.number += 1
     catalog = run.catalog.with_query(planned.query)
     if planned.sink is not None:
         catalog = catalog.with_source(planned.sink)

@@ -74,7 +74,7 @@ class App:
         self,
         name: str,
         *,
-        log: str | Log | None = None,
+        log: str | os.PathLike[str] | Log | None = None,
         state_dir: str | None = None,
         registry: str | None = None,
         **options: Any,
@@ -82,7 +82,8 @@ class App:
         if not isinstance(name, str):
             raise InvalidInput(f"the name of an application is text, found {name!r}")
         show_shortly()
-        self.name, self.log, self.options = name, default_where() if log is None else log, options
+        where = default_where() if log is None else os.path.abspath(log) if isinstance(log, os.PathLike) else log
+        self.name, self.log, self.options = name, where, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name, default_registry() if registry is None else registry)
 

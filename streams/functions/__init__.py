@@ -16,7 +16,7 @@ from .columns import NotHeld, apply_columns, exact_rows, from_pair, to_pair
 from .dates import UNITS_MS
 from .exact_distinct import count_distinct
 from .headers import last_header
-from .java_time import parse_iso, parse_timestamp
+from .java_time import parse_iso, parse_timestamp, pattern_parts
 from .lookup import Library, NoOverload, builtin_library, choose
 from .nulls import REQUIRED
 from .regexes import LIKE
@@ -72,6 +72,7 @@ __all__ = [
     "over_all",
     "parse_iso",
     "parse_timestamp",
+    "pattern_parts",
     "remainder_doubles",
     "remainder_integers",
     "results_of",

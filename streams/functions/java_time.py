@@ -1,6 +1,7 @@
 """Dates and times as text by patterns of Java's DateTimeFormatter, which the dialect uses. Parsing ignores case.
 
-Covered letters: G y u Y M L D d E e a H h k K m s S n A V z O X x Z, quotes, and [optional] sections.
+Covered letters: G y u Y M L D d Q q w W F E e c a H h k K m s S n N A V z O X x Z, quotes, and [optional] sections; those of
+weeks (Y w W e c) count as in the United States, as Java does by default: from Sunday, week 1 has January 1.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _ZONE_NAMES = {
     "IST": "Asia/Kolkata",
     "JST": "Asia/Tokyo",
 }
+DATE_LETTERS, TIME_LETTERS, ZONE_LETTERS = "GyuYMLDdQqwWFEec", "aHhkKmsSnNA", "VzOXxZ"
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|\[|\]|.", re.DOTALL)
 
 
@@ -74,7 +76,7 @@ def pattern_parts(pattern: str) -> tuple[PatternPart, ...]:
         elif token in "[]":
             parts.append(PatternPart("open" if token == "[" else "close"))
         elif token[0].isascii() and token[0].isalpha():
-            if token[0] not in "GyuYMLDdEeaHhkKmsSnAVzOXxZ":
+            if token[0] not in DATE_LETTERS + TIME_LETTERS + ZONE_LETTERS:
                 raise ValueError(f"Unknown pattern letter: {token[0]} in {pattern!r}")
             parts.append(PatternPart("field", letter=token[0], count=len(token)))
         elif token == "'":
@@ -82,6 +84,14 @@ def pattern_parts(pattern: str) -> tuple[PatternPart, ...]:
         else:
             parts.append(PatternPart("literal", token))
     return tuple(parts)
+
+
+@lru_cache(maxsize=256)
+def check_letters(pattern: str, letters: str, what: str) -> None:
+    """Refuse a pattern with fields that a date (a time) has not. Raises ValueError."""
+    for part in pattern_parts(pattern):
+        if part.kind == "field" and part.letter not in letters:
+            raise ValueError(f"Unsupported field: {part.letter} in {pattern!r}; {what} has none")
 
 
 @lru_cache(maxsize=256)
@@ -131,7 +141,28 @@ def _year_text(year: int, count: int) -> str:
 
 def _day_name(when: datetime, count: int) -> str:
     name = _DAYS[when.weekday()]
-    return name if count == 4 else name[:3]
+    return name if count == 4 else name[:1] if count == 5 else name[:3]
+
+
+def _day_of_week(when: datetime, count: int) -> str:
+    return _number(when.isoweekday() % 7 + 1, count) if count <= 2 else _day_name(when, count)
+
+
+def _quarter(when: datetime, count: int) -> str:
+    number = (when.month + 2) // 3
+    if count <= 2:
+        return _number(number, count)
+    return f"Q{number}" if count == 3 else f"{('1st', '2nd', '3rd', '4th')[number - 1]} quarter"
+
+
+def _week(when: datetime) -> tuple[int, int]:
+    """Return year and week: a week begins on Sunday and belongs to the year of its Saturday."""
+    saturday = when + timedelta(days=6 - when.isoweekday() % 7)
+    return saturday.year, (saturday.timetuple().tm_yday + 6) // 7
+
+
+def _week_of_month(when: datetime) -> int:
+    return (when.day + when.replace(day=1).isoweekday() % 7 + 6) // 7
 
 
 _Write = Callable[[datetime, int], str]
@@ -139,13 +170,19 @@ _WRITERS: dict[str, _Write] = {
     "G": lambda when, count: "AD",
     "y": lambda when, count: _year_text(when.year, count),
     "u": lambda when, count: _year_text(when.year, count),
-    "Y": lambda when, count: _year_text(when.isocalendar().year, count),
+    "Y": lambda when, count: _year_text(_week(when)[0], count),
+    "w": lambda when, count: _number(_week(when)[1], count),
+    "W": lambda when, count: _number(_week_of_month(when), count),
+    "F": lambda when, count: _number((when.day - 1) % 7 + 1, count),
+    "Q": _quarter,
+    "q": _quarter,
     "M": lambda when, count: _month_text(when.month, count),
     "L": lambda when, count: _month_text(when.month, count),
     "D": lambda when, count: _number(when.timetuple().tm_yday, count),
     "d": lambda when, count: _number(when.day, count),
     "E": _day_name,
-    "e": lambda when, count: _number(when.isoweekday() % 7 + 1, count),
+    "e": _day_of_week,
+    "c": _day_of_week,
     "a": lambda when, count: "AM" if when.hour < 12 else "PM",
     "H": lambda when, count: _number(when.hour, count),
     "k": lambda when, count: _number(when.hour or 24, count),
@@ -155,6 +192,7 @@ _WRITERS: dict[str, _Write] = {
     "s": lambda when, count: _number(when.second, count),
     "S": lambda when, count: f"{when.microsecond:06}000"[:count].ljust(count, "0"),
     "n": lambda when, count: _number(when.microsecond * 1000, count),
+    "N": lambda when, count: _number(_ms_of_day(when) * 1_000_000, count),
     "A": lambda when, count: _number(_ms_of_day(when), count),
     "V": lambda when, count: str(when.tzinfo),
     "z": lambda when, count: when.tzname() or "UTC",
@@ -164,7 +202,7 @@ _WRITERS: dict[str, _Write] = {
 
 def _month_text(month: int, count: int) -> str:
     name = _MONTHS[month - 1]
-    return _number(month, count) if count <= 2 else name[:3] if count == 3 else name
+    return _number(month, count) if count <= 2 else name[:3] if count == 3 else name[:1] if count == 5 else name
 
 
 def _ms_of_day(when: datetime) -> int:
@@ -188,12 +226,14 @@ def format_timestamp(ms: int, pattern: str, zone: str = "UTC") -> str:
 
 
 def format_date(days: int, pattern: str) -> str:
-    """Write days since the epoch."""
+    """Write days since the epoch. Raises ValueError: the pattern has a time of day or a zone."""
+    check_letters(pattern, DATE_LETTERS, "a date")
     return _format(datetime.combine(date.fromordinal(EPOCH_DAY + days), datetime.min.time(), UTC), pattern)
 
 
 def format_time(ms: int, pattern: str) -> str:
-    """Write milliseconds of the day."""
+    """Write milliseconds of the day. Raises ValueError: the pattern has a date or a zone."""
+    check_letters(pattern, TIME_LETTERS, "a time of day")
     return _format(_EPOCH + timedelta(milliseconds=ms), pattern)
 
 
@@ -315,8 +355,10 @@ class _Reader:
                 fields.day_of_year = int(self._digits(count, 3))
             case "E":
                 self._name(_DAYS)
-            case "e":
-                self._digits(1, 2)
+            case "e" | "c" if count > 2:
+                self._name(_DAYS)
+            case "w" | "W" | "F" | "Q" | "q" | "e" | "c":
+                raise ValueError(f"no text can be read by the pattern letter {letter} in {self.pattern!r}")
             case "a":
                 fields.is_pm = self._name(["AM", "PM"]) == 1
             case "G":
@@ -335,6 +377,8 @@ class _Reader:
                 fields.micros = int(self._digits(1, 9)) // 1000
             case "A":
                 fields.ms_of_day = int(self._digits(1, 8))
+            case "N":
+                fields.ms_of_day = int(self._digits(1, 14)) // 1_000_000
             case "X" | "x" | "Z" | "O":
                 fields.zone = zone_of(self._match(_OFFSET))
             case _:

@@ -83,7 +83,7 @@ def _by_offset_n(name: str, step: Callable[..., State], merge: Callable[..., Sta
     def make(types: Sequence[DataType], constants: Sequence[Any]) -> Aggregator:
         n = constants[0]
         if n < 1:
-            raise ValueError(f"{name} must aggregate over at least one value, found {n}")
+            raise ValueError(f"{'earliestN' if name.startswith('E') else 'latestN'} must be 1 or greater, found {n}")
         type = array(types[0])
         return Aggregator(
             name, type, (Column("ITEMS", type),), ([],), partial(step, n), first, partial(merge, n),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .columns import NotHeld, constant, is_column, text_buffers, texts_of_matrix
-from .java_time import DAY_MS, pattern_parts
+from .java_time import DATE_LETTERS, DAY_MS, TIME_LETTERS, pattern_parts
 
 # Years 0001 to 9999: what has four digits, and what the exact form's calendar holds.
 _MIN_MS = -62_135_596_800_000
@@ -72,6 +72,11 @@ def _layout(pattern: Any) -> tuple[list[tuple[str, str, int, int]], int]:
     return layout, position
 
 
+def _require(pattern: Any, letters: str) -> None:
+    if any(letter and letter not in letters for letter, *_ in _layout(pattern)[0]):
+        raise NotHeld("a field that is not of this type")
+
+
 def format_timestamp_columns(time: Any, pattern: Any, zone: Any = "UTC") -> tuple[Any, ...]:
     if not is_column(time) or constant(zone) not in _UTC:
         raise NotHeld("another zone")
@@ -81,12 +86,14 @@ def format_timestamp_columns(time: Any, pattern: Any, zone: Any = "UTC") -> tupl
 
 
 def format_time_columns(time: Any, pattern: Any) -> tuple[Any, ...]:
+    _require(pattern, TIME_LETTERS)
     return format_timestamp_columns(time, pattern)
 
 
 def format_date_columns(day: Any, pattern: Any) -> tuple[Any, ...]:
     if not is_column(day):
         raise NotHeld("a constant")
+    _require(pattern, DATE_LETTERS)
     days = day[0]
     unsure = (days < _MIN_MS // DAY_MS) | (days > _MAX_MS // DAY_MS)
     return _written(np.where(unsure, 0, days) * DAY_MS, pattern), None, unsure

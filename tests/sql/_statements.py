@@ -30,7 +30,7 @@ GOOD = (
     "CREATE STREAM O AS SELECT S.ID AS ID, T.NAME, AGE FROM S LEFT JOIN T ON S.ID = T.ID PARTITION BY T.NAME",
     "CREATE TABLE O AS SELECT * FROM U LEFT JOIN T ON U.K1 = T.ID",
     "CREATE STREAM O WITH (KEY_FORMAT='JSON') AS SELECT * FROM S PARTITION BY ST->A, L[1] EMIT CHANGES",
-    "SELECT N, TRANSFORM(L, x => x + 1), REDUCE(M, 0, (s, k, v) => s + v), ST->* FROM S EMIT CHANGES LIMIT 5",
+    "SELECT N, TRANSFORM(L, x => x + 1), REDUCE(M, 0, (a, k, w) => a + w), ST->* FROM S EMIT CHANGES LIMIT 5",
     "SELECT CASE WHEN V BETWEEN 1 AND 2 THEN 'a' WHEN N LIKE '%x_' ESCAPE '!' THEN 'b' ELSE N END FROM S EMIT CHANGES",
     "SELECT CASE ID WHEN 1 THEN MAP('a' := 1) ELSE NULL END, STRUCT(A := ARRAY[1, 2], B := DECIMAL '1.2') FROM S EMIT CHANGES",
     "SELECT EXPLODE(L), ID IN (1, 2, 3), N IS DISTINCT FROM 'x', -V % 3 FROM S EMIT CHANGES",
@@ -179,7 +179,7 @@ _SHAPES = {  # each letter alone: an expression of that kind
         ),
     ),
     "list": ("ARRAY[n, n]", "TRANSFORM(l, x => x + 1)", "FILTER(l, x => b)", "SLICE(l, 1, 2)", "ARRAY_SORT(l)", "MAP_VALUES(m)"),
-    "map": ("MAP(s := n, 'k' := n)", "MAP_UNION(m, m)", "TRANSFORM(m, (k, v) => k, (k, v) => v + 1)", "AS_MAP(ARRAY[s], l)"),
+    "map": ("MAP(s := n, 'k' := n)", "MAP_UNION(m, m)", "TRANSFORM(m, (k, w) => k, (k, w) => w + 1)", "AS_MAP(ARRAY[s], l)"),
     "time": ("CAST(s AS DATE)", "DATEADD(DAYS, n, DAY)", "CAST(AT AS TIME)", "PARSE_TIME(s, 'HH:mm')", "FROM_UNIXTIME(n)"),
     "other": (
         "STRUCT(A := n, B := ?)",

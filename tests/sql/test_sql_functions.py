@@ -85,6 +85,7 @@ VALUES: dict[str, Any] = {
     "NULLIF(1, 1)": None,
     "IFNULL(CAST(NULL AS STRING), 'x')": "x",
     "FORMAT_DATE(FROM_DAYS(19782), 'dd.MM.yyyy')": "29.02.2024",
+    "FORMAT_DATE(FROM_DAYS(17895), 'YYYY w W e ccc F Q qqq')": "2019 1 6 1 Sun 2 4 Q4",
     "UNIX_DATE(PARSE_DATE('29 Feb 2024', 'd MMM yyyy'))": 19782,
     "FORMAT_TIME(TIMEADD(HOURS, 2, PARSE_TIME('23:30', 'HH:mm')), 'HH:mm')": "01:30",
     "UNIX_TIMESTAMP(TIMESTAMPSUB(DAYS, 1, PARSE_TIMESTAMP('1970-01-02', 'yyyy-MM-dd')))": 0,
@@ -132,6 +133,20 @@ def test_a_pattern_that_is_not_one_of_re2_says_so(pattern: str) -> None:
 def test_a_pattern_that_explodes_elsewhere_takes_linear_time() -> None:
     assert regexp_extract("(a+)+$", "a" * 50_000 + "b") is None
     assert like("a" * 50_000, "%a%a%a%a%a%b") is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FORMAT_DATE(FROM_DAYS(1), 'yyyy-MM-dd HH')",
+        "FORMAT_DATE(FROM_DAYS(1), 'yyyy X')",
+        "FORMAT_TIME(PARSE_TIME('10', 'HH'), 'yyyy HH')",
+        "PARSE_DATE('2024 5', 'yyyy w')",
+    ],
+)
+def test_a_pattern_has_only_fields_of_its_type(text: str) -> None:
+    with pytest.raises(ValueError, match=r"pattern letter|Unsupported field"):
+        value_of(text)
 
 
 def value_of(text: str) -> Any:

@@ -120,3 +120,7 @@ def test_a_case_runs_in_each_of_its_formats(tmp_path: Path) -> None:
 )
 def test_comparison(actual: Any, expected: Any, is_equal: bool) -> None:
     assert (difference(actual, expected) is None) is is_equal
+
+
+def test_a_map_with_a_null_for_a_key_is_compared() -> None:
+    assert difference({None: 1, "a": 1}, {"a": 1, "b": 1}, "m") == "m.b: expected 1, found None"

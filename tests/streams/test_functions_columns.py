@@ -95,7 +95,7 @@ TYPES = (BOOLEAN, INTEGER, BIGINT, DOUBLE, decimal(6, 2), STRING, BYTES, DATE, T
 UNITS = st.sampled_from(["DAYS", "HOURS", "MILLISECOND", "YEARS"])
 TEXTS_PAIR = object()
 USUAL: dict[str, list[Any]] = {
-    "STRING": ["a", "yyyy-MM-dd", "yyyy-MM-dd HH:mm:ss.SSS", "UTC"],
+    "STRING": ["a", "yyyy-MM-dd", "HH:mm:ss", "yyyy-MM-dd HH:mm:ss.SSS", "UTC"],
     "UNIT": ["DAYS"], "T": [3], "BYTES": [b"a"], "INTEGER": [3],
 }  # fmt: skip
 COLUMNS_OF: dict[str, tuple[list[Any], DataType]] = {
