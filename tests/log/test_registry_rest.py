@@ -131,6 +131,21 @@ def test_modes_say_who_may_write(rest: Rest, subject: str) -> None:
     assert rest.code("DELETE", f"/mode/{subject}") == (404, 40401)
 
 
+def test_a_mode_that_overrides_outweighs_the_subjects_own(rest: Rest) -> None:
+    context = f":.o{uuid.uuid4().hex[:6]}:"
+    rest.register(f"{context}s", RECORD)
+    rest.ok("PUT", f"/mode/{context}s", {"mode": "READWRITE"})
+    rest.ok("PUT", f"/mode/{context}", {"mode": "READONLY"})
+    rest.register(f"{context}s", order({"name": "x", "type": "int", "default": 0}))
+    rest.ok("PUT", f"/mode/{context}", {"mode": "READONLY_OVERRIDE"})
+    assert rest.ok("GET", f"/mode/{context}s?defaultToGlobal=true") == {"mode": "READONLY_OVERRIDE"}
+    third = {"schema": json.dumps(order({"name": "y", "type": "int", "default": 0}))}
+    assert rest.code("POST", f"/subjects/{context}s/versions", third) == (422, 42205)
+    assert rest.code("PUT", f"/mode/{context}", {"mode": "FORWARD"}) == (422, 42204), "a mode of all contexts"
+    rest.ok("DELETE", f"/mode/{context}")
+    rest.ok("POST", f"/subjects/{context}s/versions", third)
+
+
 def test_a_context_has_ids_and_settings_of_its_own(rest: Rest, subject: str) -> None:
     context = f".c{uuid.uuid4().hex[:6]}"
     name = f":{context}:{subject}"
