@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logflume.log.schemas import Column
@@ -33,7 +33,7 @@ class Rows:
 
     Attributes:
         note: where it was read from, or what was left out.
-        keys: which columns are keys of the table that was asked, by name.
+        roles: what columns of the table that was asked are other than values, by name: KEY, HEADERS or HEADER('name').
         is_limited: LIMIT ended it.
         has_more: there are more rows than the session asked for.
     """
@@ -42,7 +42,7 @@ class Rows:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
-    keys: frozenset[str] = frozenset()
+    roles: Mapping[str, str] = field(default_factory=dict)
     is_limited: bool = False
     has_more: bool = False
 

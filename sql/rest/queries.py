@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,7 +38,7 @@ class StartedQuery:
 
     id: str
     columns: tuple[Column, ...]
-    keys: frozenset[str]
+    roles: Mapping[str, str]
     rows: Rows | PushQuery
     final: str | None = None
 
@@ -75,7 +75,7 @@ class Queries:
             query_id = f"transient_{name}_{uuid.uuid4().hex[:16]}"
             with self._lock:
                 self._running[query_id] = result
-            return StartedQuery(query_id, result.columns, frozenset(), result)
+            return StartedQuery(query_id, result.columns, {}, result)
         assert isinstance(result, Rows)
         return self._answered(result, name)
 
@@ -91,7 +91,7 @@ class Queries:
         source = self._engine.catalog.sources.get(name)
         ended = "Limit Reached" if rows.is_limited else "Query Completed"
         final = ended if source is not None and not source.is_table else None
-        return StartedQuery(f"query_{uuid.uuid4().hex[:16]}", rows.columns, rows.keys, rows, final)
+        return StartedQuery(f"query_{uuid.uuid4().hex[:16]}", rows.columns, rows.roles, rows, final)
 
     def _reserve(self) -> None:
         with self._lock:
@@ -129,7 +129,7 @@ class Chunked:
     media_type = "application/vnd.ksql.v1+json"
 
     def head(self, query: StartedQuery) -> bytes:
-        header = {"queryId": query.id, "schema": schema_text(query.columns, query.keys)}
+        header = {"queryId": query.id, "schema": schema_text(query.columns, query.roles)}
         return b"[" + to_json({"header": header})
 
     def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
