@@ -120,6 +120,8 @@ class Form(Protocol):
 
     def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes: ...
 
+    def token(self, token: str) -> bytes: ...
+
     def end(self, message: str | None, error: str | None) -> bytes: ...
 
 
@@ -137,6 +139,9 @@ class Chunked:
         if row.is_tombstone:
             content["tombstone"] = True
         return b",\n" + to_json({"row": content})
+
+    def token(self, token: str) -> bytes:
+        return b",\n" + to_json({"continuationToken": {"continuationToken": token}})
 
     def end(self, message: str | None, error: str | None) -> bytes:
         if error is not None:
@@ -156,6 +161,9 @@ class Delimited:
     def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
         return to_json(rest_row(columns, row.values)) + b"\n"
 
+    def token(self, token: str) -> bytes:
+        return to_json({"continuationToken": token}) + b"\n"
+
     def end(self, message: str | None, error: str | None) -> bytes:
         if error is None:
             return b""
@@ -172,6 +180,9 @@ class OneArray:
 
     def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
         return b",\n" + to_json(rest_row(columns, row.values))
+
+    def token(self, token: str) -> bytes:
+        return b",\n" + to_json({"continuationToken": token})
 
     def end(self, message: str | None, error: str | None) -> bytes:
         if error is None:
@@ -213,7 +224,8 @@ async def written(query: StartedQuery, form: Form, queries: Queries) -> AsyncIte
                 break
             if rows:
                 left = None if left is None else left - len(rows)
-                yield b"".join(form.row(query.columns, row) for row in rows)
+                token = push.token
+                yield b"".join(form.row(query.columns, row) for row in rows) + (b"" if token is None else form.token(token))
         yield form.end("Limit Reached" if left == 0 else None, error)
     finally:
         with contextlib.suppress(asyncio.CancelledError):
