@@ -60,6 +60,11 @@ def measure(commit_interval_ms: int | None, budget_ms: float | None) -> Iterator
             child.kill()
             child.wait()
     label = f"commit interval {commit_interval_ms or 'default'}, {rate:,} records/s"
+    if not delays or not acknowledged:
+        raise SystemExit(
+            f"{label}: no result of what was sent after {_WARM_S:.0f} s of warming up came within {_WARM_S + seconds * 3:.0f} s; "
+            "the machine is too busy for this rate: give --records-per-s= less, or --seconds= more"
+        )
     acknowledged.sort()
     yield Figure(f"{label}: acknowledged, p50", acknowledged[len(acknowledged) // 2] * 1e3, "ms")
     yield Figure(f"{label}: acknowledged, p99", acknowledged[len(acknowledged) * 99 // 100] * 1e3, "ms")
@@ -88,7 +93,7 @@ def observe(log: Log, rate: int, seconds: float) -> Iterator[float]:
     consumer = log.consumer(read_committed=True)
     consumer.assign([TopicPartition("pongs", partition) for partition in range(PARTITIONS)])
     first, last = rate * _WARM_S, rate * (seconds + _WARM_S - 1)
-    decode, seen, end_s = msgspec.json.Decoder(Ping).decode, 0, time.perf_counter() + seconds * 3
+    decode, seen, end_s = msgspec.json.Decoder(Ping).decode, 0, time.perf_counter() + _WARM_S + seconds * 3
     while seen < last - 1 and time.perf_counter() < end_s:
         for chunk in consumer.poll(timeout_s=1.0):
             now_us = time.time_ns() // 1000

@@ -26,9 +26,11 @@ from .places import Place, places, reset_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
 from .secrets import Secret
+from .sink_start import check_against_records, made_ready
 from .source_task import make_topics
 from .spec import REQUIRED, Option, OptionType, Spec
 from .status import ConnectorStatus, State, TaskStatus
+from .wanted import pause_connector, paused_connectors, resume_connector
 from .worker import Worker
 
 __all__ = [
@@ -67,15 +69,20 @@ __all__ = [
     "TaskFenced",
     "TaskStatus",
     "Worker",
+    "check_against_records",
     "connector_names",
     "connector_spec",
     "fill_in",
     "find_connector",
     "load_connector",
+    "made_ready",
     "make_topics",
     "parse_columns",
+    "pause_connector",
+    "paused_connectors",
     "places",
     "reset_connector",
+    "resume_connector",
     "run_connector",
     "run_connectors",
 ]

@@ -10,7 +10,7 @@ entry point group `logflume.connectors`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from logflume.log import TopicPartition
 from logflume.log.schemas import Column, Row
 
 from .config import Config
+from .errors import Problem
 from .spec import Spec
 
 I64 = npt.NDArray[np.int64]
@@ -185,13 +186,17 @@ class SinkContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConnector:
-    """A sink plug-in. `guarantee_of` says what the records in the target can rely on under a config."""
+    """A sink plug-in. `guarantee_of` says what the records in the target can rely on under a config.
+
+    `target_problems` looks at the target before anything is started there, and says what could never be written.
+    """
 
     name: str
     doc: str
     spec: Spec
     start: Callable[[Config, SinkContext], SinkTask]
     guarantee_of: Callable[[Config], str]
+    target_problems: Callable[[Config], Iterable[Problem]] = lambda config: ()
     kind: str = field(default="sink", init=False)
 
     def guarantee(self, config: Config) -> str:

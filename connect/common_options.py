@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from logflume.log import is_internal_topic
+from logflume.log.schemas import FORMATS, format_of
 
 from .config import Config
 from .errors import Problem
@@ -131,7 +132,9 @@ def sink_spec(connector: str, own: Spec) -> Spec:
             Option(
                 name="value.columns",
                 type=OptionType.COLUMNS,
-                doc="Columns of the value, in SQL type syntax (`name STRING, mean_delay DOUBLE`).",
+                default=(),
+                doc="Columns of the value, in SQL type syntax (`name STRING, mean_delay DOUBLE`); not given: what the registry "
+                "says, with the converters avro, protobuf and json_sr.",
             ),
             Option(
                 name="key.columns",
@@ -211,7 +214,15 @@ def _one_character(value: str) -> str | None:
     return None if len(value) == 1 else f"expected one character, found {value!r}"
 
 
+def has_schemas(config: Config, side: str) -> bool:
+    """Whether a registry says which columns a side has."""
+    name = config.text(f"{side}.converter").upper()
+    return name in FORMATS and format_of(name).schemas is not None
+
+
 def _sink_columns(config: Config) -> Iterable[Problem]:
+    if not config.columns("value.columns") and not has_schemas(config, "value"):
+        yield Problem("value.columns", "required: Columns of the value, in SQL type syntax (`name STRING, mean_delay DOUBLE`).")
     if config.flag("key.windowed") and not config.columns("key.columns"):
         yield Problem("key.windowed", "needs key.columns")
     if config.integer("window.size.ms") and not config.flag("key.windowed"):

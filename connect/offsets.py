@@ -12,7 +12,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 
-import orjson
+import msgspec
 
 from logflume.log import Log, Producer, TopicPartition, TransportError
 
@@ -46,7 +46,7 @@ class OffsetStore:
             TransportError: the end was not reached in time.
         """
         self._offsets.clear()
-        for key, value in _committed(self._log, self._partition, clock_s):
+        for key, value in committed(self._log, self._partition, clock_s):
             self._take(key, value)
 
     def get(self, partition: Partition) -> Offset | None:
@@ -55,13 +55,13 @@ class OffsetStore:
 
     def all(self) -> list[tuple[dict[str, str], Offset]]:
         """Return every source partition of this connector with its offset."""
-        return [(orjson.loads(key)[1], offset) for key, offset in self._offsets.items()]
+        return [(msgspec.json.decode(key)[1], offset) for key, offset in self._offsets.items()]
 
     def send(self, producer: Producer, partition: Partition, offset: Offset | None) -> None:
         """Write an offset in the producer's open transaction; None: that there is none."""
         producer.send(
             OFFSETS_TOPIC,
-            None if offset is None else orjson.dumps(offset, option=orjson.OPT_SORT_KEYS),
+            None if offset is None else msgspec.json.encode(offset, order="sorted"),
             key=self._key(partition),
             partition=self._partition.partition,
         )
@@ -71,16 +71,16 @@ class OffsetStore:
         self._offsets[self._key(partition)] = dict(offset)
 
     def _key(self, partition: Mapping[str, str]) -> bytes:
-        return orjson.dumps([self._connector, dict(partition)], option=orjson.OPT_SORT_KEYS)
+        return msgspec.json.encode([self._connector, dict(partition)], order="sorted")
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         if key is None:
             return
         try:
-            connector, partition = orjson.loads(key)
+            connector, partition = msgspec.json.decode(key)
             if connector != self._connector:
                 return
-            offset = None if value is None else orjson.loads(value)
+            offset = None if value is None else msgspec.json.decode(value)
             if not isinstance(partition, dict) or not isinstance(offset, dict | None):
                 raise TypeError("expected JSON objects")
         except (ValueError, TypeError) as error:
@@ -105,17 +105,17 @@ def kept_connectors(log: Log, *, clock_s: Callable[[], float]) -> list[str]:
         return []
     names: dict[bytes, str] = {}
     for partition in range(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions):
-        for key, value in _committed(log, TopicPartition(OFFSETS_TOPIC, partition), clock_s):
+        for key, value in committed(log, TopicPartition(OFFSETS_TOPIC, partition), clock_s):
             if key is not None and value is None:
                 names.pop(key, None)
             elif key is not None:
                 with contextlib.suppress(ValueError, TypeError):  # what is no offset is told of where it is read
-                    names[key], _ = orjson.loads(key)
+                    names[key], _ = msgspec.json.decode(key)
     return sorted(set(names.values()))
 
 
-def _committed(log: Log, partition: TopicPartition, clock_s: Callable[[], float]) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield keys and values of a partition of the topic, committed ones, up to its end.
+def committed(log: Log, partition: TopicPartition, clock_s: Callable[[], float]) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield keys and values of a partition, committed ones, up to its end.
 
     Raises:
         TransportError: the end was not reached in time.

@@ -62,6 +62,14 @@ def reset_connector(log: Log, name: str, *, clock_s: Callable[[], float] = time.
     return found
 
 
+def known_connectors(log: Log, *, clock_s: Callable[[], float] = time.monotonic) -> list[str]:
+    """Return the names of the connectors that run or have committed something, sorted."""
+    groups = {group.removeprefix(_GROUP_PREFIX) for group in log.admin().list_groups() if group.startswith(_GROUP_PREFIX)}
+    ids = re.compile(re.escape(_GROUP_PREFIX) + r"(.+)-\d+")
+    tasks = (ids.fullmatch(each.transactional_id) for each in list_transactions(log.admin()))
+    return sorted({*groups, *(task[1] for task in tasks if task), *kept_connectors(log, clock_s=clock_s)})
+
+
 def _source_places(log: Log, clock_s: Callable[[], float]) -> Iterator[Place]:
     for name in kept_connectors(log, clock_s=clock_s):
         offsets = OffsetStore(log, name)

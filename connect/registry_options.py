@@ -55,8 +55,8 @@ def _of_side(side: str) -> tuple[Option, ...]:
             doc="Write with the schema of this id; 0: with one made from the columns.",
         ),
         flag("normalize.schemas", False, "Register and look up schemas in the registry's normal form."),
-        flag("id.compatibility.strict", True, "Refuse a schema of use.schema.id that lacks a column."),
-        flag("latest.compatibility.strict", True, "Refuse a newest schema that lacks a column."),
+        flag("id.compatibility.strict", True, "Refuse a schema of use.schema.id that does not fit the columns."),
+        flag("latest.compatibility.strict", True, "Refuse a newest schema that does not fit the columns."),
         text(
             f"{side}.subject.name.strategy",
             "TopicNameStrategy",

@@ -32,9 +32,11 @@ from .errors import TargetRefused, TaskFenced
 from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
+from .sink_start import check_values
 from .transaction import TRANSACTION_TIMEOUT_MS, is_fenced, transaction
 
 _POLL_S = 0.25
+_COMPARED_RECORDS = 100
 _SESSION_TIMEOUT_MS = 10_000
 
 
@@ -70,6 +72,7 @@ class SinkTask:
         self._letters: dict[TopicPartition, list[tuple[int, DeadLetter]]] = {}
         self._unflushed: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._failure: BaseException | None = None
+        self._is_compared = connector.config.text("value.converter") != "json"
 
     def run(self, stop: threading.Event, pause: PauseGate) -> bool:
         """Work until the end or until `stop`; on the way out everything that was put is flushed and committed.
@@ -89,7 +92,7 @@ class SinkTask:
         try:
             consumer.subscribe(
                 self._connector.topics,
-                on_assigned=lambda partitions: self._take_over(consumer, partitions),
+                on_assigned=lambda partitions: self._take_over(consumer, partitions, pause),
                 on_revoked=lambda partitions: self._hand_over(consumer, producer, partitions),
             )
             is_complete = self._loop(consumer, producer, stop, pause)
@@ -134,15 +137,16 @@ class SinkTask:
 
     def _wait_paused(self, consumer: Consumer, stop: threading.Event, pause: PauseGate) -> None:
         """Stay in the group without reading."""
-        held = consumer.assignment()
-        consumer.pause(held)
+        consumer.pause(consumer.assignment())
         while pause.is_closed and not stop.is_set():
             for chunk in consumer.poll(timeout_s=_POLL_S):
                 self._put(chunk)
-        consumer.resume([partition for partition in held if partition in consumer.assignment()])
+        consumer.resume(consumer.assignment())
 
-    def _take_over(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _take_over(self, consumer: Consumer, partitions: Sequence[TopicPartition], pause: PauseGate) -> None:
         """Begin where the target says, or where the group does when dead letters below that may be missing."""
+        if pause.is_closed:
+            consumer.pause(partitions)
         try:
             in_target = dict(self._target.open(partitions))
             self._check_within_log(in_target)
@@ -185,6 +189,8 @@ class SinkTask:
                 kept.pop(partition, None)
 
     def _put(self, chunk: Chunk) -> None:
+        if not self._is_compared:
+            self._is_compared = check_values(self._connector, chunk.slice(0, _COMPARED_RECORDS).values())
         batch, failed = self._decoder.decode(chunk)
         partition = batch.partition
         self._keep(chunk, {int(chunk.offsets[each.index]): (each.stage, each.error) for each in failed})

@@ -55,15 +55,16 @@ class SourceTask:
             context = SourceContext(task=self._task, tasks=self._tasks, offset_of=offsets.get, clock_s=self._clock_s)
             loop = plugin.read(self._connector.config, context)
             try:
-                for item in loop:
+                pause.wait(stop)
+                for item in () if stop.is_set() else loop:
                     if not isinstance(item, Idle):
                         self._write(producer, offsets, item)
                     pause.wait(stop)
                     if stop.wait(item.wait_s) if isinstance(item, Idle) else stop.is_set():
-                        return False
+                        break
             finally:
                 getattr(loop, "close", _nothing)()
-            return True
+            return not stop.is_set()
         except KafkaError as error:
             if is_fenced(error):
                 raise TaskFenced(

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
-from logflume.log import InvalidInput, Log, TopicPartition, UnknownName
+from logflume.log import ClientClosed, InvalidInput, Log, LogflumeError, TopicPartition, UnknownName
 
 from .errors import ConfigErrors, Problem
 from .load import ConnectorConfig
 from .meter import Meter
 from .pause import PauseGate
+from .sink_start import made_ready
 from .sink_task import SinkTask
 from .source_task import SourceTask, make_topics
 from .status import ConnectorStatus, State
 from .supervised_task import SupervisedTask
+from .wanted import paused_connectors, wanted_states_end
 
+_LOGGER = logging.getLogger("logflume.connect")
+_WISHES_S = 0.5
 _STOP_TIMEOUT_S = 30.0
 
 
@@ -49,6 +55,9 @@ class Worker:
         self._is_once = is_once
         self._max_restarts = max_restarts
         self._running: dict[str, _Running] = {}
+        self._paused: frozenset[str] = frozenset()
+        self._stopping = threading.Event()
+        self._follower: threading.Thread | None = None
         names = [connector.name for connector in self._connectors]
         for connector in self._connectors:
             if names.count(connector.name) > 1:
@@ -70,8 +79,13 @@ class Worker:
         """Start one more connector."""
         if connector.name in self._running:
             raise ConfigErrors(connector.where, [Problem("name", f"connector {connector.name!r} is running already")])
+        if self._follower is None:
+            self._paused = paused_connectors(self._log)
+            self._follower = threading.Thread(target=self._follow_wishes, name="connect-wanted", daemon=True)
+            self._follower.start()
         running = self._prepare(connector)
         self._running[connector.name] = running
+        self._fit(running)
         for task in running.tasks:
             task.start()
 
@@ -86,13 +100,6 @@ class Worker:
         connector = self._find(name).connector
         self.remove(name)
         self.add(connector)
-
-    def pause(self, name: str) -> None:
-        """Let the tasks of a connector rest after their present batch; they keep their partitions."""
-        self._find(name).pause.close()
-
-    def resume(self, name: str) -> None:
-        self._find(name).pause.open()
 
     def status(self) -> list[ConnectorStatus]:
         """Return the state of each connector, in the order they were added. Never blocks."""
@@ -115,6 +122,7 @@ class Worker:
 
     def stop(self) -> None:
         """Stop all connectors after the batch they are at, sinks flushed and offsets committed. Idempotent."""
+        self._stopping.set()
         _stop(self._running.values())
 
     def __enter__(self) -> Worker:
@@ -129,8 +137,29 @@ class Worker:
             raise UnknownName("connector", name, self._running)
         return self._running[name]
 
+    def _follow_wishes(self) -> None:
+        """Let connectors rest and go on as somebody says, in any process, until this worker stops."""
+        seen, told = 0, ""
+        while not self._stopping.wait(_WISHES_S):
+            try:
+                end = wanted_states_end(self._log)
+                if end != seen:
+                    self._paused = paused_connectors(self._log)
+                    seen, told = end, ""
+                    for running in list(self._running.values()):
+                        self._fit(running)
+            except ClientClosed:
+                return
+            except LogflumeError as error:
+                if str(error) != told:
+                    _LOGGER.warning("connectors cannot be paused from elsewhere, tried again all the time: %s", error)
+                told = str(error)
+
+    def _fit(self, running: _Running) -> None:
+        (running.pause.close if running.connector.name in self._paused else running.pause.open)()
+
     def _prepare(self, connector: ConnectorConfig) -> _Running:
-        pause = PauseGate()
+        connector, pause = made_ready(connector), PauseGate()
         count = connector.config.integer("tasks.max")
         ends: Mapping[TopicPartition, int] | None = None
         if not connector.is_source:

@@ -46,14 +46,16 @@ from .errors import StatementError
 from .executor import KnownSource
 from .format import statement_text
 from .inference import inferred
+from .insert_points import NotALiteral, RepeatedInsert, repeated_insert
 from .inserts import PendingWrites, RecordWriter, Sending, values_records, writable_source
 from .listing import describe, explain, show
 from .once import is_computed
-from .parser import parse_statement
+from .parser import known_statement, parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
 from .properties import PUSH_TOKEN, PUSH_TOKENS
-from .pull import KeptTable, is_simple, run_pull
+from .pull import KeptTable, answered, bind_pull, is_simple, run_pull
+from .pull_points import PointPull, point_pull
 from .pull_reads import NotHeld, held_rows, table_rows
 from .push import start_push
 from .reach import check_reachable
@@ -67,6 +69,7 @@ from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
 from .table_state import TablePage, TableRead, Tables, read_state
+from .templates import Bound, Scanned
 from .tree import source_names
 from .upgrades import check_query_replacement
 from .workers import Workers, merged_status
@@ -143,6 +146,8 @@ class SqlEngine:
         self._connectors = None if connectors is None else connectors(log, service)
         self._commands = CommandLog(log, command_topic(service))
         self._writer, self._makers = RecordWriter(log), RecordMakers()
+        self._points: Bound[PointPull] = Bound()
+        self._inserts: Bound[RepeatedInsert] = Bound()
         self._is_closed = False
         self.is_followed = False
         self.problems: list[str] = []
@@ -263,7 +268,7 @@ class SqlEngine:
             if isinstance(statement, ast.QueryStatement) and statement.query.emit is None:
                 return [self._pull(statement.query, settings, user)]
             if isinstance(statement, ast.InsertValues):
-                own = PendingWrites() if writes is None else writes
+                own = self.pending_writes() if writes is None else writes
                 done = self._insert_values(statement, settings, source.text, own)
                 if writes is None:
                     own.wait()
@@ -459,19 +464,34 @@ class SqlEngine:
 
     # -------------------------------------------------------------------------------------------- at once
 
-    def pull_at_once(self, query: ast.Query, user: Session) -> Rows | None:
-        """Answer a pull query by a few keys if this process holds their state; None: it waits for something, or is refused."""
-        if not self._is_at_once(user) or not is_simple(query):
+    def pull_at_once(self, scanned: Scanned, user: Session, *, keys_max: int) -> Rows | None:
+        """Answer a pull query by keys if this process holds their state; None: it waits for something, or is refused."""
+        if not self._is_at_once(user) or user.rows_max is not None:
             return None
-        context = Context(
-            self.catalog, self._functions, {REGISTRY_URL: self._registry, **self.catalog.properties, **user.properties}
-        )
+        applied = self._applied
+        known = None if user.properties else self._points.find(scanned, applied)
         try:
-            return None if is_computed(query, context) else run_pull(query, context, self._log, self._held)
+            if known is not None:
+                found = known.rows(scanned.tokens, self._held(known.pull.source, keys_max))
+                if found is not None:
+                    return found
+            statement = known_statement(scanned)
+            if not isinstance(statement, ast.QueryStatement) or not is_simple(statement.query):
+                return None
+            properties = {REGISTRY_URL: self._registry, **applied.catalog.properties, **user.properties}
+            context = Context(applied.catalog, self._functions, properties)
+            if is_computed(statement.query, context):
+                return None
+            pull = bind_pull(statement.query, context)
+            table = self._held(pull.source, keys_max)
+            made = None if user.properties else point_pull(pull, table.shape, scanned.tokens)
+            if made is not None:
+                self._points.keep(scanned, applied, made)
+            return answered(pull, context, self._log, lambda _: table)
         except (NotHeld, StatementError):
             return None
 
-    def _held(self, source: SourceInfo) -> KeptTable:
+    def _held(self, source: SourceInfo, keys_max: int) -> KeptTable:
         """Return a table whose rows are in the state of this process. Raises NotHeld."""
         applied = self._applied
         known = applied.queries.get(source.query_id or "")
@@ -479,20 +499,37 @@ class SqlEngine:
         if shape is None or applied.catalog.queries[shape.query_id].is_paused:
             raise NotHeld
         topic = changelog_topic(application_id(self.service, shape.query_id), shape.store)
-        return KeptTable(shape, partial(held_rows, shape, self._tables.known_partitions(topic), self.read_state))
+        return KeptTable(shape, partial(held_rows, shape, self._tables.known_partitions(topic), self.read_state, keys_max))
 
-    def insert_at_once(self, s: ast.InsertValues, user: Session) -> Sending | None:
+    def insert_at_once(self, scanned: Scanned, user: Session) -> Sending | None:
         """Send rows to the disk; None: that would wait for something, or is refused."""
-        source = self.catalog.sources.get(s.target)
-        if source is None or not (self._is_at_once(user) and self._makers.knows(source) and self._writer.can_send(source.topic)):
+        records = self.known_rows(scanned, user)
+        return self._writer.send(records) if records and self._writer.can_send(records[0].topic) else None
+
+    def known_rows(self, scanned: Scanned, user: Session) -> list[ValuesRecord] | None:
+        """Return the rows of an INSERT VALUES of which nothing is new but the literals; None: it has to be executed."""
+        if not self._is_at_once(user):
             return None
-        context = Context(
-            self.catalog, self._functions, {REGISTRY_URL: self._registry, **self.catalog.properties, **user.properties}
-        )
+        catalog = self.catalog
+        known = self._inserts.find(scanned, catalog)
         try:
-            return self._writer.send(values_records(s, context, self._makers))
+            if known is not None:
+                return known.made(scanned.tokens, now_ms())
+        except (NotALiteral, StatementError):
+            pass  # told by who looks at it anew
+        statement = known_statement(scanned)
+        source = catalog.sources.get(statement.target) if isinstance(statement, ast.InsertValues) else None
+        if source is None or not isinstance(statement, ast.InsertValues) or not self._makers.knows(source):
+            return None
+        properties = {REGISTRY_URL: self._registry, **catalog.properties, **user.properties}
+        try:
+            records = values_records(statement, Context(catalog, self._functions, properties), self._makers)
         except StatementError:
             return None
+        made = repeated_insert(statement, self._makers.of(source), scanned.tokens)
+        if made is not None:
+            self._inserts.keep(scanned, catalog, made)
+        return records
 
     def _is_at_once(self, user: Session) -> bool:
         return self.is_followed and user.rights.is_admin and not user.variables
@@ -503,8 +540,12 @@ class SqlEngine:
             self.catch_up()
         context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
         records = values_records(s, context, self._makers)
-        writes.add(text, self._writer.send(records))
+        writes.add(text, records)
         return inserted(len(records))
+
+    def pending_writes(self) -> PendingWrites:
+        """Return what holds the rows of INSERT VALUES that follow each other."""
+        return PendingWrites(self._writer)
 
     def insert_target(self, name: str, *, rights: Rights = EVERYTHING) -> SourceInfo:
         """Return the stream or table of a name that takes rows from outside; quoted names keep their case.
@@ -520,13 +561,16 @@ class SqlEngine:
         return source
 
     def insert_rows(self, name: str, rows: Sequence[bytes]) -> Callable[[], list[Exception | None]]:
-        """Send rows, a JSON object each, together; return what waits for the disk and tells what each was refused for.
+        """Send rows, a JSON object in a stripped line each; return what waits for the disk and tells what each was refused for.
 
         Raises:
             StatementError: no such stream or table, or one that takes none.
         """
         source = self.insert_target(name)
         makers, stamp = self._makers.of(source), now_ms()
+        columns = makers.columns_of_json(rows, stamp)
+        if columns is not None:
+            return self._writer.send_columns(columns).outcomes
         refused: list[Exception | None] = []
         records: list[ValuesRecord] = []
         for row in rows:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import groupby
 from typing import Any
 
 from logflume.log import Chunk, InvalidInput, LogflumeError, near_matches
@@ -22,7 +23,7 @@ from .binding.scope import Scope
 from .catalog import Catalog, SourceInfo
 from .errors import NotSupported, StatementError
 from .evaluate import evaluate
-from .row_records import RecordMakers, RowRecords, ValuesRecord, now_ms
+from .row_records import RecordColumns, RecordMakers, RowRecords, ValuesRecord, now_ms
 from .types import show_type
 
 WRITE_TIMEOUT_S = 60.0
@@ -65,31 +66,6 @@ class Sending:
             raise
 
 
-class PendingWrites:
-    """Writes of statements that follow each other in a script: they go to the disk together, and nothing else runs before `wait`.
-
-    At most PENDING_MAX are on their way; `text`: of the statement that `wait` raised for.
-    """
-
-    def __init__(self) -> None:
-        self._sent: list[tuple[str, Sending]] = []
-        self.text = ""
-
-    def add(self, text: str, sending: Sending) -> None:
-        self._sent.append((text, sending))
-        if len(self._sent) >= PENDING_MAX:
-            self.wait()
-
-    def wait(self) -> None:
-        """Return when all are on disk. Raises what the first that failed failed by; those after it may be written."""
-        sent, self._sent = self._sent, []
-        outcomes = [(text, outcome) for text, sending in sent for outcome in sending.outcomes()]
-        for text, outcome in outcomes:
-            if outcome is not None:
-                self.text = text
-                raise outcome
-
-
 class RecordWriter:
     """Writes records over a producer that is kept. Thread-safe.
 
@@ -108,18 +84,23 @@ class RecordWriter:
 
     def send(self, records: Sequence[ValuesRecord]) -> Sending:
         """Send records of one topic together; does not wait for the disk."""
+        if len(records) >= CHUNK_RECORDS_MIN:
+            return self.send_columns(RecordColumns.of(records))
+        producer = self._current()
+        each = (producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms, headers=r.headers) for r in records)
+        return Sending([(1, future) for future in each], lambda: self._give_up(producer))
+
+    def send_columns(self, records: RecordColumns) -> Sending:
+        """Send records as one chunk; does not wait for the disk."""
+        producer = self._current()
+        chunk = Chunk.from_columns(records.topic, records.keys, records.values, records.timestamps_ms, headers=records.headers)
+        future = producer.send_chunk(records.topic, chunk)
+        return Sending([(len(chunk), future)], lambda: self._give_up(producer))
+
+    def _current(self) -> Producer:
         with self._lock:
-            producer = self._producer = self._producer or self._log.producer(linger_ms=0)
-        if len(records) < CHUNK_RECORDS_MIN:
-            each = (producer.send(r.topic, r.value, key=r.key, timestamp_ms=r.timestamp_ms, headers=r.headers) for r in records)
-            futures: list[tuple[int, Future[Any]]] = [(1, future) for future in each]
-        else:
-            topic, times = records[0].topic, [r.timestamp_ms for r in records]
-            keys, values = [r.key for r in records], [r.value for r in records]
-            headers = [r.headers for r in records] if any(r.headers for r in records) else None
-            chunk = Chunk.from_columns(topic, keys, values, times, headers=headers)
-            futures = [(len(records), producer.send_chunk(topic, chunk))]
-        return Sending(futures, lambda: self._give_up(producer))
+            self._producer = self._producer or self._log.producer(linger_ms=0)
+            return self._producer
 
     def _give_up(self, producer: Producer) -> None:
         with self._lock:
@@ -132,6 +113,39 @@ class RecordWriter:
             producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
+
+
+class PendingWrites:
+    """Rows of statements that follow each other in a script: they go to the disk together, and nothing else runs before `wait`.
+
+    At most PENDING_MAX statements are held; `text`: of the statement that `wait` raised for. Rows that went as one chunk fail
+    together: the first of their statements is told.
+    """
+
+    def __init__(self, writer: RecordWriter) -> None:
+        self._writer = writer
+        self._held: list[tuple[str, list[ValuesRecord]]] = []
+        self.text = ""
+
+    def add(self, text: str, records: list[ValuesRecord]) -> None:
+        """Take the rows of a statement. Raises as `wait`."""
+        self._held.append((text, records))
+        if len(self._held) >= PENDING_MAX:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when all are on disk. Raises what the first that failed failed by; those after it may be written."""
+        held, self._held = self._held, []
+        rows = [(text, record) for text, records in held for record in records]
+        sent: list[tuple[list[str], Sending]] = []
+        for _, group in groupby(rows, key=lambda row: row[1].topic):
+            together = list(group)
+            sent.append(([text for text, _ in together], self._writer.send([record for _, record in together])))
+        for texts, sending in sent:
+            for text, outcome in zip(texts, sending.outcomes(), strict=True):
+                if outcome is not None:
+                    self.text = text
+                    raise outcome
 
 
 def values_records(s: ast.InsertValues, context: Context, makers: RecordMakers) -> list[ValuesRecord]:

@@ -20,7 +20,7 @@ from .ast_builder import AstBuilder
 from .errors import SqlError, StatementError, SyntaxFault
 from .parser_cache import cached_parser
 from .scripts import StatementText, split_script, substitute
-from .templates import Templates
+from .templates import Scanned, Templates, scan
 from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 
 # Deeper nesting is refused: every later stage walks the tree by recursion.
@@ -86,12 +86,15 @@ def parse_expression(text: str) -> ast.Expression:
     return items[0].expression
 
 
-def sole_known_statement(script: str) -> ast.Statement | None:
-    """Return the one statement of a script if that takes next to no time: nothing is new of it but its literals."""
-    if len(script) > KEPT_CHARS_MAX:
-        return None
+def sole_scanned(script: str) -> Scanned | None:
+    """Return the one statement of a script without its literals; None: there are several, or it is none that programs repeat."""
     sources = list(split_script(script))
-    return _templates().find(sources[0].text) if len(sources) == 1 else None
+    return scan(sources[0].text) if len(sources) == 1 else None
+
+
+def known_statement(scanned: Scanned) -> ast.Statement | None:
+    """Return the tree of a statement if nothing is new of it but its literals."""
+    return _templates().find(scanned)
 
 
 @lru_cache(maxsize=1)

@@ -49,7 +49,12 @@ class KeptTable:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A bound pull query. `rest`: the conditions of `where` that rows found by their keys do not meet by that alone."""
+    """A bound pull query.
+
+    Attributes:
+        rest: the conditions of `where` that rows found by their keys do not meet by that alone.
+        compared: what the source's only key column is compared with, if that is how its keys are fixed.
+    """
 
     source: SourceInfo
     where: tuple[x.Expr, ...]
@@ -57,6 +62,7 @@ class Pull:
     columns: tuple[tuple[str, x.Expr], ...]
     keys: tuple[tuple[Any, ...], ...] | None
     limit: int | None
+    compared: tuple[ast.Expression, ...] = ()
 
 
 def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[SourceInfo], KeptTable | None]) -> Rows:
@@ -79,11 +85,23 @@ def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[Sourc
         check_limit(query, context)
         return run_once(query, context, log, until=until).first(context.rows_max)
     pull = bind_pull(query, context)
+    return answered(pull, context, log, kept, until=until.get(pull.source.topic))
+
+
+def answered(
+    pull: Pull,
+    context: Context,
+    log: Log,
+    kept: Callable[[SourceInfo], KeptTable | None],
+    *,
+    until: Until | None = None,
+) -> Rows:
+    """Answer a bound query, as its topic was at the point of AS OF. Raises SqlError as `run_pull`."""
     found: list[tuple[Any, ...]] = []
     skipped = Skipped()
     has_more = False
-    table = None if until else kept(pull.source)
-    rows, note = _candidates(pull, context, log, table, skipped, until.get(pull.source.topic))
+    table = kept(pull.source) if until is None else None
+    rows, note = _candidates(pull, context, log, table, skipped, until)
     where = pull.where if table is None else pull.rest
     for row in rows:
         if pull.limit is not None and len(found) >= pull.limit:
@@ -94,12 +112,14 @@ def run_pull(query: ast.Query, context: Context, log: Log, kept: Callable[[Sourc
                 break
             found.append(tuple(value_of(e, row) for _, e in pull.columns))
     columns = tuple(Column(name, e.type) for name, e in pull.columns)
-    roles = _roles(pull) if pull.source.is_table else {}
     is_limited = pull.limit is not None and len(found) >= pull.limit
-    return Rows(pull.source.name, columns, tuple(found), note + skipped.note(), roles, is_limited, has_more)
+    return Rows(pull.source.name, columns, tuple(found), note + skipped.note(), roles(pull), is_limited, has_more)
 
 
-def _roles(pull: Pull) -> dict[str, str]:
+def roles(pull: Pull) -> dict[str, str]:
+    """Return what columns of the answer are other than values, by name: KEY, HEADERS or HEADER('name')."""
+    if not pull.source.is_table:
+        return {}
     headers = {h.name: "HEADERS" if h.key is None else f"HEADER('{h.key}')" for h in pull.source.headers}
     return {name: "KEY" if _is_key(e) else headers[name] for name, e in pull.columns if _is_key(e) or name in headers}
 
@@ -139,9 +159,9 @@ def bind_pull(query: ast.Query, context: Context) -> Pull:
         check_scan(query, source, context, has_keys=fixed is not None)
     if fixed is None:
         return Pull(source, where, where, tuple(columns), None, query.limit)
-    keys, open_parts = fixed
+    keys, open_parts, compared = fixed
     rest = tuple(conditions.condition(part) for part in open_parts)
-    return Pull(source, where, rest, tuple(columns), keys, query.limit)
+    return Pull(source, where, rest, tuple(columns), keys, query.limit, compared)
 
 
 def _refuse(query: ast.Query, context: Context) -> None:
@@ -190,10 +210,14 @@ def _refuse_duplicates(names: Sequence[str], query: ast.Query) -> None:
 
 def _keys(
     where: ast.Expression, source: SourceInfo, scope: Scope, binder: Binder
-) -> tuple[tuple[tuple[Any, ...], ...], list[ast.Expression]] | None:
-    """Return the keys that WHERE fixes, and the conditions that they do not settle; None: not all key columns are fixed."""
+) -> tuple[tuple[tuple[Any, ...], ...], list[ast.Expression], tuple[ast.Expression, ...]] | None:
+    """Return the keys that WHERE fixes, the conditions that they do not settle, and what the last fixed column is compared with.
+
+    None: not all key columns are fixed.
+    """
     fixed: dict[str, list[Any]] = {}
     rest: list[ast.Expression] = []
+    compared: tuple[ast.Expression, ...] = ()
     for part in split_conjuncts(where):
         e = canonical(part, scope, "WHERE")
         name, choices = _fixed_column(e)
@@ -210,10 +234,11 @@ def _keys(
         if column.type.kind not in _EXACT or not all(_is_exact(b, column) for b in bound):
             rest.append(part)
         fixed[column.name] = [v for v in values if v is not None]
+        compared = tuple(choices)
     if not source.key or any(c.name not in fixed for c in source.key):
         return None
     keys = tuple(product(*(fixed[c.name] for c in source.key)))
-    return (keys, rest) if len(keys) <= KEYS_MAX else None
+    return (keys, rest, compared) if len(keys) <= KEYS_MAX else None
 
 
 def _is_exact(bound: x.Expr, column: Column) -> bool:

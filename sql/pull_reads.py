@@ -14,7 +14,6 @@ from .errors import SqlError
 from .table_state import TablePage, TableRead, TableShape
 
 WAIT_S = 15.0
-HELD_KEYS_MAX = 64
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.02, 0.5
 
 Reader = Callable[[TableRead], TablePage]
@@ -67,9 +66,11 @@ class NotHeld(Exception):
     """What is asked for is not to be had in this process alone, or not at once."""
 
 
-def held_rows(shape: TableShape, partitions: int | None, read: Reader, keys: tuple[bytes, ...] | None) -> Iterator[list[Any]]:
-    """Return the rows of a few keys that this process holds. Raises NotHeld before the first."""
-    if keys is None or partitions is None or len(keys) > HELD_KEYS_MAX:
+def held_rows(
+    shape: TableShape, partitions: int | None, read: Reader, keys_max: int, keys: tuple[bytes, ...] | None
+) -> Iterator[list[Any]]:
+    """Return the rows of keys that this process holds. Raises NotHeld before the first."""
+    if keys is None or partitions is None or len(keys) > keys_max:
         raise NotHeld
     wanted = shape.partitions_of(keys, partitions)
     page = read(TableRead(shape.query_id, wanted, keys))

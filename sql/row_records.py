@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
 
-from logflume.log import DecodeError, InvalidInput, near_matches
+from logflume.log import DecodeError, Headers, InvalidInput, near_matches
 from logflume.log.schemas import INT_RANGES, CompiledSerde, FrameSplitter, Kind, from_json, serde
 
 from . import ast
@@ -28,6 +29,7 @@ _AS_THEY_ARE: Mapping[Kind, Any] = {
     },
 }
 """What a JSON value of this type becomes without a look at it; all others go through `from_json`."""
+_OPENS, _CLOSES = b"{}"
 _FieldsOf = Callable[[bytes], tuple[Any, ...]]
 
 
@@ -39,7 +41,29 @@ class ValuesRecord:
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Records of one topic, in columns of the same length. `headers` None: none has any."""
+
+    topic: str
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps_ms: list[int]
+    headers: list[Headers] | None = None
+
+    @classmethod
+    def of(cls, records: Sequence[ValuesRecord]) -> RecordColumns:
+        """Return records of one topic, at least one, as columns."""
+        return cls(
+            records[0].topic,
+            [r.key for r in records],
+            [r.value for r in records],
+            [r.timestamp_ms for r in records],
+            [r.headers for r in records] if any(r.headers for r in records) else None,
+        )
 
 
 class RowRecords:
@@ -53,7 +77,10 @@ class RowRecords:
         spec = source.value_format
         self._splitter = FrameSplitter("value", spec.registry) if spec.has_ids_in_headers else None
         self._keys = len(source.key)
-        self._decoders = self._make_decoders()
+        self._row_decoders = self._make_decoders()
+        self._decoders = [self._decoder(each) for each in self._row_decoders]
+        names = [f"f{i}" for i in range(self._keys + len(source.value))]
+        self._key_of, self._value_of = _getter(names[: self._keys]), _getter(names[self._keys :])
         self._converted = [(i, c) for i, c in enumerate((*source.key, *source.value)) if c.type.kind not in _AS_THEY_ARE]
 
     def record(
@@ -68,6 +95,39 @@ class RowRecords:
             return ValuesRecord(self.source.topic, key_bytes, payload, timestamp_ms, (header,))
         except InvalidInput as e:
             raise StatementError(f"Could not serialize the values: {e}", span) from None
+
+    def columns_of_json(self, lines: Sequence[bytes], timestamp_ms: int) -> RecordColumns | None:
+        """Return the records of rows that came as JSON objects, a stripped line each; None: each has to be looked at alone."""
+        rows = None if self._converted or self._splitter is not None else self._decoded(lines)
+        if rows is None:
+            return None
+        keys, values = list(map(self._key_of, rows)), map(self._value_of, rows)
+        nothing = (None,) * self._keys
+        if nothing in keys and self.source.is_table:
+            return None
+        encode_key, encode_value = self._key.encode, self._value.encode
+        try:
+            key_bytes = [None if key == nothing else encode_key(key) for key in keys]
+            value_bytes = [encode_value(value) for value in values]
+        except InvalidInput:
+            return None
+        return RecordColumns(self.source.topic, key_bytes, value_bytes, [timestamp_ms] * len(rows))
+
+    def _decoded(self, lines: Sequence[bytes]) -> list[Any] | None:
+        """Return one row for each line, all spelled alike; None: some line is no such row.
+
+        Where every line begins and ends an object, no row can go over the end of a line; so as many rows as lines are one each.
+        """
+        if not all(line[0] == _OPENS and line[-1] == _CLOSES for line in lines):
+            return None
+        text = b"\n".join(lines)
+        for decoder in self._row_decoders:
+            try:
+                rows: list[Any] = decoder.decode_lines(text)
+            except (ValueError, RecursionError):
+                continue
+            return rows if len(rows) == len(lines) else None
+        return None
 
     def record_of_json(self, line: bytes, timestamp_ms: int) -> ValuesRecord:
         """Return the record of a row that came as a JSON object; fields that it lacks are null, names may be in any case.
@@ -91,20 +151,20 @@ class RowRecords:
             return self.record(None, fields[self._keys :], timestamp_ms)
         return self.record(key, fields[self._keys :], timestamp_ms)
 
-    def _make_decoders(self) -> list[_FieldsOf]:
+    def _make_decoders(self) -> list[msgspec.json.Decoder[Any]]:
         """Return decoders for names as declared and, where none has a lower-case letter, in lower case; both know no others."""
         columns = (*self.source.key, *self.source.value)
         fields = [(f"f{i}", _AS_THEY_ARE.get(c.type.kind, Any) | None, None) for i, c in enumerate(columns)]
         spellings = [[c.name for c in columns]]
         if all(name == name.upper() for name in spellings[0]):
             spellings.append([name.lower() for name in spellings[0]])
-        found: list[_FieldsOf] = []
+        found: list[msgspec.json.Decoder[Any]] = []
         for names in spellings:
             if any(c in '"\\' or c < " " for name in names for c in name):
                 continue  # msgspec takes no such names; such a row is looked up
             renamed = {f"f{i}": name for i, name in enumerate(names)}
             struct = msgspec.defstruct("Row", fields, rename=renamed, forbid_unknown_fields=True, gc=False)
-            found.append(self._decoder(msgspec.json.Decoder(struct, float_hook=Decimal)))
+            found.append(msgspec.json.Decoder(struct, float_hook=Decimal))
         return found
 
     def _decoder(self, decoder: msgspec.json.Decoder[Any]) -> _FieldsOf:
@@ -140,6 +200,13 @@ class RowRecords:
             return from_json(value, self._columns[name].type, name)
         except DecodeError as error:
             raise StatementError(f"Could not take the value of `{name}`: {error}") from None
+
+
+def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what takes fields out of a row, as a tuple however many they are."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda row: ()) if not names else lambda row, name=names[0]: (getattr(row, name),)  # type: ignore[misc]
 
 
 class RecordMakers:

@@ -7,15 +7,16 @@ which of the wanted partitions it holds, so that whoever asks knows what is miss
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from logflume.log import UnknownName, key_partition
 from logflume.log.interfaces import Admin
-from logflume.log.schemas import Column, FormatSpec, serde
+from logflume.log.schemas import Column, CompiledSerde, FormatSpec, serde
 from logflume.streams import expr as x
 from logflume.streams import graph as g
 from logflume.streams.functions import results_of
@@ -31,6 +32,8 @@ from .planner import PlannedQuery
 PAGE_ROWS = 5000
 _CHANGELOG_WAIT_S, _CHANGELOG_PAUSE_S = 15.0, 0.02
 ValueRow = dict[tuple[x.Side, str], Any]
+RowOf = Callable[[bytes, int | None, Entry], list[Any] | None]
+"""(encoded key, window start, entry) -> a page's row."""
 
 
 class TableRead(msgspec.Struct, frozen=True):
@@ -60,7 +63,7 @@ class TablePage(msgspec.Struct, frozen=True):
     after: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableShape:
     """Where the rows of a query's table are, and how they come from a store's entries.
 
@@ -81,10 +84,20 @@ class TableShape:
     key_format: FormatSpec
     is_repartitioned: bool
 
+    @cached_property
+    def codec(self) -> CompiledSerde:
+        """Of the store's keys; made once, for it takes longer than a read."""
+        return serde(self.key_format, self.key)
+
+    @cached_property
+    def row_of(self) -> RowOf:
+        """Makes rows of entries; made once."""
+        return _row_maker(self)
+
     def encoded(self, keys: Sequence[tuple[Any, ...]]) -> tuple[bytes, ...]:
         """Return the keys as the store has them, each once; what cannot be a key has no rows."""
-        codec = serde(self.key_format, self.key)
-        return tuple(dict.fromkeys(data for key in keys if (data := codec.encode(key)) is not None))
+        encode = self.codec.encode
+        return tuple(dict.fromkeys(data for key in keys if (data := encode(key)) is not None))
 
     def partitions_of(self, keys: Sequence[bytes] | None, count: int) -> tuple[int, ...]:
         """Return which of `count` partitions can hold these keys."""
@@ -181,7 +194,7 @@ def read_state(shape: TableShape, engine: Engine, read: TableRead) -> TablePage:
     held = view.partitions
     if not held:
         return TablePage()
-    rows_of = _RowMaker(shape)
+    rows_of = shape.row_of
     if read.keys is not None:
         entries = list(_by_key(view, shape, read.keys))
         rows = [row for each in entries if (row := rows_of(*each)) is not None]
@@ -202,36 +215,66 @@ def read_state(shape: TableShape, engine: Engine, read: TableRead) -> TablePage:
 
 
 def _by_key(view: StoreView, shape: TableShape, keys: Sequence[bytes]) -> Iterator[tuple[bytes, int | None, Entry]]:
-    for data in keys:
-        if shape.window is not None:
-            for start, entry in view.windows(data):
-                yield data, start, entry
-        else:
-            found = view.get(data)
+    if shape.window is None:
+        for data, found in zip(keys, view.get_many(keys), strict=True):
             if found is not None:
                 yield data, None, found
+        return
+    for data in keys:
+        for start, entry in view.windows(data):
+            yield data, start, entry
 
 
-class _RowMaker:
-    """Makes rows of a store's entries."""
+def _row_maker(shape: TableShape) -> RowOf:
+    """Return what makes a page's row of a store's entry; None of it: the row is not in the table."""
+    picked = _picked(shape)
+    return _maker_of_steps(shape) if picked is None else _maker_of_columns(shape, picked)
 
-    def __init__(self, shape: TableShape) -> None:
-        self._shape = shape
-        self._decode = serde(shape.key_format, shape.key).decode
-        self._results = results_of(shape.aggregate.aggregations)
 
-    def __call__(self, data: bytes, start: int | None, entry: Entry) -> list[Any] | None:
-        shape = self._shape
+def _picked(shape: TableShape) -> list[int] | None:
+    """Return which of (*key, *results) each value column is; None: one is computed, or rows are left out."""
+    names = [(x.Side.KEY, c.name) for c in shape.key] + [(x.Side.VALUE, a.name) for a in shape.aggregate.aggregations]
+    found = {name: place for place, name in enumerate(names)}
+    for step in shape.steps:
+        if isinstance(step, p.Filter):
+            return None
+        values: dict[tuple[x.Side, str], int] = {}
+        for name, e in step.columns:
+            if not isinstance(e, x.ColumnRef) or (e.side, e.name) not in found:
+                return None
+            values[x.Side.VALUE, name] = found[e.side, e.name]
+        found = {name: place for name, place in found.items() if name[0] is x.Side.KEY} | values
+    return [found[x.Side.VALUE, c.name] for c in shape.value]
+
+
+def _maker_of_columns(shape: TableShape, picked: list[int]) -> RowOf:
+    decode, results, nothing = shape.codec.decode, results_of(shape.aggregate.aggregations), (None,) * len(shape.key)
+    size_ms = 0 if shape.window is None else shape.window.size_ms
+
+    def row_of(data: bytes, start: int | None, entry: Entry) -> list[Any] | None:
         if entry.state is None:
             return None
-        key = self._decode(data) or (None,) * len(shape.key)
+        key = decode(data) or nothing
+        known = (*key, *results(entry.state))
+        return [entry.timestamp_ms, start, None if start is None else start + size_ms, *key, *[known[i] for i in picked]]
+
+    return row_of
+
+
+def _maker_of_steps(shape: TableShape) -> RowOf:
+    decode, results = shape.codec.decode, results_of(shape.aggregate.aggregations)
+
+    def row_of(data: bytes, start: int | None, entry: Entry) -> list[Any] | None:
+        if entry.state is None:
+            return None
+        key = decode(data) or (None,) * len(shape.key)
         end = start + shape.window.size_ms if shape.window is not None and start is not None else None
         row: ValueRow = {(x.Side.META, "ROWTIME"): entry.timestamp_ms}
         row |= {(x.Side.KEY, c.name): v for c, v in zip(shape.key, key, strict=True)}
         if start is not None:
             row[x.Side.META, "WINDOWSTART"], row[x.Side.META, "WINDOWEND"] = start, end
-        results = self._results(entry.state)
-        row |= {(x.Side.VALUE, a.name): v for a, v in zip(shape.aggregate.aggregations, results, strict=True)}
+        values = zip(shape.aggregate.aggregations, results(entry.state), strict=True)
+        row |= {(x.Side.VALUE, a.name): v for a, v in values}
         for step in shape.steps:
             if isinstance(step, p.Filter):
                 if value_of(step.predicate, row) is not True:
@@ -240,6 +283,8 @@ class _RowMaker:
                 columns = {(x.Side.VALUE, name): value_of(e, row) for name, e in step.columns}
                 row = {k: v for k, v in row.items() if k[0] is not x.Side.VALUE} | columns
         return [entry.timestamp_ms, start, end, *key, *(row[x.Side.VALUE, c.name] for c in shape.value)]
+
+    return row_of
 
 
 def value_of(e: x.Expr, row: ValueRow) -> Any:

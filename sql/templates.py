@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from . import ast
 from .ast import Span
@@ -31,17 +31,25 @@ _SCANNED = re.compile(
 )
 _INT_DIGITS_MAX = 18
 _LITERALS = (ast.StringLiteral, ast.IntegerLiteral, ast.DecimalLiteral)
+T = TypeVar("T")
 _PLAIN = (str, int, float, bool, Decimal, type(None))
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class Token(NamedTuple):
     """A literal of a text. kind: STRING, INTEGER or DECIMAL."""
 
     kind: str
     text: str
     start: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A statement: its text without its literals, and these; the kind of each is part of the text."""
+
+    key: str
+    tokens: list[Token]
 
 
 class _NoTemplate(Exception):
@@ -56,28 +64,25 @@ class Templates:
         self._kept_chars = 0
         self._lock = threading.Lock()
 
-    def find(self, text: str) -> ast.Statement | None:
+    def find(self, scanned: Scanned) -> ast.Statement | None:
         """Return the tree of a statement of which all but the literals has been parsed before; None: it has to be parsed."""
-        scanned = _scan(text)
-        if scanned is None:
-            return None
         with self._lock:
-            template = self._kept.get(scanned[0])
+            template = self._kept.get(scanned.key)
             if template is not None:
-                self._kept.move_to_end(scanned[0])
-        return None if template is None else template.filled(scanned[1])
+                self._kept.move_to_end(scanned.key)
+        return None if template is None else template.filled(scanned.tokens)
 
     def parsed(self, text: str, parse: Callable[[str], ast.Statement]) -> ast.Statement:
         """Return the tree of a statement, parsed if need be; the next one of its kind need not. Raises what `parse` raises."""
-        scanned = _scan(text)
-        found = None if scanned is None else self.find(text)
+        scanned = scan(text)
+        found = None if scanned is None else self.find(scanned)
         if found is not None or scanned is None:
             return found or parse(text)
         statement = parse(text)
-        self._keep(scanned[0], scanned[1], statement)
+        self._keep(scanned.key, scanned.tokens, statement)
         return statement
 
-    def _keep(self, key: str, tokens: Sequence[_Token], statement: ast.Statement) -> None:
+    def _keep(self, key: str, tokens: Sequence[Token], statement: ast.Statement) -> None:
         template = _Template(statement, tokens)
         if len(key) > KEPT_CHARS_MAX // 4 or not template.is_certain():
             return
@@ -89,11 +94,11 @@ class Templates:
                 self._kept_chars -= len(self._kept.popitem(last=False)[0])
 
 
-def _scan(text: str) -> tuple[str, list[_Token]] | None:
-    """Return a text without its literals, and these; None for a statement that programs do not repeat."""
+def scan(text: str) -> Scanned | None:
+    """Return a statement without its literals, and these; None for one that programs do not repeat."""
     if len(text) > TEXT_CHARS_MAX or _REPEATED.match(text) is None or "\x00" in text:
         return None
-    tokens: list[_Token] = []
+    tokens: list[Token] = []
     parts: list[str] = []
     at = 0
     for match in _SCANNED.finditer(text):
@@ -105,17 +110,37 @@ def _scan(text: str) -> tuple[str, list[_Token]] | None:
             kind = "DECIMAL" if "." in found else "INTEGER"
             if kind == "INTEGER" and len(found) > _INT_DIGITS_MAX:
                 continue  # stays in the key: it may be too large
-        tokens.append(_Token("STRING" if kind == "string" else str(kind), found, match.start(), match.end()))
+        tokens.append(Token("STRING" if kind == "string" else str(kind), found, match.start(), match.end()))
         parts += (text[at : match.start()], "\x00", tokens[-1].kind[0])
         at = match.end()
     parts.append(text[at:])
-    return "".join(parts), tokens
+    return Scanned("".join(parts), tokens)
+
+
+class Bound(Generic[T]):
+    """Keeps what was made of statements by their texts without literals, for what existed then. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[object, T]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, scanned: Scanned, existing: object) -> T | None:
+        """Return what was made of such a statement while `existing` was what it is about."""
+        found = self._kept.get(scanned.key)
+        return found[1] if found is not None and found[0] is existing else None
+
+    def keep(self, scanned: Scanned, existing: object, made: T) -> None:
+        with self._lock:
+            self._kept[scanned.key] = existing, made
+            self._kept.move_to_end(scanned.key)
+            while len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
 
 
 class _Template:
     """A tree, and which literals of its text are nodes of it; the others must be as they were."""
 
-    def __init__(self, statement: ast.Statement, tokens: Sequence[_Token]) -> None:
+    def __init__(self, statement: ast.Statement, tokens: Sequence[Token]) -> None:
         self._statement, self._tokens = statement, tuple(tokens)
         self._stops = [token.stop for token in tokens]
         by_stop = {token.stop: number for number, token in enumerate(tokens)}
@@ -129,7 +154,7 @@ class _Template:
         made = self.filled(self._tokens)
         return made is not None and _same(made, self._statement)
 
-    def filled(self, tokens: Sequence[_Token]) -> ast.Statement | None:
+    def filled(self, tokens: Sequence[Token]) -> ast.Statement | None:
         """Return the tree with other literals, each node where it stands in their text; None when that is not certain."""
         if any(tokens[n].text != text for n, text in self._fixed):
             return None
@@ -169,12 +194,14 @@ def _names(node: ast.Node) -> tuple[str, ...]:
     return names
 
 
-def _collect(value: Any, by_stop: dict[int, int], tokens: Sequence[_Token], found: set[int]) -> None:
+def _collect(value: Any, by_stop: dict[int, int], tokens: Sequence[Token], found: set[int]) -> None:
     """Add the literals that are nodes with their value."""
     if isinstance(value, _LITERALS):
         number = by_stop.get(value.span.stop)
         if number is not None and _stands_for(value, tokens[number]):
             found.add(number)
+    elif isinstance(value, ast.Unary) and isinstance(value.operand, ast.IntegerLiteral):
+        return  # the negative of 0: that of any other number is a literal of its own
     elif isinstance(value, ast.Node):
         for name in _names(value):
             _collect(getattr(value, name), by_stop, tokens, found)
@@ -183,10 +210,10 @@ def _collect(value: Any, by_stop: dict[int, int], tokens: Sequence[_Token], foun
             _collect(item, by_stop, tokens, found)
 
 
-def _stands_for(node: ast.Node, token: _Token) -> bool:
+def _stands_for(node: ast.Node, token: Token) -> bool:
     match node:
         case ast.StringLiteral(value):
-            return token.kind == "STRING" and value == _unquoted(token.text)
+            return token.kind == "STRING" and value == unquoted(token.text)
         case ast.IntegerLiteral(value):
             return token.kind == "INTEGER" and abs(value) == int(token.text)
         case ast.DecimalLiteral(text):
@@ -194,12 +221,12 @@ def _stands_for(node: ast.Node, token: _Token) -> bool:
     return False
 
 
-def _literal(node: ast.Node, old: _Token, new: _Token, span: Span) -> ast.Node:
+def _literal(node: ast.Node, old: Token, new: Token, span: Span) -> ast.Node:
     """Return a literal with another value. Raises _NoTemplate for the negative of 0, which is no literal."""
     is_negative = node.span.start < old.start
     match node:
         case ast.StringLiteral():
-            return ast.StringLiteral(_unquoted(new.text), span=span)
+            return ast.StringLiteral(unquoted(new.text), span=span)
         case ast.IntegerLiteral(before):
             value = int(new.text)
             if is_negative and (value == 0 or before == 0):
@@ -208,7 +235,8 @@ def _literal(node: ast.Node, old: _Token, new: _Token, span: Span) -> ast.Node:
     return ast.DecimalLiteral(("-" if is_negative else "") + new.text, span=span)
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
+    """Return the value of a string literal."""
     return text[1:-1].replace("''", "'")
 
 

@@ -37,11 +37,18 @@ class StoreQuery:
         log: Log,
         *,
         timeout_s: float = 10.0,
+        acceptable_lag: int | None = None,
         closes_log: bool = False,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Raises UnknownName: no such store."""
+        """`acceptable_lag`: what a copy may lack that is read where nobody who runs the task answers; see `App.query`.
+
+        Raises:
+            UnknownName: no such store. InvalidInput: a lag below 0.
+        """
+        if acceptable_lag is not None and acceptable_lag < 0:
+            raise InvalidInput(f"acceptable_lag must be 0 records or more, not {acceptable_lag}")
         nodes = rewrite(topology).nodes
         kept = stored_nodes(nodes)
         if store not in kept:
@@ -54,7 +61,7 @@ class StoreQuery:
         is_same_everywhere = store in sub.global_stores()
         count = 1 if is_same_everywhere else max(found.partitions for found in admin.describe_topics(topics).values())
         self._codec = EntryCodec(spec.columns, spec.classes)
-        place = StorePlace(planned.application, store, topics, count, self._codec)
+        place = StorePlace(planned.application, store, topics, count, self._codec, acceptable_lag)
         self._peers = Peers(place, admin, timeout_s=timeout_s, monotonic_s=monotonic_s, sleep=sleep)
         self._rows = StoreRows(kept[store], self._peers, key_format_of(nodes, kept[store]))
         self._log, self._closes_log = log, closes_log
@@ -79,6 +86,12 @@ class StoreQuery:
         """How many records of their inputs the partitions that answered had before them; None: not known."""
         lags = [held.lag_records for held in self._peers.held.values()]
         return None if not lags or None in lags else sum(lag for lag in lags if lag is not None)
+
+    @property
+    def copy_lags(self) -> dict[int, int]:
+        """Return the partitions that a copy has answered for the last time -> how many records it lacked of its changelogs."""
+        lags = {number: held.copy_lag_records for number, held in sorted(self._peers.held.items())}
+        return {number: lag for number, lag in lags.items() if lag is not None}
 
     def follow(self) -> Iterator[StoredRow]:
         """Yield all rows, then every change as it is committed (`value` None: the row is gone), for ever.

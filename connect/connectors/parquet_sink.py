@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,24 @@ import pyarrow.parquet as pq
 
 from logflume.connect.api import EXACTLY_ONCE, Refused, RowSchema, SinkBatch, SinkConnector, SinkContext
 from logflume.connect.config import Config
-from logflume.connect.errors import TargetConflict, TargetRefused
+from logflume.connect.errors import Problem, TargetConflict, TargetRefused
 from logflume.connect.spec import Option, OptionType, Spec
 from logflume.log import TopicPartition
 from logflume.log.arrow_values import arrow_type, to_arrow_values
 from logflume.log.schemas import Row
 
+from .paths import unwritable
+
 NEXT_OFFSET = b"logflume.next_offset"
 _ROW_GROUP_ROWS = 50_000
 _WRITE, _SKIP = "write", "skip"
+
+
+def _target_problems(config: Config) -> Iterable[Problem]:
+    path = Path(config.text("path")).expanduser()
+    if wrong := unwritable(path, makes_directories=True):
+        yield Problem("path", f"there can be no directory {path}: {wrong}")
+
 
 PARQUET_SPEC = Spec(
     options=(
@@ -255,4 +264,5 @@ PARQUET_SINK = SinkConnector(
     spec=PARQUET_SPEC,
     start=ParquetTarget,
     guarantee_of=lambda config: EXACTLY_ONCE,
+    target_problems=_target_problems,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -19,6 +20,7 @@ from logflume.connect.spec import Option, OptionType, Spec
 from logflume.log import InvalidInput, TopicPartition
 from logflume.log.schemas import Kind, Row
 
+from .paths import unwritable
 from .sql_statements import TableWriter
 from .sql_tables import create_or_check, make_table, offsets_table
 
@@ -34,11 +36,20 @@ def _check_url(value: str) -> str | None:
     return None
 
 
+def _target_problems(config: Config) -> Iterable[Problem]:
+    """SQLite makes a file, no directory."""
+    url = sa.make_url(config.text("connection.url"))
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        return
+    if wrong := unwritable(Path(url.database)):
+        yield Problem("connection.url", f"there can be no database {url.database}: {wrong}")
+
+
 def _check_keys(config: Config) -> Iterable[Problem]:
     names = [column.name for side in ("key.columns", "value.columns") for column in config.columns(side)]
     if config.flag("key.windowed"):
         names.append(config.text("window.start.column"))
-    for name in config.items("pk.fields"):
+    for name in config.items("pk.fields") if config.columns("value.columns") else ():
         if name not in names:
             yield Problem("pk.fields", f"column {name!r} is not among {', '.join(names)}")
     if config.text("insert.mode") == UPSERT and not config.items("pk.fields") and not config.columns("key.columns"):
@@ -257,4 +268,5 @@ SQL_SINK = SinkConnector(
     spec=SQL_SPEC,
     start=SqlTarget,
     guarantee_of=lambda config: EXACTLY_ONCE,
+    target_problems=_target_problems,
 )

@@ -1,3 +1,6 @@
+from typing import Any
+
 from .header import Buffer
 
 def walk(section: Buffer, count: int, base_timestamp: int, /) -> tuple[int, int, int, int, int]: ...
+def locate(data: Buffer, sections: Any, from_offset: int, /, *columns: Any) -> int: ...

@@ -35,6 +35,7 @@ from .isolation import AbortedTransactions, visible_batches
 from .murmur2 import key_partition
 from .records import decode_spans, encode_batch, records_section
 from .tiers import kernel_tier
+from .walk import locate
 
 U8 = npt.NDArray[np.uint8]
 
@@ -89,7 +90,7 @@ def decode_fetch(
     kernels = kernel_tier().kernels(total)
     array: U8 = np.frombuffer(data, dtype=np.uint8)
     if kernels is None:
-        columns = _decode_plain(data, sections, from_offset)
+        columns = _decode_at_once(data, sections, from_offset, total)
     else:
         columns = _decode_compiled(kernels, array, sections, from_offset, total)
     fields = [topic, partition, array, *columns, next_offset]
@@ -123,8 +124,10 @@ def _empty_columns(total: int) -> list[Any]:
     return [np.empty(total, kind) for kind in kinds]
 
 
-def _decode_compiled(kernels: ModuleType, array: U8, sections: list[_Section], from_offset: int, total: int) -> list[Any]:
-    table = np.array(
+def _table(sections: list[_Section]) -> Any:
+    """Return int64[B, 8]: start, end, record count, base offset, last offset delta, base timestamp, whether it is the time of
+    the append, that time."""
+    return np.array(
         [
             (
                 s.start,
@@ -141,12 +144,25 @@ def _decode_compiled(kernels: ModuleType, array: U8, sections: list[_Section], f
         ],
         np.int64,
     ).reshape(len(sections), 8)
+
+
+def _decode_compiled(kernels: ModuleType, array: U8, sections: list[_Section], from_offset: int, total: int) -> list[Any]:
     columns = _empty_columns(total)
-    rows, error, section, record = kernels.decode_sections(array, table, from_offset, *columns)
+    rows, error, section, record = kernels.decode_sections(array, _table(sections), from_offset, *columns)
     if error:
         offset = sections[section].header.base_offset
         raise CorruptBatch(f"batch at offset {offset}, record {record}: {kernels.ERRORS[error]}")
     return columns if rows == total else [column[:rows] for column in columns]
+
+
+def _decode_at_once(data: Buffer, sections: list[_Section], from_offset: int, total: int) -> list[Any]:
+    """Decode without the kernels. What is no record is looked at again in Python, which says what is wrong with it."""
+    if locate is not None:
+        columns = _empty_columns(total)
+        rows = locate(data, _table(sections), from_offset, *columns)
+        if rows >= 0:
+            return columns if rows == total else [column[:rows] for column in columns]
+    return _decode_plain(data, sections, from_offset)
 
 
 def _decode_plain(data: Buffer, sections: list[_Section], from_offset: int) -> list[Any]:

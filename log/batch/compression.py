@@ -5,18 +5,21 @@ Specification: KIP-110 (zstd), KIP-57 (lz4 frames), and the xerial block framing
 
 from __future__ import annotations
 
+import importlib
+import sys
 import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Protocol
 
 from logflume.log.errors import UnknownName
 
 from . import snappy
 from .errors import BatchTooLarge, CorruptBatch
 from .header import Buffer
-
-if TYPE_CHECKING:
-    import zstandard
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 """Default bound on what one batch may unpack to."""
@@ -27,8 +30,7 @@ _MAX_RATIO = 1100
 
 _GZIP_WINDOW_BITS = 31
 _ZSTD_LEVEL = 3
-_ZSTD_MAX_WINDOW_BYTES = 1 << 27
-_STEP_BYTES = 1 << 20
+_ZSTD_MAX_WINDOW_LOG = 27
 
 
 class Codec(IntEnum):
@@ -69,9 +71,8 @@ def compress(codec: int, data: Buffer) -> Buffer:
         case Codec.LZ4:
             return _compress_lz4(data)
         case Codec.ZSTD:
-            import zstandard
-
-            return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(data)
+            packed: bytes = _zstd().compress(data, level=_ZSTD_LEVEL)
+            return packed
         case _:
             raise AssertionError(f"unknown codec {codec}")
 
@@ -87,14 +88,10 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
         return data
     max_bytes = min(max_bytes, max(_FREE_BYTES, _MAX_RATIO * len(data)))
     match codec:
-        case Codec.GZIP:
-            return _decompress_gzip(data, max_bytes, is_single=is_single)
         case Codec.SNAPPY:
             return snappy.decompress(data, max_bytes=max_bytes, is_single=is_single)
-        case Codec.LZ4:
-            return _decompress_lz4(data, max_bytes, is_single=is_single)
-        case Codec.ZSTD:
-            return _decompress_zstd(data, max_bytes, is_single=is_single)
+        case Codec.GZIP | Codec.LZ4 | Codec.ZSTD:
+            return _decompress_streams(_decompression(codec, data, max_bytes), data, max_bytes, is_single=is_single)
         case _:
             raise CorruptBatch(f"expected a compression codec of 0 to 4, found {codec}")
 
@@ -107,88 +104,67 @@ def _compress_lz4(data: Buffer) -> bytes:
     return compressed
 
 
-def _decompress_gzip(data: Buffer, max_bytes: int, *, is_single: bool) -> bytes:
+class _Decompressor(Protocol):
+    """One stream at a time: `eof` at its end, `unused_data` is what lies behind it."""
+
+    def decompress(self, data: Buffer, max_length: int, /) -> bytes: ...
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Decompression:
+    name: str
+    decompressor: Callable[[], _Decompressor]
+    damage: tuple[type[Exception], ...]
+
+
+def _decompression(codec: int, data: Buffer, max_bytes: int) -> _Decompression:
+    """Return how a codec is undone. Raises BatchTooLarge for a zstd frame that says itself how much it is."""
+    if codec == Codec.GZIP:
+        return _Decompression("gzip", lambda: zlib.decompressobj(_GZIP_WINDOW_BITS), (zlib.error,))
+    if codec == Codec.LZ4:
+        import lz4.frame
+
+        return _Decompression("lz4", lz4.frame.LZ4FrameDecompressor, (RuntimeError, ValueError))
+    zstd = _zstd()
+    with suppress(zstd.ZstdError):  # what is damaged is told of where it is undone
+        if (zstd.get_frame_info(data).decompressed_size or 0) > max_bytes:
+            raise _too_large("zstd", max_bytes)
+    window = {zstd.DecompressionParameter.window_log_max: _ZSTD_MAX_WINDOW_LOG}
+    return _Decompression("zstd", lambda: zstd.ZstdDecompressor(options=window), (zstd.ZstdError,))
+
+
+def _decompress_streams(codec: _Decompression, data: Buffer, max_bytes: int, *, is_single: bool) -> bytes:
+    """Undo one stream after the other to the end of the data. Raises as `decompress`."""
     parts: list[bytes] = []
     left_bytes = max_bytes
     rest: Buffer = data
     while rest:
-        decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        decompressor = codec.decompressor()
         try:
             part = decompressor.decompress(rest, left_bytes + 1)
-        except zlib.error as error:
-            raise CorruptBatch(f"gzip data is damaged: {error}") from error
+        except codec.damage as error:
+            raise CorruptBatch(f"{codec.name} data is damaged: {error}") from error
         parts.append(part)
         left_bytes -= len(part)
         if left_bytes < 0:
-            raise _too_large("gzip", max_bytes)
+            raise _too_large(codec.name, max_bytes)
         if not decompressor.eof:
-            raise CorruptBatch("gzip data ends early")
+            raise CorruptBatch(f"{codec.name} data ends early")
         rest = decompressor.unused_data
         if rest and is_single:
-            raise CorruptBatch(f"{len(rest)} bytes lie behind the gzip data")
+            raise CorruptBatch(f"{len(rest)} bytes lie behind the {codec.name} data")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decompress_lz4(data: Buffer, max_bytes: int, *, is_single: bool) -> bytes:
-    import lz4.frame
-
-    parts: list[bytes] = []
-    left_bytes = max_bytes
-    rest: Buffer | None = data
-    while rest:
-        decompressor = lz4.frame.LZ4FrameDecompressor()
-        try:
-            part = decompressor.decompress(rest, left_bytes + 1)
-        except (RuntimeError, ValueError) as error:
-            raise CorruptBatch(f"lz4 data is damaged: {error}") from error
-        parts.append(part)
-        left_bytes -= len(part)
-        if left_bytes < 0:
-            raise _too_large("lz4", max_bytes)
-        if not decompressor.eof:
-            raise CorruptBatch("lz4 data ends early")
-        rest = decompressor.unused_data
-        if rest and is_single:
-            raise CorruptBatch(f"{len(rest)} bytes lie behind the lz4 data")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _decompress_zstd(data: Buffer, max_bytes: int, *, is_single: bool) -> bytes:
-    import zstandard
-
-    try:
-        content_bytes = zstandard.frame_content_size(data)
-        if content_bytes > max_bytes:
-            raise _too_large("zstd", max_bytes)
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
-        if is_single:
-            return _decompress_one_zstd(decompressor, data, max_bytes)
-        if 0 <= content_bytes <= _FREE_BYTES:
-            return decompressor.decompress(data, read_across_frames=False, allow_extra_data=False)
-        return _read_zstd_stream(decompressor.stream_reader(data, read_across_frames=True), max_bytes)
-    except zstandard.ZstdError as error:
-        raise CorruptBatch(f"zstd data is damaged: {error}") from error
-
-
-def _decompress_one_zstd(decompressor: zstandard.ZstdDecompressor, data: Buffer, max_bytes: int) -> bytes:
-    import zstandard
-
-    try:
-        return decompressor.decompress(data, max_output_size=max_bytes, read_across_frames=False, allow_extra_data=False)
-    except zstandard.ZstdError:
-        _read_zstd_stream(decompressor.stream_reader(data), max_bytes)  # was it too much?
-        raise
-
-
-def _read_zstd_stream(reader: object, max_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    left_bytes = max_bytes
-    while part := reader.read(min(_STEP_BYTES, left_bytes + 1)):  # type: ignore[attr-defined]
-        parts.append(part)
-        left_bytes -= len(part)
-        if left_bytes < 0:
-            raise _too_large("zstd", max_bytes)
-    return b"".join(parts)
+def _zstd() -> ModuleType:
+    """Return Python's own module, which older ones have from elsewhere."""
+    return importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 def _too_large(name: str, max_bytes: int) -> BatchTooLarge:

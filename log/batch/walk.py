@@ -111,6 +111,14 @@ def _skip_bytes(data: bytes, position: int, end: int, *, least: int) -> tuple[in
     return size, position + max(size, 0)
 
 
+def _load_locate() -> Callable[..., int] | None:
+    try:
+        from ._walk import locate
+    except ImportError:
+        return None
+    return locate
+
+
 def _load() -> Callable[[Buffer, int, int], Walked]:
     try:
         from ._walk import walk
@@ -120,3 +128,7 @@ def _load() -> Callable[[Buffer, int, int], Walked]:
 
 
 walk = _load()
+
+locate = _load_locate()
+"""Write where the parts of records lie into the columns of a chunk: (data, sections, from offset, eight columns) -> rows, -1 for
+bytes that are no records. The kernels do the same; this is there at once. None without a compiler."""

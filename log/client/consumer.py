@@ -378,10 +378,7 @@ class Consumer:
                 rest = chunk.slice(max_records - count, len(chunk))
                 chunk = chunk.slice(0, max_records - count)
                 with self._ready:
-                    if fetched.epoch == fetched.state.epoch:
-                        kept = replace(fetched, records=None, chunk=rest)
-                        fetched.state.buffered_bytes += fetched.size_bytes
-                        self._fetcher.completed.appendleft(kept)
+                    self._fetcher.put_back(replace(fetched, records=None, chunk=rest))
             with self._ready:
                 if fetched.epoch != fetched.state.epoch:
                     continue

@@ -20,6 +20,7 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, Cluster
+from .errors import unforeseen
 from .loop import IoLoop
 from .membership import Interest, Owner
 from .offsets import by_topic, commit_offsets
@@ -175,6 +176,9 @@ class ConsumerProtocolMembership:
                 except LogflumeError as error:
                     failures += 1
                     self._note(error)
+                except Exception as error:  # the boundary: who polls would wait for good  # noqa: BLE001
+                    self._failure = unforeseen(f"group {self.group_id}: membership ended", error)
+                    self._on_change()
             if self._failure is None:
                 await self._pause(backoff_s(failures) if failures else self._interval_s)
 

@@ -13,6 +13,7 @@ LogflumeError
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from logflume.log.errors import LogflumeError
@@ -84,3 +85,12 @@ class ProducerFenced(KafkaError):
     """The broker refuses this producer for good; it cannot be used any more."""
 
     is_retriable = False
+
+
+def unforeseen(what: str, error: BaseException) -> LogflumeError:
+    """Return what callers are told of a fault that nobody thought of; the log has where it is."""
+    _log.error("%s: %r", what, error, exc_info=error)
+    return LogflumeError(f"{what}, by a fault of the client: {type(error).__name__}: {error}")
+
+
+_log = logging.getLogger("logflume.client")

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from logflume.log.batch.header import end_of_batches
@@ -23,7 +23,7 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import Chunk, TopicPartition
 
 from .cluster import Cluster
-from .errors import LogTruncated, OffsetOutOfRange
+from .errors import LogTruncated, OffsetOutOfRange, unforeseen
 from .offsets import EARLIEST, LATEST, by_topic, epoch_end, list_offsets
 from .retry import backoff_s
 from .transport import Channel
@@ -49,6 +49,7 @@ class PartitionState:
     `position`: next offset the caller gets, None until known; `position_epoch`: leader epoch of the record before it, -1 if it is
     not known. `fetch_position`, `fetch_epoch`: the same of the next offset to ask for. `leader_epoch`: the leader's for which
     `fetch_position` is known to be in its log. `epoch` changes with each seek, so that answers to older requests are dropped.
+    `answers`: what was fetched and not taken yet, in order; `has_turn`: the fetcher will look for one when its turn comes.
     """
 
     partition: TopicPartition
@@ -66,6 +67,8 @@ class PartitionState:
     not_before_s: float = 0.0
     end_offset: int = -1
     error: LogflumeError | None = None
+    answers: deque[Fetched] = field(default_factory=deque)
+    has_turn: bool = False
 
     def move(self, offset: int | None, leader_epoch: int = -1) -> None:
         """Go on from `offset` (None: to be found out), behind a record of `leader_epoch`; what was fetched is dropped."""
@@ -73,6 +76,7 @@ class PartitionState:
         self.position_epoch = self.fetch_epoch = leader_epoch
         self.leader_epoch = -1
         self.epoch += 1
+        self.answers.clear()
         self.buffered_bytes = 0
         self.error = None
 
@@ -107,7 +111,7 @@ class Fetcher:
     ) -> None:
         self.lock = ready
         self.states: dict[TopicPartition, PartitionState] = {}
-        self.completed: deque[Fetched] = deque()
+        self._turns: deque[PartitionState] = deque()
         self._cluster = cluster
         self._channels = tuple(channels)
         self._read_committed = read_committed
@@ -121,6 +125,7 @@ class Fetcher:
         self._answered_s = 0.0
         self._gathering: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._fault: LogflumeError | None = None
 
     # caller's side (lock held)
 
@@ -128,36 +133,50 @@ class Fetcher:
         """Read exactly these; positions of partitions that stay are kept."""
         wanted = list(partitions)
         self.states = {tp: self.states.get(tp) or PartitionState(tp) for tp in wanted}
-        self.completed = deque(f for f in self.completed if self.states.get(f.state.partition) is f.state)
 
     def take(self) -> Fetched | None:
-        """Return the next answer that is wanted now; what belongs to paused partitions stays, what is out of date goes."""
-        kept: list[Fetched] = []
-        found = None
-        while self.completed and found is None:
-            fetched = self.completed.popleft()
-            if not self._is_current(fetched):
+        """Return the next answer that is wanted now: of each partition in turn, so that a backlog of one holds up no other.
+
+        What belongs to paused partitions stays.
+        """
+        for _ in range(len(self._turns)):
+            state = self._turns.popleft()
+            state.has_turn = False
+            if not state.answers or not self._is_read(state):
                 continue
-            if fetched.state.is_paused:
-                kept.append(fetched)
-            else:
-                fetched.state.buffered_bytes -= fetched.size_bytes
-                found = fetched
-        self.completed.extendleft(reversed(kept))
-        return found
+            fetched = None if state.is_paused else state.answers.popleft()
+            self._give_turn(state)
+            if fetched is not None:
+                state.buffered_bytes -= fetched.size_bytes
+                return fetched
+        return None
+
+    def put_back(self, rest: Fetched) -> None:
+        """Keep what is left of an answer for a later turn, unless the partition was moved meanwhile."""
+        state = rest.state
+        if rest.epoch == state.epoch:
+            state.buffered_bytes += rest.size_bytes
+            state.answers.appendleft(rest)
+            self._give_turn(state)
+
+    def _give_turn(self, state: PartitionState) -> None:
+        if state.answers and not state.has_turn:
+            state.has_turn = True
+            self._turns.append(state)
 
     def has_news(self) -> bool:
         """Return whether `take` or `take_error` would return something."""
-        return any(not f.state.is_paused and self._is_current(f) for f in self.completed) or any(
-            state.error is not None for state in self.states.values()
-        )
+        if self._fault is not None or any(state.error is not None for state in self.states.values()):
+            return True
+        return any(state.answers and not state.is_paused and self._is_read(state) for state in self._turns)
 
-    def _is_current(self, fetched: Fetched) -> bool:
-        state = fetched.state
-        return fetched.epoch == state.epoch and self.states.get(state.partition) is state
+    def _is_read(self, state: PartitionState) -> bool:
+        return self.states.get(state.partition) is state
 
     def take_error(self) -> LogflumeError | None:
-        """Return an error that no retry mends, once; the partition is tried again afterwards."""
+        """Return an error that no retry mends, once; the partition is tried again afterwards. A fault of our own stays."""
+        if self._fault is not None:
+            return self._fault
         for state in self.states.values():
             if state.error is not None:
                 error, state.error = state.error, None
@@ -379,7 +398,7 @@ class Fetcher:
             for topic in response.responses:
                 for answer in topic.partitions:
                     state, epoch, offset = asked[TopicPartition(topic.topic, answer.partition_index)]
-                    if state.epoch != epoch:
+                    if state.epoch != epoch or not self._is_read(state):
                         continue
                     if answer.error_code:
                         error = KafkaError(answer.error_code, topic=topic.topic, partition=answer.partition_index)
@@ -407,7 +426,8 @@ class Fetcher:
             tuple((a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()) if self._read_committed else ()
         )
         after, leader_epoch = end
-        self.completed.append(Fetched(state, state.epoch, size, answer.records, leader_epoch, aborted))
+        state.answers.append(Fetched(state, state.epoch, size, answer.records, leader_epoch, aborted))
+        self._give_turn(state)
         state.buffered_bytes += size
         state.fetch_position, state.fetch_epoch = max(after, offset), leader_epoch
 
@@ -458,4 +478,13 @@ class Fetcher:
     def _start(self, coroutine: Any) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Let the caller have what should not happen, rather than wait for an answer that nobody asks for any more."""
+        self._tasks.discard(task)
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            with self.lock:
+                self._fault = unforeseen("the consumer fetches no more", fault)
+                self.lock.notify_all()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, Cluster
+from .errors import unforeseen
 from .membership import Interest
 from .offsets import commit_offsets
 from .retry import backoff_s
@@ -117,8 +118,7 @@ class GroupMember:
                 _log.info("group %s: %s; joining again", self.group_id, error)
                 self._cluster.forget_coordinator(GROUP, self.group_id)
             else:
-                loop = asyncio.get_running_loop()
-                self._tasks = [loop.create_task(self._heartbeat()), loop.create_task(self._watch())]
+                self._start(self._heartbeat(), self._watch())
                 return assigned
             await asyncio.sleep(backoff_s(attempt))
 
@@ -315,6 +315,19 @@ class GroupMember:
 
     def _forget_membership(self) -> None:
         self.member_id, self.generation = "", NO_GENERATION
+
+    def _start(self, *coroutines: Coroutine[Any, Any, None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(each) for each in coroutines]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Let the caller have what should not happen: without heartbeats it would be dropped, and wait for good."""
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self.failure = unforeseen(f"group {self.group_id}: membership ended", fault)
+            self._on_change()
 
     def _stop_tasks(self) -> None:
         for task in self._tasks:

@@ -9,7 +9,6 @@ behind it gets new sequences under a new producer id, once no batch with an old 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,7 @@ from logflume.log.records import TopicPartition
 from .accumulator import Accumulator, PartitionQueue
 from .batches import NO_SEQUENCE, PendingBatch
 from .cluster import Cluster
-from .errors import RecordsRefused
+from .errors import RecordsRefused, unforeseen
 from .identity import Identity
 from .retry import backoff_s
 from .transport import Channel
@@ -41,7 +40,6 @@ _OF_RECORDS = (
 )
 """Refusals that are about single records: the batch is split until each of those stands alone."""
 _NOT_APPENDED = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-_log = logging.getLogger("logflume.client")
 
 
 class Sender:
@@ -145,7 +143,7 @@ class Sender:
         except LogflumeError as error:
             self.give_up_waiting(error)
         except Exception as error:  # the boundary, as in `_send`  # noqa: BLE001
-            self.give_up_waiting(_unforeseen(error))
+            self.give_up_waiting(unforeseen("the record was not sent", error))
         finally:
             self._preparing = None
         self.drain()
@@ -221,7 +219,7 @@ class Sender:
         except LogflumeError as error:
             self._failed(batches, error)
         except Exception as error:  # the boundary: whoever waits for these records must hear of it  # noqa: BLE001
-            self._failed(batches, _unforeseen(error))
+            self._failed(batches, unforeseen("the record was not sent", error))
         finally:
             self._in_flight[node] -= 1
         self.drain()
@@ -392,7 +390,7 @@ class Sender:
         except LogflumeError:
             await asyncio.sleep(backoff_s(5))
         except Exception as error:  # the boundary, as in `_send`  # noqa: BLE001
-            self._fail_topic(topic, _unforeseen(error))
+            self._fail_topic(topic, unforeseen("the record was not sent", error))
         finally:
             self._missing_topics.pop(topic, None)
         self.drain()
@@ -419,7 +417,7 @@ class Sender:
         except LogflumeError as error:
             self.give_up_waiting(error)
         except Exception as error:  # the boundary, as in `_send`  # noqa: BLE001
-            self.give_up_waiting(_unforeseen(error))
+            self.give_up_waiting(unforeseen("the record was not sent", error))
         finally:
             self._preparing = None
         self.drain()
@@ -428,12 +426,6 @@ class Sender:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _unforeseen(error: Exception) -> LogflumeError:
-    """Return what callers are told of a fault that nobody thought of; the log has where it is."""
-    _log.error("a producer failed to send: %r", error, exc_info=error)
-    return LogflumeError(f"the record was not sent, by a fault of the client: {type(error).__name__}: {error}")
 
 
 def _refusal(batch: PendingBatch, error: KafkaError, answer: Any) -> RecordsRefused:

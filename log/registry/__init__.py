@@ -14,7 +14,7 @@ from .errors import Fault, RegistryError
 if TYPE_CHECKING:
     from .client import credentials_of
     from .schemas import Limits
-    from .server import RegistryServer, Tls
+    from .server import RegistryServer, Tls, loop_factory
     from .users import EVERYTHING, Rights, UserFile, Users
 
 _LAZY = {
@@ -26,6 +26,7 @@ _LAZY = {
     "UserFile": ".users",
     "credentials_of": ".client",
     "Users": ".users",
+    "loop_factory": ".server",
 }
 
 
@@ -46,4 +47,5 @@ __all__ = [
     "UserFile",
     "Users",
     "credentials_of",
+    "loop_factory",
 ]

@@ -37,7 +37,8 @@ def guid_of(digest: bytes) -> str:
     >>> guid_of(digest_of('"string"'))
     '095d71cf-1255-6b9d-5e33-0ad575b3df5d'
     """
-    return str(uuid.UUID(bytes=digest))
+    text = digest.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def digest_from(text: str) -> bytes | None:

@@ -33,6 +33,8 @@ LIGHT_CHARS = 4_000
 """A schema of at most this size is looked at on the loop: it takes less time than the way to a thread and back."""
 MAX_BODY_BYTES = 4 * 1024 * 1024
 READ_TIMEOUT_S = 30.0
+PREPARED_AFTER_S = 0.2
+"""After the start; whoever asks earlier has it done at once."""
 WRITER_ASKED_S = 1.0
 _log = logging.getLogger("logflume.registry")
 
@@ -93,11 +95,11 @@ class Service:
         gc.disable()  # what is read now stays: looking through it again and again would take longer than reading
         try:
             await self.wait_for(end)
-            self.state.subject_names(deleted=False)
             gc.freeze()
         finally:
             gc.enable()
         self._election.start()
+        self._loop.call_later(PREPARED_AFTER_S, self.state.prepare)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._election.close)

@@ -29,17 +29,30 @@ from .subjects import ANY_CONTEXT, DEFAULT_CONTEXT, GLOBAL_CONTEXT, Subject, con
 
 READWRITE = "READWRITE"
 MODES = (READWRITE, "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
+_NO_CONFIG = ConfigValue()
 _GLOBAL = prefix_of(GLOBAL_CONTEXT)
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class _Context:
-    """What is counted separately for each context."""
+    """What is counted separately for each context. `undigested`: schemas that `by_digest` does not have yet, in their order."""
 
     ids: dict[int, dict[tuple[str, int], None]] = field(default_factory=dict)
-    digests: dict[bytes, int] = field(default_factory=dict)
+    by_digest: dict[bytes, int] = field(default_factory=dict)
+    undigested: list[SchemaValue] = field(default_factory=list)
     max_id: int = 0
+
+    def digests(self) -> dict[bytes, int]:
+        """Return the ids by digest. They are asked for less often than a topic is read, which they would take a quarter of."""
+        taken, self.undigested = self.undigested, []
+        for each in taken:
+            self.by_digest[_digest(each)] = each.id
+        return self.by_digest
+
+
+def _digest(value: SchemaValue) -> bytes:
+    return digest_of(value.schema, value.references or (), value.metadata, value.rule_set)
 
 
 class State:
@@ -145,7 +158,7 @@ class State:
     def id_by_digest(self, context: str, digest: bytes) -> int | None:
         """Return the id that a schema has in a context, None when it was never registered there."""
         found = self._by_context.get(context)
-        return found.digests.get(digest) if found else None
+        return found.digests().get(digest) if found else None
 
     def max_id(self, context: str) -> int:
         """Return the highest id that was ever given in a context, 0 when none was."""
@@ -167,6 +180,8 @@ class State:
 
     def config_in_scope(self, subject: str | None) -> ConfigValue:
         """Return what is in force: the subject's own, then its context's or the top level's, then that of all contexts."""
+        if not self.configs:
+            return _NO_CONFIG
         own = self.configs.get(subject) if subject is not None else None
         chain = [own, self._behind(self.configs, subject), self.configs.get(_GLOBAL)]
         return merge_configs([each for each in chain if each is not None])
@@ -188,12 +203,22 @@ class State:
         context = context_of(subject or "")
         return settings.get(None if context == DEFAULT_CONTEXT else prefix_of(context))
 
+    def prepare(self) -> None:
+        """Make what is asked for the first time as quick to answer as later: names in order, ids by digest."""
+        self.subject_names(deleted=False)
+        for context in self._by_context.values():
+            context.digests()
+
     # changing
 
     def apply(self, entries: Iterable[Entry]) -> None:
         """Take records in, in the order of the log."""
         for entry in entries:
-            self._apply(entry.key, entry)
+            key, value = entry.key, entry.value
+            if isinstance(value, SchemaValue) and key.subject is not None and key.keytype == "SCHEMA":
+                self._put(key.subject, key.version, value)
+            else:
+                self._apply(key, entry)
 
     def _apply(self, key: Key, entry: Entry) -> None:
         value = entry.value
@@ -202,8 +227,6 @@ class State:
         elif key.keytype == KeyType.SCHEMA and key.subject is not None:
             if value is None:
                 self._remove(key.subject, key.version)
-            elif isinstance(value, SchemaValue):
-                self._put(key.subject, key.version, value)
         elif key.keytype == KeyType.CONFIG:
             self._set(self.configs, key.subject, value if isinstance(value, ConfigValue) else None)
         elif key.keytype == KeyType.MODE:
@@ -224,7 +247,7 @@ class State:
                 self.contexts.pop(key.context, None)
 
     def _put(self, subject: str, version: int, value: SchemaValue) -> None:
-        name = context_of(subject)
+        name = context_of(subject) if subject[:1] == ":" else DEFAULT_CONTEXT
         context = self._by_context.get(name)
         if context is None:
             context = self._by_context[name] = _Context()
@@ -257,10 +280,10 @@ class State:
             holders[subject, version] = None
         else:
             context.ids[value.id] = {(subject, version): None}
-        context.digests[digest_of(value.schema, references_of(value), value.metadata, value.rule_set)] = value.id
+        context.undigested.append(value)
         if value.id > context.max_id:
             context.max_id = value.id
-        for each in references_of(value):
+        for each in value.references or ():
             self._referrers.setdefault((qualify(each.subject, subject), each.version), {})[(subject, version)] = None
         self.schemas += old is None
         self._names.clear()
@@ -283,9 +306,9 @@ class State:
         holders.pop(place, None)
         if not holders:
             context.ids.pop(old.id, None)
-            digest = digest_of(old.schema, references_of(old), old.metadata, old.rule_set)
-            if context.digests.get(digest) == old.id:
-                del context.digests[digest]
+            digests, digest = context.digests(), _digest(old)
+            if digests.get(digest) == old.id:
+                del digests[digest]
         for each in references_of(old):
             target = (qualify(each.subject, old.subject), each.version)
             self._referrers.get(target, {}).pop(place, None)

@@ -88,12 +88,12 @@ class Reader:
                 chunks = consumer.poll(timeout_s=READ_PAUSE_S)
                 entries, unreadable = [], 0
                 for chunk in chunks:
-                    for record in chunk.records():
+                    for row, (key, value) in enumerate(zip(chunk.keys(), chunk.values(), strict=True)):
                         try:
-                            entries.append(decode(record.key or b"", record.value))
+                            entries.append(decode(key or b"", value))
                         except DecodeError as error:
                             unreadable += 1
-                            _log.warning("%s, offset %s: %s", self._partition.topic, record.offset, error)
+                            _log.warning("%s, offset %s: %s", self._partition.topic, chunk.offsets[row], error)
                 position = consumer.position(self._partition)
                 if entries or unreadable or position != self._offset:
                     self._offset = position

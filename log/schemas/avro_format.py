@@ -16,8 +16,9 @@ from typing import Any
 from logflume.log.errors import DecodeError, InvalidInput
 
 from . import avro_layout
-from .avro_schema import Named, avro_schema, column_type, parse_avro
+from .avro_schema import Named, avro_schema, column_type, parse_avro, required_fields
 from .avro_values import from_avro, to_avro, without_logical_types
+from .fitting import Target
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .layouts import Layout
 from .registries import RegisteredSchema, registry_at
@@ -122,8 +123,14 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
 def _to_write_with(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> tuple[int, Any]:
     """Return the id and the schema that rows are written with, registered if needed."""
     derive = functools.partial(json.dumps, derived, separators=(",", ":"))
-    registered = schema_to_write_with(spec, "AVRO", columns, derive, lambda found: read_schema(found, ""))
+    registered = schema_to_write_with(spec, "AVRO", columns, derive, lambda found: target(found, ""))
     return registered.id, parse_avro(registered.text, registered.texts)
+
+
+def target(registered: RegisteredSchema, full_name: str) -> Target:
+    """Return what a registered schema takes from who writes with it."""
+    schema = parse_avro(registered.text, registered.texts)
+    return Target("AVRO", column_type(schema), frozenset(required_fields(schema)))
 
 
 def _writer(spec: FormatSpec, columns: tuple[Column, ...], derived: Any) -> Callable[[Row], bytes]:

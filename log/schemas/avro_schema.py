@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
@@ -256,6 +256,35 @@ def _annotated(kind: str, schema: Mapping[str, Any]) -> DataType | None:
         precision = int(schema.get("precision", parameters.get("connect.decimal.precision", 64)))
         return decimal(precision, scale)
     return _LOGICAL.get((kind, logical)) if logical else _CONNECT_NAMES.get(schema.get("connect.name", ""))
+
+
+def required_fields(schema: Any, *, named: Named | None = None, namespace: str = "", path: str = "") -> Iterator[str]:
+    """Give the paths of fields without a default, of a schema that `column_type` has a type for."""
+    named = Named() if named is None else named
+    if isinstance(schema, list):
+        branches = [each for each in schema if each != "null"]
+        if len(branches) == 1:
+            yield from required_fields(branches[0], named=named, namespace=namespace, path=path)
+        return
+    if isinstance(schema, str):
+        if schema not in _PRIMITIVES:
+            yield from required_fields(named.get(schema, namespace), named=named, namespace=namespace, path=path)
+        return
+    kind = schema["type"]
+    if not isinstance(kind, str):
+        yield from required_fields(kind, named=named, namespace=namespace, path=path)
+    elif kind in ("record", "error"):
+        _, inside = named.add(schema, namespace)
+        for field in schema["fields"]:
+            place = f"{path}.{field['name']}" if path else field["name"]
+            if "default" not in field and not (isinstance(field["type"], list) and "null" in field["type"]):
+                yield place
+            yield from required_fields(field["type"], named=named, namespace=inside, path=place)
+    elif kind in ("enum", "fixed"):
+        named.add(schema, namespace)
+    elif kind in ("array", "map"):
+        items = schema["items" if kind == "array" else "values"]
+        yield from required_fields(items, named=named, namespace=namespace, path=path)
 
 
 def branch_name(schema: Any, namespace: str) -> str:

@@ -176,6 +176,8 @@ def to_avro(type: DataType, schema: Any, named: Named, namespace: str) -> Conver
         convert = to_avro(type, branches[0] if branches else "null", named, namespace)
         return lambda value: None if value is None else convert(value)
     if isinstance(schema, str):
+        if schema == "int" and type.kind in (Kind.BIGINT, Kind.TIMESTAMP):
+            return _of_32_bits
         return (
             _same
             if schema in ("null", "boolean", "string", "bytes", *_NUMBERS)
@@ -206,7 +208,14 @@ def to_avro(type: DataType, schema: Any, named: Named, namespace: str) -> Conver
         case Kind.DECIMAL:
             scale, size = int(schema.get("scale", type.scale)), schema.get("size")
             return lambda value: _decimal_bytes(value, scale, size)
-    return _same
+    return to_avro(type, kind, named, namespace) if kind == "int" else _same
+
+
+def _of_32_bits(value: int) -> int:
+    """What is written would be an Avro int of more bits than readers take; the library does not look."""
+    if not -(2**31) <= value < 2**31:
+        raise OverflowError(f"{value} is no Avro int, which has 32 bits")
+    return value
 
 
 def _to_record(type: DataType, schema: Any, named: Named, namespace: str) -> Convert:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from logflume.log.errors import DecodeError, InvalidInput, UnknownName
 
 from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format, text_format
+from .fitting import Target
 from .layouts import PLAIN_KINDS, Layout, Unheld
 from .registries import RegisteredSchema, SchemaNotFound, registry_at
 from .serdes import FormatSpec, Row
@@ -30,12 +31,14 @@ class Schemas:
         kind: what a registry calls them.
         write: the text of the schema that columns are written with.
         read: the type that a registered schema describes; of the record of that name where there are several.
+        target: what a registered schema takes from who writes with it.
         check: raises DecodeError or InvalidInput where what was written with a schema cannot be read into columns.
     """
 
     kind: str
     write: Callable[[FormatSpec, tuple[Column, ...]], str]
     read: Callable[[RegisteredSchema, str], DataType]
+    target: Callable[[RegisteredSchema, str], Target]
     check: Callable[[RegisteredSchema, FormatSpec, tuple[Column, ...]], None]
 
 
@@ -98,9 +101,15 @@ _NAMED, _NULLABLE = frozenset({"full_name"}), frozenset({"nullables"})
 _PROTO_SETTINGS = _NAMED | _NULLABLE
 _NUMBERS_AND_TEXT = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES, Kind.ANY})
 
-_AVRO = Schemas("AVRO", avro_format.write_schema, avro_format.read_schema, avro_format.check_schema)
-_JSON = Schemas("JSON", json_schema_format.write_schema, json_schema_format.read_schema, json_schema_format.check_schema)
-_PROTO = Schemas("PROTOBUF", proto_format.write_schema, proto_format.read_schema, proto_format.check_schema)
+_AVRO = Schemas("AVRO", avro_format.write_schema, avro_format.read_schema, avro_format.target, avro_format.check_schema)
+_JSON = Schemas(
+    "JSON",
+    json_schema_format.write_schema,
+    json_schema_format.read_schema,
+    json_schema_format.target,
+    json_schema_format.check_schema,
+)
+_PROTO = Schemas("PROTOBUF", proto_format.write_schema, proto_format.read_schema, proto_format.target, proto_format.check_schema)
 _AVRO_LAYOUTS = Layouts(avro_format.read_layout, avro_format.write_layout)
 _JSON_LAYOUTS = Layouts(json_schema_format.read_layout, json_schema_format.write_layout)
 _PROTO_LAYOUTS = Layouts(proto_format.read_layout, proto_format.write_layout)
@@ -275,7 +284,7 @@ def register_schema(spec: FormatSpec, columns: Iterable[Column]) -> int:
     if schemas is None or not columns:
         return 0
     return schema_to_write_with(
-        spec, schemas.kind, columns, lambda: schemas.write(spec, columns), lambda each: schemas.read(each, spec.full_name)
+        spec, schemas.kind, columns, lambda: schemas.write(spec, columns), lambda each: schemas.target(each, spec.full_name)
     ).id
 
 

@@ -8,7 +8,7 @@ DOUBLE, and an object with properties is a struct, without them a map.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from logflume.log.errors import DecodeError
@@ -92,6 +92,28 @@ def column_type(schema: Any, *, root: Any = None, depth: int = 0, extent: Extent
     if "enum" in schema or "const" in schema:
         return STRING
     return _by_type(schema, inner)
+
+
+def required_properties(schema: Any, *, root: Any = None, path: str = "") -> Iterator[str]:
+    """Give the paths of properties that must be there, of a schema that `column_type` has a type for."""
+    root = schema if root is None else root
+    if not isinstance(schema, dict):
+        return
+    if "$ref" in schema:
+        yield from required_properties(_referred(schema["$ref"], root), root=root, path=path)
+        return
+    for word in ("oneOf", "anyOf", "allOf"):
+        branches = [each for each in schema.get(word, ()) if not (isinstance(each, dict) and each.get("type") == "null")]
+        if len(branches) == 1:
+            yield from required_properties(branches[0], root=root, path=path)
+    for name, each in schema.get("properties", {}).items():
+        place = f"{path}.{name}" if path else name
+        if name in schema.get("required", ()):
+            yield place
+        yield from required_properties(each, root=root, path=place)
+    for word in ("items", "additionalProperties"):
+        if word in schema:
+            yield from required_properties(schema[word], root=root, path=path)
 
 
 def _by_type(schema: Mapping[str, Any], inner: Any) -> DataType:

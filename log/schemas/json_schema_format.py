@@ -8,8 +8,9 @@ from collections.abc import Callable
 from logflume.log.errors import DecodeError
 
 from . import json_format
+from .fitting import Target
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
-from .json_schema import column_type, json_schema, parse_json_schema
+from .json_schema import column_type, json_schema, parse_json_schema, required_properties
 from .layouts import Layout, Wire
 from .registries import RegisteredSchema, registry_at
 from .serdes import FormatSpec, Row
@@ -97,5 +98,10 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
 
 
 def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
-    found = schema_to_write_with(spec, "JSON", columns, lambda: write_schema(spec, columns), lambda each: read_schema(each, ""))
-    return found.id
+    return schema_to_write_with(spec, "JSON", columns, lambda: write_schema(spec, columns), lambda found: target(found, "")).id
+
+
+def target(registered: RegisteredSchema, full_name: str) -> Target:
+    """Return what a registered schema takes from who writes with it."""
+    schema = parse_json_schema(registered.text)
+    return Target("JSON", column_type(schema), frozenset(required_properties(schema)))

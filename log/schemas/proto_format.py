@@ -13,6 +13,7 @@ from typing import Any
 from logflume.log.errors import DecodeError, InvalidInput
 
 from . import proto_layout
+from .fitting import Target
 from .frames import FRAME_SIZE_BYTES, frame, message_indexes, read_frame, read_message_indexes
 from .layouts import Layout
 from .proto_compiler import compile_proto
@@ -23,6 +24,7 @@ from .proto_schema import (
     message_named,
     message_path,
     messages_of,
+    required_fields,
 )
 from .proto_values import getters_of, setters_of
 from .registries import RegisteredSchema, registry_at
@@ -156,11 +158,18 @@ def make_bare_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[
 
 
 def _to_write_with(spec: FormatSpec, columns: tuple[Column, ...], text: str) -> tuple[int, Any]:
-    registered = schema_to_write_with(spec, "PROTOBUF", columns, lambda: text, lambda found: read_schema(found, spec.full_name))
+    registered = schema_to_write_with(spec, "PROTOBUF", columns, lambda: text, lambda found: target(found, spec.full_name))
     if registered.text == text:
         return registered.id, _message(registered, (0,))
     file, _ = messages_of(compile_proto(registered.text, registered.texts))
     return registered.id, message_named(file, spec.full_name)
+
+
+def target(registered: RegisteredSchema, full_name: str) -> Target:
+    """Return what the message of that name takes from who writes with it, of the first one without a name."""
+    file, _ = messages_of(compile_proto(registered.text, registered.texts))
+    message = message_named(file, full_name)
+    return Target("PROTOBUF", column_type(message), frozenset(required_fields(message)))
 
 
 def _message_writer(message: Any, columns: tuple[Column, ...]) -> Callable[[Row], bytes]:

@@ -5,7 +5,7 @@ Our own schemas are one message `ConnectDefault1` whose nested messages stand fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
@@ -196,6 +196,18 @@ def fields_of(message: Any, columns: Sequence[Column]) -> list[Any]:
     by_name = dict(message.fields_by_name)
     by_upper = {name.upper(): field for name, field in by_name.items()}
     return [by_name.get(column.name) or by_upper.get(column.name.upper()) for column in columns]
+
+
+def required_fields(message: Any, *, path: str = "") -> Iterator[str]:
+    """Give the paths of fields that proto2 calls required, of a message that `column_type` has a type for."""
+    for field in message.fields:
+        place = f"{path}.{field.name}" if path else field.name
+        if field.is_required:
+            yield place
+        entry = entry_of(field)
+        inner = field.message_type if entry is None else entry["value"].message_type
+        if inner is not None:
+            yield from required_fields(inner, path=place)
 
 
 # ------------------------------------------------------------------------------------------------ columns -> text

@@ -25,7 +25,8 @@ class FormatSpec:
         uses_latest: write with the newest schema that `subject` has when writing begins, and register nothing.
         registers: whether a schema made from the columns is registered; else `subject` must have it.
         normalizes: schemas are registered and looked up in the registry's normal form.
-        is_strict: a schema that was named, or the newest, must have a field for every column; else values are left out.
+        is_strict: a schema that was named, or the newest, must have a field for every column, of a type that holds its values,
+            and a column for every field without a default; else values are left out, and rows that do not fit are refused.
         has_ids_in_headers: schema ids of values are written into record headers, as GUIDs, and payloads have no frame; both forms
             are read. It is for whoever makes records: a serde frames always.
         full_name: the name of the record or message, namespace included; empty: the format's own.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from logflume.log.errors import InvalidInput
 
+from .fitting import Target, misfits
 from .registries import RegisteredSchema, SchemaNotFound, registry_at
 from .serdes import FormatSpec
 from .types import Column, DataType, Kind
@@ -16,14 +17,14 @@ def schema_to_write_with(
     kind: str,
     columns: tuple[Column, ...],
     derive: Callable[[], str],
-    read: Callable[[RegisteredSchema], DataType],
+    read: Callable[[RegisteredSchema], Target],
 ) -> RegisteredSchema:
     """Return the schema that rows of columns are written with: of `schema_id`, the newest of the subject, else the derived one.
 
-    `read`: the type that a schema of this format describes.
+    `read`: what a schema of this format holds.
 
     Raises:
-        InvalidInput: the schema is of another kind, lacks a column, or is not registered and must not be.
+        InvalidInput: the schema is of another kind, does not fit the columns, or is not registered and must not be.
         RegistryRefused, RegistryUnavailable, SchemaNotFound.
     """
     registry = registry_at(spec.registry)
@@ -33,7 +34,7 @@ def schema_to_write_with(
     if found.kind != kind:
         raise InvalidInput(f"schema {found.id} is {found.kind}, expected {kind}: it is to be written with")
     if spec.is_strict:
-        _check_holds(found, read(found), spec, columns)
+        _check_fits(found, read(found), spec, columns)
     return found
 
 
@@ -54,27 +55,11 @@ def _derived(spec: FormatSpec, kind: str, text: str) -> RegisteredSchema:
     return registry.by_id(schema_id)
 
 
-def _check_holds(found: RegisteredSchema, type: DataType, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
-    """Raise InvalidInput where values of a column would be left out."""
+def _check_fits(found: RegisteredSchema, target: Target, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
     is_bare = not spec.is_wrapped and len(columns) == 1
-    wanted = columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns)
-    lacking = next(_lacking(wanted, type, ""), None)
-    if lacking is not None:
+    problem = next(misfits(columns[0].type if is_bare else DataType(Kind.STRUCT, fields=columns), target), None)
+    if problem is not None:
         raise InvalidInput(
-            f"schema {found.id} of {spec.subject} has no field for the column {lacking}, whose values would be left out: "
-            "write with another schema, or say that it may lack some (is_strict=False, id.compatibility.strict=false)"
+            f"schema {found.id} of {spec.subject} does not fit what is written: {problem}; write with another schema, or say "
+            "that rows are judged one by one (is_strict=False, id.compatibility.strict=false, latest.compatibility.strict=false)"
         )
-
-
-def _lacking(wanted: DataType, type: DataType, path: str) -> Iterator[str]:
-    if wanted.kind is Kind.STRUCT and type.kind is Kind.STRUCT:
-        upper = {field.name.upper(): field for field in type.fields}
-        for column in wanted.fields:
-            name = f"{path}.{column.name}" if path else column.name
-            field = upper.get(column.name.upper())
-            if field is None:
-                yield name
-            else:
-                yield from _lacking(column.type, field.type, name)
-    elif wanted.kind is type.kind and wanted.element is not None and type.element is not None:
-        yield from _lacking(wanted.element, type.element, path)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
+import os
+import tempfile
 from typing import NamedTuple
 
 from logflume.log.errors import InvalidInput
@@ -53,3 +56,12 @@ def parse_address(text: str) -> Address:
     if not colon or not port.isdigit() or int(port) > 65_535:
         raise InvalidInput(f"expected HOST:PORT or unix:PATH, found {text!r}")
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def unix_socket_path(data_dir: str) -> str:
+    """Return where the broker of a data directory has its Unix socket: in it, or among temporary files if that is too long."""
+    path = os.path.join(os.path.abspath(data_dir), "broker.sock")
+    if len(path.encode()) <= MAX_UNIX_PATH_BYTES:
+        return path
+    name = hashlib.sha256(os.path.realpath(data_dir).encode()).hexdigest()[:24]
+    return os.path.join(tempfile.gettempdir(), f"logflume-{os.getuid()}-{name}.sock")

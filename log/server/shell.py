@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,7 +30,7 @@ from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.storage import Cleaner, DataDir, FlushScheduler, OsDisk, PartitionLog, Scrubber
 
-from .addresses import MAX_UNIX_PATH_BYTES, UNIX_PREFIX, Address, parse_address
+from .addresses import UNIX_PREFIX, Address, parse_address, unix_socket_path
 from .auditfile import AuditFile
 from .health import Answer, HealthServer, Page, alive, brief
 from .jwks import Jwks
@@ -450,12 +447,3 @@ def _prepare(config: BrokerConfig, plan: ListenerPlan) -> ListenerTls | None:
     tls = ListenerTls(settings)
     tls.refresh(time.time())
     return tls
-
-
-def unix_socket_path(data_dir: str) -> str:
-    """Return where the broker of a data directory has its Unix socket: in it, or among temporary files if that is too long."""
-    path = os.path.join(os.path.abspath(data_dir), "broker.sock")
-    if len(path.encode()) <= MAX_UNIX_PATH_BYTES:
-        return path
-    name = hashlib.sha256(os.path.realpath(data_dir).encode()).hexdigest()[:24]
-    return os.path.join(tempfile.gettempdir(), f"logflume-{os.getuid()}-{name}.sock")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.log import InvalidInput, LogflumeError, default_where
+from logflume.log import InvalidInput, LogflumeError
 
 if TYPE_CHECKING:
     from logflume.log import Log
@@ -95,7 +95,11 @@ def place(data: str | None, bootstrap: str | None) -> str:
     """Return where the log is: the option, else the environment, else ./data; whether there is one or not."""
     if data and bootstrap:
         raise InvalidInput("give either --data or --bootstrap, not both")
-    return bootstrap or (os.path.abspath(data) if data else default_where())
+    if bootstrap or data:
+        return bootstrap or os.path.abspath(data or "")
+    from logflume.log import default_where
+
+    return default_where()
 
 
 def where(data: str | None, bootstrap: str | None, *, may_create: bool = False) -> str:

@@ -6,19 +6,19 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows
 
 if TYPE_CHECKING:
     from logflume.connect import ConnectorStatus, Place
 
 app = make_app(
-    "Run, check and reset connectors; one TOML or JSON file each.\n\n"
+    "Run, check, pause and reset connectors; one TOML or JSON file each.\n\n"
     "Example: logflume connect run examples/flights/airlines.toml --once --bootstrap 127.0.0.1:9092"
 )
 
@@ -59,6 +59,8 @@ def show_lines(statuses: Sequence[ConnectorStatus]) -> None:
         rate = sum(task.rate for task in status.tasks)
         broken = sum(task.broken for task in status.tasks)
         parts = [f"{status.name}: {status.state}", f"{records:,} records", f"{rate:,.0f}/s"]
+        if status.state == "PAUSED":
+            parts.append(f"`logflume connect resume {status.name}` lets it go on")
         if broken:
             parts.append(f"{broken} broken, kept in the dead-letter topic")
         if status.eta_s:
@@ -90,14 +92,42 @@ def status(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Show where connectors are: what they have committed, running or not.
+    """Show where connectors are: what they have committed, running or not, and which of them are paused.
 
     Example: logflume connect status --bootstrap 127.0.0.1:9092
     """
-    from logflume.connect import places
+    from logflume.connect import Place, paused_connectors, places
 
     with open_log(data, bootstrap) as log:
-        print_places([place for place in places(log) if name in (None, place.connector)], as_json=as_json)
+        paused, found = paused_connectors(log), places(log)
+    found += [Place(each, "", "", "") for each in sorted(paused - {place.connector for place in found})]
+    print_places([place for place in found if name in (None, place.connector)], paused, as_json=as_json)
+
+
+@app.command()
+def pause(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Let a connector rest after its present batch, wherever it runs, until `connect resume`; a restart does not end that.
+
+    Example: logflume connect pause airlines --bootstrap 127.0.0.1:9092
+    """
+    from logflume.connect import pause_connector
+
+    with open_log(data, bootstrap) as log:
+        pause_connector(log, name)
+    print_done(f"{name} rests after its present batch; logflume connect resume {name}", as_json=as_json, paused=name)
+
+
+@app.command()
+def resume(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Let a paused connector go on where it was.
+
+    Example: logflume connect resume airlines --bootstrap 127.0.0.1:9092
+    """
+    from logflume.connect import resume_connector
+
+    with open_log(data, bootstrap) as log:
+        resume_connector(log, name)
+    print_done(f"{name} goes on", as_json=as_json, resumed=name)
 
 
 @app.command()
@@ -115,9 +145,20 @@ def reset(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Js
         print_places(reset_connector(log, name), as_json=as_json)
 
 
-def print_places(found: Sequence[Place], *, as_json: bool) -> None:
-    rows = [(each.connector, each.kind, each.part, each.at, each.end, each.members or None) for each in found]
-    print_rows(("connector", "kind", "part", "at", "end", "tasks"), rows, as_json=as_json)
+def print_places(found: Sequence[Place], paused: Collection[str] = (), *, as_json: bool) -> None:
+    rows = [
+        (
+            each.connector,
+            each.kind,
+            each.part,
+            each.at,
+            each.end,
+            each.members or None,
+            "paused" if each.connector in paused else None,
+        )
+        for each in found
+    ]
+    print_rows(("connector", "kind", "part", "at", "end", "tasks", "state"), rows, as_json=as_json)
 
 
 @app.command()

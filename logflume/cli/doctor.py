@@ -17,9 +17,7 @@ from pathlib import Path
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, place, print_rows
-from logflume.log import LogflumeError, connect
-from logflume.log.client.probe import probe
-from logflume.log.inspect import verify_path
+from logflume.log import LogflumeError
 
 app = make_app("", has_default=True)
 FSYNC_TRIES = 20
@@ -140,6 +138,9 @@ def fsync_times_ms(directory: Path) -> list[float]:
 
 def log(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
     """Whether the log opens and answers."""
+    from logflume.log import connect
+    from logflume.log.client.probe import probe
+
     address = place(data, bootstrap)
     if os.path.isabs(address) and not (Path(address) / "meta.properties").exists():
         yield Finding("log", "ok", f"no log in {address} yet", "it is made at the first start")
@@ -160,6 +161,8 @@ def log(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
 
 def files(data: str | None, bootstrap: str | None) -> Iterator[Finding]:
     """Whether the files of a data directory are good: all of a small one, else as many bytes as take a few seconds."""
+    from logflume.log.inspect import verify_path
+
     address = place(data, bootstrap)
     if not os.path.isabs(address) or not Path(address).is_dir():
         return

@@ -11,10 +11,11 @@ from typing import IO, Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done
-from logflume.log import InvalidInput, RecordMetadata, UnknownName
+from logflume.log import Headers, InvalidInput, RecordMetadata, UnknownName
 
 app = make_app("")
 MAX_LINE_BYTES = 1_048_576
+LineWriter = Callable[[bytes], tuple[bytes | None, Headers]]
 FORMATS = ("avro", "protobuf", "json_sr")
 
 
@@ -35,6 +36,9 @@ def produce(
     registry: Annotated[
         str | None, typer.Option(metavar="URL", help="The registry; default: $LOGFLUME_REGISTRY, else that of serve.")
     ] = None,
+    ids_in_headers: Annotated[
+        bool, typer.Option("--ids-in-headers", help="Write the schema's GUID into a header instead of its id before the value.")
+    ] = False,
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
     data: Data = None,
     bootstrap: Bootstrap = None,
@@ -49,7 +53,7 @@ def produce(
     separator = key_separator.encode() if key_separator else None
     with open_log(data, bootstrap) as log:
         log.admin().describe_topics([topic])
-        write = line_writer(topic, format, schema, registry)
+        write = line_writer(topic, format, schema, registry, ids_in_headers=ids_in_headers)
         producer = log.producer(compression=compression)
         sent: list[Future[RecordMetadata]] = []
         source: IO[bytes] = file.open("rb") if file else sys.stdin.buffer
@@ -57,11 +61,11 @@ def produce(
             for number, line in enumerate(source, 1):
                 key, value = split_line(line.rstrip(b"\r\n"), separator, number)
                 try:
-                    payload = write(value)
+                    payload, headers = write(value)
                 except InvalidInput as error:
                     producer.flush()
                     raise InvalidInput(f"line {number}: {error}; the {len(sent)} before it are written") from None
-                sent.append(producer.send(topic, payload, key=key, partition=partition))
+                sent.append(producer.send(topic, payload, key=key, partition=partition, headers=headers))
         producer.flush()
         for future in sent:
             future.result()
@@ -71,22 +75,31 @@ def produce(
         print_done("", as_json=True, topic=topic, records=len(sent))
 
 
-def line_writer(topic: str, format: str | None, schema: Path | None, registry: str | None) -> Callable[[bytes], bytes | None]:
-    """Return what makes a value of a line: the line itself, or what a format and a schema make of its JSON."""
+def line_writer(topic: str, format: str | None, schema: Path | None, registry: str | None, *, ids_in_headers: bool) -> LineWriter:
+    """Return what makes a value and headers of a line: the line itself, or what a format and a schema make of its JSON."""
     if format is None:
-        if schema is not None or registry is not None:
-            raise InvalidInput("--schema and --registry are for --format avro, protobuf or json_sr")
-        return lambda line: line
+        if schema is not None or registry is not None or ids_in_headers:
+            raise InvalidInput("--schema, --registry and --ids-in-headers are for --format avro, protobuf or json_sr")
+        return lambda line: (line, ())
     if format.lower() not in FORMATS:
         raise UnknownName("format", format, FORMATS)
-    from logflume.log.schemas import FormatSpec, SchemaWriter, default_registry, of_topic
+    from logflume.log.schemas import FormatSpec, FrameSplitter, SchemaWriter, default_registry, of_topic
 
     spec = of_topic(FormatSpec(format.upper()), topic, "value", registry or default_registry())
     try:
         text = "" if schema is None else schema.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"cannot read {schema}: {error}") from None
-    return SchemaWriter(spec, text).write
+    writer, splitter = SchemaWriter(spec, text), FrameSplitter("value", spec.registry)
+
+    def write(line: bytes) -> tuple[bytes | None, Headers]:
+        payload = writer.write(line)
+        if payload is None or not ids_in_headers:
+            return payload, ()
+        payload, header = splitter.split(payload)
+        return payload, (header,)
+
+    return write
 
 
 def split_line(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:

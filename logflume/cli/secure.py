@@ -12,10 +12,8 @@ from logflume.cli.cert import AUTHORITY, AUTHORITY_KEY, now, write_private
 from logflume.cli.common import make_app
 from logflume.cli.profile import put_profile
 from logflume.log import InvalidInput, connect
-from logflume.log.access import CLUSTER, AclRule, create_acls, set_password
 from logflume.log.client import Profile, check_profile_name
 from logflume.log.security import issue, make_authority
-from logflume.log.server import start_embedded
 
 app = make_app(
     "Make what a broker needs before others may reach it: an authority, certificates, users, rules and settings.\n\n"
@@ -100,6 +98,9 @@ def broker_settings(directory: Path, data: Path, host: str, port: int, *, is_loc
 
 def make_users(data: Path, passwords: dict[str, str]) -> None:
     """Add the users to the log, and what the application may. Raises as `start_embedded`."""
+    from logflume.log.access import CLUSTER, AclRule, create_acls, set_password
+    from logflume.log.server import start_embedded
+
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     principal = f"User:{APPLICATION}"
     rules = [AclRule("cluster", CLUSTER, principal, "idempotent_write")]

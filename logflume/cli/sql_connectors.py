@@ -15,7 +15,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from logflume.connect import ConnectorConfig, Worker, connector_names, fill_in, find_connector, load_connector, make_topics
+from logflume.connect import (
+    ConnectorConfig,
+    Worker,
+    check_against_records,
+    connector_names,
+    fill_in,
+    find_connector,
+    load_connector,
+    made_ready,
+    make_topics,
+    paused_connectors,
+    resume_connector,
+)
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Consumer, Log
 from logflume.sql import ConnectorInfo, ConnectorState, ConnectorTask, command_topic
@@ -62,10 +74,13 @@ class SqlConnectors:
         if found.is_source is not connector.is_source:
             kind = "SOURCE" if found.is_source else "SINK"
             raise InvalidInput(f"{found.plugin.name!r} is a {kind.lower()}: write CREATE {kind} CONNECTOR")
+        if found.name in paused_connectors(self._log):  # one of its name was paused and dropped
+            resume_connector(self._log, found.name)
         if found.is_source:
             make_topics(self._log, found)
         else:
             self._log.admin().describe_topics(found.topics)
+            check_against_records(self._log, made_ready(found))
 
     def plugins(self) -> list[tuple[str, str, str]]:
         """Return (name, SOURCE or SINK, what it does) of what is installed."""
@@ -109,6 +124,7 @@ class SqlConnectors:
                 _log.warning("connectors of SQL: %s; trying again in %g s", error, pause_s)
                 self._stopping.wait(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
+        self._worker.stop()
 
     def _follow_turns(self) -> None:
         """Be a member of the group; run the connectors while it is this process's turn."""

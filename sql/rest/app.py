@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -65,10 +65,10 @@ class SqlApp:
         }
         self.endpoints = [*(("POST", path) for path in posts), *(("GET", path) for path in (*gets, "/ws/query"))]
         """(method, path) of each."""
-        routes: list[Any] = [Route(path, _answering(handler), methods=["POST"]) for path, handler in posts.items()]
-        routes += [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
+        routes: list[Any] = [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
         routes.append(WebSocketRoute("/ws/query", self._socket))
-        self.asgi: ASGIApp = _Guard(Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found}), users)
+        others = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found})
+        self.asgi: ASGIApp = _Guard(_Posts({path: _answering(handler) for path, handler in posts.items()}, others), users)
 
     def close(self) -> None:
         """End the queries that are still followed."""
@@ -268,6 +268,21 @@ def _answering(handler: Handler) -> Handler:
 async def _not_found(request: Request, error: Exception) -> Response:
     refused = RestError(NOT_FOUND, f"no endpoint {request.method} {request.url.path}")
     return _json(refused.body(), refused.status)
+
+
+class _Posts:
+    """Gives POSTs to their handlers and everything else to another app: its way there takes as long as the answer to a pull."""
+
+    def __init__(self, handlers: Mapping[str, Handler], others: ASGIApp) -> None:
+        self._handlers, self._others = handlers, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._handlers.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if handler is None:
+            await self._others(scope, receive, send)
+            return
+        response = await handler(Request(scope, receive))
+        await response(scope, receive, send)
 
 
 class _Guard:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import Any
+from typing import Any, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -52,8 +52,7 @@ class FirstBytes(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # that of uvloop is one without being an instance
         self._state.connections.add(self)  # type: ignore[arg-type]
         self._timer = self._loop.call_later(KEEP_ALIVE_S, transport.close)
         secured = transport.get_extra_info("ssl_object")

@@ -31,8 +31,10 @@ class _Sent:
 
     def told(self) -> bytes:
         """Wait for all, and tell of each."""
-        lines = []
-        for seq, outcome in enumerate(self.outcomes(), self.first):
+        outcomes, lines = self.outcomes(), []
+        if not any(outcomes):
+            return b"".join([b'{"status":"ok","seq":%d}\n' % seq for seq in range(self.first, self.first + len(outcomes))])
+        for seq, outcome in enumerate(outcomes, self.first):
             if outcome is None:
                 lines.append(b'{"status":"ok","seq":%d}\n' % seq)
                 continue
@@ -86,13 +88,13 @@ async def acknowledged(parts: AsyncIterator[bytes], engine: SqlEngine, rights: R
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """Yield the lines that end in each part, without blank ones; the last needs no end. Raises RestError: one is too long."""
+    """Yield the lines that end in each part, stripped, none blank; the last needs no end. Raises RestError: one is too long."""
     rest = b""
     async for part in parts:
         *lines, rest = (rest + part).split(b"\n")
         if len(rest) > LINE_BYTES_MAX:
             raise RestError(BAD_REQUEST, f"a line holds at most {LINE_BYTES_MAX} bytes")
-        if found := [line for line in lines if line.strip()]:
+        if found := [line for each in lines if (line := each.strip())]:
             yield found
-    if rest.strip():
+    if rest := rest.strip():
         yield [rest]

@@ -18,7 +18,8 @@ from logflume.log.schemas import Column
 from logflume.sql import ast
 from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import QueryFailed, StatementError
-from logflume.sql.parser import parse_statement, sole_known_statement
+from logflume.sql.parser import KEPT_CHARS_MAX, parse_statement, sole_scanned
+from logflume.sql.pull import KEYS_MAX
 from logflume.sql.results import PushQuery, PushRow, Rows
 from logflume.sql.scripts import split_script
 from logflume.sql.session import Session
@@ -30,6 +31,8 @@ from .values import rest_row, schema_text, to_json
 BATCH_ROWS = 500
 POLL_S = 0.1
 PUSH_QUERIES_MAX = 100
+KEYS_AT_ONCE_MAX = 64
+"""More are read in a thread: others wait for the loop meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Queries:
             RestError: it is no query, is refused, or too many run.
         """
         try:
+            if (found := self._pulled(text, session, KEYS_MAX)) is not None:
+                return found
             sources = list(split_script(text))
             if len(sources) != 1:
                 raise RestError(BAD_STATEMENT, f"Expected exactly one KSQL statement; found {len(sources)} instead", text)
@@ -70,22 +75,25 @@ class Queries:
         except (LogflumeError, RecursionError) as error:
             at = error.text or text if isinstance(error, StatementError) else text
             raise as_rest_error(error, at) from error
-        name = statement.topic if isinstance(statement, ast.Print) else statement.query.source.name
         if isinstance(result, PushQuery):
+            name = statement.topic if isinstance(statement, ast.Print) else statement.query.source.name
             query_id = f"transient_{name}_{uuid.uuid4().hex[:16]}"
             with self._lock:
                 self._running[query_id] = result
             return StartedQuery(query_id, result.columns, {}, result)
         assert isinstance(result, Rows)
-        return self._answered(result, name)
+        assert isinstance(statement, ast.QueryStatement)
+        return self._answered(result, statement.query.source.name)
 
     def start_at_once(self, text: str, session: Session) -> StartedQuery | None:
         """Answer a pull query that waits for nothing, so that it needs no thread of its own; None: `start` has to."""
-        found = sole_known_statement(text)
-        if not isinstance(found, ast.QueryStatement) or found.query.emit is not None:
-            return None
-        rows = self._engine.pull_at_once(found.query, session)
-        return None if rows is None else self._answered(rows, found.query.source.name)
+        return self._pulled(text, session, KEYS_AT_ONCE_MAX) if len(text) <= KEPT_CHARS_MAX else None
+
+    def _pulled(self, text: str, session: Session, keys_max: int) -> StartedQuery | None:
+        """Answer a pull query by keys whose state is here, if nothing is new of it but its literals."""
+        scanned = sole_scanned(text)
+        rows = None if scanned is None else self._engine.pull_at_once(scanned, session, keys_max=keys_max)
+        return None if rows is None else self._answered(rows, rows.title)
 
     def _answered(self, rows: Rows, name: str) -> StartedQuery:
         source = self._engine.catalog.sources.get(name)

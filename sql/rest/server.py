@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 
 from logflume.log import InvalidInput, LogflumeError, connect_as_owner
-from logflume.log.registry import Tls, Users
+from logflume.log.registry import Tls, Users, loop_factory
 from logflume.sql.connectors import ConnectorsOf
 from logflume.sql.engine import DEFAULT_SERVICE, SqlEngine
 from logflume.sql.places import default_state_dir
@@ -90,7 +90,8 @@ class SqlServer:
         self._socket.close()
 
     def _run(self) -> None:
-        asyncio.run(self._http.serve(sockets=[self._socket]))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self._http.serve(sockets=[self._socket]))
 
     def _config(self) -> uvicorn.Config:
         made = uvicorn.Config(

@@ -8,10 +8,11 @@ from logflume.log import LogflumeError
 from logflume.sql import ast
 from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import StatementError
-from logflume.sql.inserts import PendingWrites, Sending
-from logflume.sql.parser import parse_statement, sole_known_statement
+from logflume.sql.inserts import Sending
+from logflume.sql.parser import KEPT_CHARS_MAX, parse_statement, sole_scanned
 from logflume.sql.scripts import split_script
 from logflume.sql.session import Session
+from logflume.sql.templates import scan
 
 from .entities import command_of, entity_of
 from .errors import QUERY_ENDPOINT, RestError, as_rest_error
@@ -28,8 +29,8 @@ class Statements:
 
     def insert_at_once(self, script: str, session: Session) -> Sending | None:
         """Send the rows of a script that is one INSERT VALUES and waits for nothing but the disk; None: `execute` has to."""
-        found = sole_known_statement(script)
-        return self._engine.insert_at_once(found, session) if isinstance(found, ast.InsertValues) else None
+        scanned = sole_scanned(script) if len(script) <= KEPT_CHARS_MAX else None
+        return None if scanned is None else self._engine.insert_at_once(scanned, session)
 
     def execute(self, script: str, session: Session) -> list[dict[str, Any]]:
         """Execute a script; return one entity for each statement that has one.
@@ -40,11 +41,16 @@ class Statements:
             RestError: a statement is refused; those before it are done, and told.
         """
         entities: list[dict[str, Any]] = []
-        text, writes = script, PendingWrites()
+        text, writes = script, self._engine.pending_writes()
         try:
             try:
                 for source in split_script(script):
                     text = f"{source.text};"
+                    scanned = scan(source.text)
+                    rows = None if scanned is None else self._engine.known_rows(scanned, session)
+                    if rows is not None:
+                        writes.add(text, rows)
+                        continue
                     statement = parse_statement(source, variables=session.variables)
                     if isinstance(statement, ast.QueryStatement | ast.Print):
                         raise RestError(

@@ -74,7 +74,7 @@ class App:
         self,
         name: str,
         *,
-        log: str | Log | None = None,
+        log: str | os.PathLike[str] | Log | None = None,
         state_dir: str | None = None,
         registry: str | None = None,
         **options: Any,
@@ -82,7 +82,8 @@ class App:
         if not isinstance(name, str):
             raise InvalidInput(f"the name of an application is text, found {name!r}")
         show_shortly()
-        self.name, self.log, self.options = name, default_where() if log is None else log, options
+        where = default_where() if log is None else os.path.abspath(log) if isinstance(log, os.PathLike) else log
+        self.name, self.log, self.options = name, where, options
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name, default_registry() if registry is None else registry)
 
@@ -261,23 +262,27 @@ class App:
         with connect(self.log) as log:
             return run_app(plan, log, settings)
 
-    def query(self, store: str, *, timeout_s: float = 10.0) -> StoreQuery:
+    def query(self, store: str, *, timeout_s: float = 10.0, acceptable_lag: int | None = None) -> StoreQuery:
         """Return a store of this application to read while it runs, here or elsewhere: the instance that has a key answers.
 
         Instances answer on this machine only, unless they run with `endpoint="0.0.0.0:PORT"`.
 
+        acceptable_lag: where nobody who runs a task answers, a copy of its state is read that lacks at most so many records of
+            its changelogs (a standby, or what is being restored); `copy_lags` then says of which partitions. None: only the
+            newest state is read, and during a hand-over reads wait.
+
         Raises:
-            UnknownName: no such store.
+            UnknownName: no such store. InvalidInput: a lag below 0.
         """
         from logflume.log import connect
 
         from ..query import StoreQuery
 
         if not isinstance(self.log, str):
-            return StoreQuery(self.topology(), store, self.log, timeout_s=timeout_s)
+            return StoreQuery(self.topology(), store, self.log, timeout_s=timeout_s, acceptable_lag=acceptable_lag)
         log = connect(self.log)
         try:
-            return StoreQuery(self.topology(), store, log, timeout_s=timeout_s, closes_log=True)
+            return StoreQuery(self.topology(), store, log, timeout_s=timeout_s, acceptable_lag=acceptable_lag, closes_log=True)
         except BaseException:
             log.close()
             raise

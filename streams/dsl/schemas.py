@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,11 +48,11 @@ def column_type(type: Any) -> DataType:
     """Return the column type of a Python type or column type."""
     if isinstance(type, DataType):
         return type
-    if type in PRIMITIVES:
+    if isinstance(type, Hashable) and type in PRIMITIVES:
         return PRIMITIVES[type]
     if type in (Any, object, dict, list):
         return ANY
-    raise InvalidInput(f"expected str, int, float, bool, bytes, Any or a column type, found {type!r}")
+    raise InvalidInput(f"expected str, int, float, bool, bytes, Any or a column type (logflume.log.schemas), found {type!r}")
 
 
 def value_schema(value: Any) -> tuple[tuple[Column, ...], type[Any] | None]:
@@ -61,10 +61,12 @@ def value_schema(value: Any) -> tuple[tuple[Column, ...], type[Any] | None]:
         return (Column("value", ANY),), None
     if is_object_class(value):
         return columns_of(value), value
-    if value in PRIMITIVES:
+    if isinstance(value, type) and value in PRIMITIVES:
         return (Column("value", PRIMITIVES[value]),), value
+    hint = ": write its fields as a class, such as class Order(TypedDict)" if isinstance(value, Mapping) else ""
     raise InvalidInput(
-        f"values are a class with typed fields, str, int, float, bool, bytes or nothing (any JSON); found {value!r}"
+        "values are a class with typed fields (msgspec.Struct, dataclass, TypedDict, Pydantic model, generated Protobuf class), "
+        f"str, int, float, bool, bytes, or nothing (any JSON, or what the registry says); found {value!r}{hint}"
     )
 
 

@@ -121,7 +121,8 @@ class Engine:
                 found = [session.lags.get(source) for source in task.inputs] if session else [None]
                 known = [lag for lag in found if lag is not None]
                 lags[task.partition] = sum(known) + task.buffered_records if len(known) == len(found) else None
-        return msgspec.msgpack.encode(answer(ask, self._readers.of(ask.store), lags))
+        copies = session.copies_of(ask.store) if session and ask.copy_lag_max is not None else {}
+        return msgspec.msgpack.encode(answer(ask, self._readers.of(ask.store), lags, copies))
 
     def stop(self, *, timeout_s: float = 60.0) -> None:
         """Process no more, commit, leave the group, close. Idempotent.

@@ -13,6 +13,11 @@ class Pace:
     def __init__(self) -> None:
         self.records = FIRST_RECORDS
 
+    @property
+    def fetched_records(self) -> int:
+        """How many to fetch before the next round: until kernels are loaded, decoding a backlog whole would take seconds."""
+        return 2 * self.records
+
     def took(self, records: int, seconds: float) -> None:
         """Hear how many records the last round had, and how long it took.
 

@@ -30,13 +30,17 @@ class StoreUnavailable(LogflumeError):
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where a store lies: the topics whose partitions its tasks read, how many tasks there are, how entries are written."""
+    """Where a store lies: the topics whose partitions its tasks read, how many tasks there are, how entries are written.
+
+    `copy_lag_max`: what a copy may lack that is read where nobody who runs the task answers; None: copies are not read.
+    """
 
     application: str
     store: str
     topics: tuple[str, ...]
     partitions: int
     codec: EntryCodec
+    copy_lag_max: int | None = None
 
 
 class Peers:
@@ -57,6 +61,7 @@ class Peers:
         self._monotonic_s = monotonic_s
         self._sleep = sleep
         self._at: dict[int, str] = {}
+        self._everybody: tuple[str, ...] = ()
         self.held: dict[int, Held] = {}
 
     @property
@@ -66,7 +71,7 @@ class Peers:
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry at a key, whichever partition has it."""
-        found = [row for rows in self._ask_all(range(self._place.partitions), Ask(self._place.store, [], key)) for row in rows]
+        found = [row for rows in self._ask_all(range(self._place.partitions), self._asking(key)) for row in rows]
         return self._place.codec.decode(found[0][1]) if found else None
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
@@ -80,11 +85,15 @@ class Peers:
 
     def _partition(self, partition: int, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         while True:
-            (page,) = self._ask_all([partition], Ask(self._place.store, [], start, is_range=True, stop=stop))
+            ask = msgspec.structs.replace(self._asking(start), is_range=True, stop=stop)
+            (page,) = self._ask_all([partition], ask)
             yield from page
             if len(page) < PAGE_ROWS:
                 return
             start = page[-1][0] + b"\0"
+
+    def _asking(self, key: bytes) -> Ask:
+        return Ask(self._place.store, [], key, copy_lag_max=self._place.copy_lag_max)
 
     def _ask_all(self, partitions: Iterable[int], ask: Ask) -> list[list[tuple[bytes, bytes]]]:
         """Ask whoever holds these partitions, and again those that did not answer, until the timeout.
@@ -95,13 +104,14 @@ class Peers:
         left, found = set(partitions), []
         end_s = self._monotonic_s() + self._timeout_s
         while left:
-            by_address: dict[str, list[int]] = {}
-            for partition in sorted(left):
-                if partition in self._at:
-                    by_address.setdefault(self._at[partition], []).append(partition)
-            for address, wanted in by_address.items():
-                answer = _ask(address, msgspec.structs.replace(ask, partitions=wanted))
+            has_asked, silent = False, set[str]()
+            for address, wanted in self._whom(left):
+                asked = sorted(left.intersection(wanted))
+                if not asked or address in silent:
+                    continue
+                has_asked, answer = True, _ask(address, msgspec.structs.replace(ask, partitions=asked))
                 if answer is None:
+                    silent.add(address)
                     continue
                 found.append(answer.rows)
                 self.held.update({each.partition: each for each in answer.held})
@@ -112,8 +122,18 @@ class Peers:
                     f"is an instance of {self._place.application!r} running, with an endpoint? While it restores, ask again"
                 )
             if left:
-                self._find(pause=bool(by_address))
+                self._find(pause=has_asked)
         return found
+
+    def _whom(self, partitions: Iterable[int]) -> Iterator[tuple[str, list[int]]]:
+        """Yield whom to ask for what: who runs the tasks, then all others for what is left, if copies are good enough."""
+        by_address: dict[str, list[int]] = {}
+        for partition in sorted(partitions):
+            if partition in self._at:
+                by_address.setdefault(self._at[partition], []).append(partition)
+        yield from by_address.items()
+        if self._place.copy_lag_max is not None:
+            yield from ((address, sorted(partitions)) for address in self._everybody)
 
     def _find(self, *, pause: bool) -> None:
         """Look up in the group who runs which task."""
@@ -121,6 +141,7 @@ class Peers:
             self._sleep(_PAUSE_S)
         found = addresses(self._admin.group_offsets(self._place.application))
         self._at = {partition.partition: at for partition, at in found.items() if partition.topic in self._place.topics}
+        self._everybody = tuple(sorted(set(found.values())))
         if not self._at and not pause:
             self._sleep(_PAUSE_S)
 

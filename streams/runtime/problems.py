@@ -21,12 +21,12 @@ HEADER_PREFIX = "__streams.errors."
 BAD_RECORDS = frozenset({"decode", "expression", "callable", "encode", "refused"})
 """Reasons that mean something is wrong with a record; the others (late, null_key, ...) belong to an operator's meaning."""
 
-
-_HINTS = {
+HINTS = {
     "null_key": "what is computed by key needs one: group_by(...) or select_key(...) something that every record has",
     "late": "its windows are closed: give them a longer grace if such records shall count",
     "negative_time": "event times are milliseconds since 1970",
 }
+"""What the reasons that belong to an operator's meaning have to say."""
 
 
 class PoisonRecord(StreamsError, InvalidInput):
@@ -72,7 +72,7 @@ class TaskProblems:
             more = "; more of this kind are counted only" if self.counts[reason] == _LOGGED_IN_FULL else ""
             is_first = self.counts[reason] == 1
             level = logging.WARNING if is_bad or is_first else logging.INFO
-            hint = f" ({_HINTS[reason]})" if is_first and reason in _HINTS else ""
+            hint = f" ({HINTS[reason]})" if is_first and reason in HINTS else ""
             _log.log(level, "task %s, node %s: %s left out (%s): %s%s%s", self._task, node, where, reason, cause, hint, more)
         if self._keeps_letters and record is not None:
             facts = {"topic": topic, "partition": partition, "offset": offset, "task": self._task, "node": node, "reason": reason}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from logflume.log import UnknownName
 from logflume.streams.seams import Entry, StoreSpec
@@ -41,6 +41,19 @@ class StoreView:
             if entry is not None:
                 return entry
         return None
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Return the entries of encoded record keys of a store without windows, aligned; None where there is none."""
+        found: list[Entry | None] = [None] * len(keys)
+        missing = list(range(len(keys)))
+        for reader in self._readers().values():
+            entries = reader.get_many([keys[place] for place in missing])
+            for place, entry in zip(missing, entries, strict=True):
+                found[place] = entry
+            missing = [place for place, entry in zip(missing, entries, strict=True) if entry is None]
+            if not missing:
+                break
+        return found
 
     def windows(self, key: bytes) -> list[tuple[int, Entry]]:
         """Return (window start in ms, entry) of the living windows of a record key, oldest first."""

@@ -119,7 +119,12 @@ class Restorer:
 
     def is_restoring(self, task: Task) -> bool:
         """Return whether a store of the task is not up to date yet."""
-        return any(each.task is task for group in self._pending.values() for each in group)
+        return any(each.task is task for group in list(self._pending.values()) for each in group)
+
+    def lag_records(self, task: Task) -> int:
+        """Return about how many records the stores of a task lack. In any thread, like `is_restoring`."""
+        pending = [each for group in list(self._pending.values()) for each in group if each.task is task]
+        return sum(max(each.end - each.position, 0) for each in pending)
 
     def step(self, *, timeout_s: float) -> None:
         """Read and apply once."""

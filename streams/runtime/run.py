@@ -17,6 +17,7 @@ from logflume.streams.seams import Plan
 
 from .engine import Engine
 from .options import EngineOptions
+from .problems import HINTS
 from .status import EngineStatus
 
 _log = logging.getLogger("logflume.streams")
@@ -37,7 +38,7 @@ def run_app(
     """Run until SIGINT or SIGTERM (in the main thread), until `until` says so, or until it fails; return the last status.
 
     A second signal kills at once: nothing committed is lost by that either. On a terminal (`out`, stderr by default) one line
-    shows what happens; elsewhere a line is logged every 30 s. `on_status` takes the place of the line.
+    shows what happens; elsewhere a line is logged every 30 s. The last one is written. `on_status` takes the place of the line.
 
     Raises:
         LogflumeError: what made the application fail, or keeps it from starting.
@@ -74,7 +75,8 @@ def describe_status(status: EngineStatus) -> str:
         f"{status.records_out:,} out ({status.records_out_per_s:,.0f}/s)",
         f"lag {lag}",
     ]
-    parts += [f"{count:,} {reason}" for reason, count in sorted(status.dropped.items())]
+    left_out = [f"{count:,} {reason}" for reason, count in sorted(status.dropped.items()) if count]
+    parts += [f"left out: {', '.join(left_out)}"] if left_out else []
     if status.restore_remaining_records:
         rate = status.restore_records_per_s
         left = f", {rate:,.0f} a second, {status.restore_remaining_records / rate:,.0f} s to go" if rate else ""
@@ -101,9 +103,11 @@ class _Line:
         self._calls += 1
 
     def end(self, status: EngineStatus) -> None:
-        if self._is_terminal:
-            self._out.write(f"\r\x1b[2K{describe_status(status)}\n")
-            self._out.flush()
+        """Write the last line, and why records were left out."""
+        lines = [describe_status(status)]
+        lines += [f"  {reason}: {HINTS[reason]}" for reason, count in sorted(status.dropped.items()) if count and reason in HINTS]
+        self._out.write("\r\x1b[2K" * self._is_terminal + "\n".join(lines) + "\n")
+        self._out.flush()
 
 
 @contextmanager

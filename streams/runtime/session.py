@@ -14,7 +14,7 @@ from logflume.log import LogflumeError, TransactionMustAbort, UnknownName
 from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
-from logflume.streams.state import Dirty
+from logflume.streams.state import Dirty, StoreReader
 
 from .assigning import Copies, Sharing, task_strategy
 from .closing import Closer, within
@@ -173,6 +173,14 @@ class Session:
         """Whether the state of all tasks is complete."""
         return self.restorer.is_idle and self.tables.is_idle
 
+    def copies_of(self, store: str) -> dict[int, tuple[StoreReader, int]]:
+        """Return readers of what is here of a store and lags: standbys, and tasks that are restored. In any thread."""
+        found = self.standbys.readers(store)
+        for task in list(self.tasks.values()):
+            if task.state and store in task.state.stores and self.restorer.is_restoring(task):
+                found[task.partition] = task.state.reader(store), self.restorer.lag_records(task)
+        return found
+
     def leave_group(self) -> None:
         """Hand the partitions on now: closing the consumer leaves a static member in the group."""
         if self._options.leaves_group:
@@ -194,7 +202,7 @@ class Session:
 
     def _poll(self) -> None:
         try:
-            chunks = self.consumer.poll(timeout_s=self._poll_timeout_s())
+            chunks = self.consumer.poll(timeout_s=self._poll_timeout_s(), max_records=self._pace.fetched_records)
         except LogflumeError as error:
             if error.code != "OFFSET_OUT_OF_RANGE":
                 raise

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from logflume.log.interfaces import Consumer, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
+from logflume.streams.state import StoreReader
 
 from .assigning import Copies, TaskId
 from .closing import Closer
@@ -78,6 +79,14 @@ class Standbys:
     def status(self) -> tuple[StandbyStatus, ...]:
         """What is followed, and how far behind it is."""
         return tuple(StandbyStatus(copy.task.name, copy.lag_records) for copy in list(self._copies.values()))
+
+    def readers(self, store: str) -> dict[int, tuple[StoreReader, int]]:
+        """Return partition -> reader of its copy, and what that lacks, of the copies that know it. In any thread."""
+        return {
+            copy.task.partition: (copy.task.state.reader(store), copy.lag_records)
+            for copy in list(self._copies.values())
+            if copy.task.state is not None and store in copy.task.state.stores and copy.lag_records is not None
+        }
 
     def wanted(self, copies: Copies, running: Collection[TaskId]) -> dict[TaskId, SubTopology]:
         """Return what of a leader's advice there is to follow: tasks with state that are not run here."""

@@ -113,7 +113,8 @@ class _Running:
                 yield PartialRows(topic, name, dirty.keys, dirty.values, dirty.timestamps_ms)
         clocks = {name: self.stores[name].stream_time_ms for name in self.form.windows}
         problems = dict(self.problems.counts)
-        for partition, records in self.records.items():
+        for partition, seen in self.records.items():
+            records = seen if topic is None else 0  # those of a repartition topic counted where they came from
             yield RangeEnd(self.form.subtopology, partition, self.times_ms[partition], clocks, records, problems)
             problems = {}
 

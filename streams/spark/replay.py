@@ -59,7 +59,9 @@ class ChangelogRows:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnd:
-    """The end of a step: positions and times of the task, and how many records were left out by reason."""
+    """The end of a step: positions and times of the task, how many records of source topics it took, and how many records were
+    left out, by reason.
+    """
 
     checkpoint: Checkpoint
     records: int
@@ -77,6 +79,8 @@ class ReplayInput:
     chunks: Iterator[Chunk]
     end: int
     is_exhausted: bool = False
+    is_source: bool = True
+    """Whether its records count as input: those of a repartition topic did where they came from."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,7 @@ class Replay:
     flush_records: int = FLUSH_RECORDS
     memory_bytes: int = 512 << 20
     work: Work | None = None
+    read_records: int = 0
 
     def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
         name = task_name(self.subtopology, self.partition)
@@ -158,7 +163,7 @@ class Replay:
         state.commit({}, end)
         for store in sorted(set(changed) - set(self.subtopology.table_sources)):
             yield from changelog_of(state, store, list(changed[store]))
-        yield TaskEnd(end, records, dict(problems.counts))
+        yield TaskEnd(end, records + self.read_records, dict(problems.counts))
 
     def _process(self, task: Task) -> Iterator[tuple[int, int]]:
         """Process the inputs, stopping at each multiple of `flush_records`."""
@@ -168,7 +173,7 @@ class Replay:
             while task.has_work:
                 done = task.process((1 << 62, 1 << 30), left)
                 left = left - done if done < left else self.flush_records
-                yield done, done
+                yield 0, done
 
     def _fetch(self, task: Task) -> bool:
         """Give the task a chunk of each input that it has run out of; False when all inputs are exhausted and processed."""
@@ -182,6 +187,7 @@ class Replay:
                 each.is_exhausted = True
             else:
                 task.add(chunk)
+                self.read_records += len(chunk) if each.is_source else 0
             is_open = True
         return is_open
 

@@ -225,7 +225,7 @@ class TaskRunner:
     def _input(self, log: Log, tp: TopicPartition, start: Checkpoint, shuffled: Mapping[str, Iterator[Any]]) -> ReplayInput:
         if tp.topic in shuffled:
             offset = start.inputs.get(tp, 0)
-            return ReplayInput(tp, _chunks_of(tp, offset, shuffled[tp.topic]), offset)
+            return ReplayInput(tp, _chunks_of(tp, offset, shuffled[tp.topic]), offset, is_source=False)
         wanted = self.step.ranges.get(tp)
         if wanted is None:
             return ReplayInput(tp, iter(()), start.inputs.get(tp, 0))

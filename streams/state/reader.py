@@ -6,6 +6,8 @@ still be undone, takes no lock of the task, and costs microseconds. What was cha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from logflume.streams.seams import Entry, StoreSpec
 
 from .checkpoint import Checkpoint
@@ -36,6 +38,12 @@ class StoreReader:
                 return None
             data = self._db.get_many([disk_key])[0]
         return None if data is None else self.codec.decode(data)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Return the entries of keys of a store without windows, aligned; None where there is none."""
+        with self._db.reading():
+            found = self._db.get_many([self._prefix + key for key in keys])
+        return [None if data is None else self.codec.decode(data) for data in found]
 
     def checkpoint(self) -> Checkpoint:
         """Return how far the store has come."""

@@ -142,3 +142,26 @@ def test_the_connector_of_the_readme_runs_with_the_registry_of_the_environment(
     assert [frame_schema_id(record.value or b"") for record in read(log, "customers")] == [
         registry.latest("customers-value").id
     ] * 2
+
+
+def test_dead_letters_of_a_sink_keep_bytes_and_schema_ids(log: Log, tmp_path: Path) -> None:
+    registry = MemoryRegistry()
+    schema_id = registry.register("t-value", "AVRO", GIVEN)
+    log.admin().create_topic("t", partitions=1)
+    framed, bare = schema_id.to_bytes(5, "big") + b"\x02\xff", b"\x02\xff"
+    in_header = ("__value_schema_id", schema_id.to_bytes(5, "big"))
+    with log.producer() as producer:
+        producer.send("t", schema_id.to_bytes(5, "big") + b"\x02\x00", key=b"good")
+        producer.send("t", framed, key=b"framed")
+        producer.send("t", bare, key=b"bare", headers=[in_header])
+    sink = {
+        "name": "out", "connector": "parquet-sink", "topics": "t", "path": str(tmp_path / "out"), "errors.tolerance": "all",
+        "value.columns": "id BIGINT, name STRING", "value.converter": "avro", "schema.registry.url": registry.location,
+        "errors.deadletterqueue.topic.name": "dead",
+    }  # fmt: skip
+    assert run(log, sink).state is State.COMPLETED
+    letters = {record.key: record for record in read(log, "dead")}
+    assert {key: letter.value for key, letter in letters.items()} == {b"framed": framed, b"bare": bare}
+    assert letters[b"bare"].headers[0] == in_header
+    for letter in letters.values():
+        assert f"Avro schema {schema_id}" in str(dict(letter.headers)["__connect.errors.exception.message"])

@@ -15,7 +15,16 @@ import orjson
 import pyarrow.dataset as ds
 import pytest
 
-from logflume.connect import ConfigErrors, State, Worker, connector_names, load_connector, run_connectors
+from logflume.connect import (
+    ConfigErrors,
+    State,
+    Worker,
+    connector_names,
+    load_connector,
+    pause_connector,
+    resume_connector,
+    run_connectors,
+)
 from logflume.log import InvalidInput, Log, Record, TopicPartition, connect
 
 SOURCE = {"name": "src", "connector": "file-source", "topic": "t", "value.columns": "id INT, name STRING"}
@@ -160,9 +169,9 @@ def test_tasks_share_partitions_and_pause_and_resume(log: Log, tmp_path: Path) -
     with Worker(log, [load_connector(keys)]) as worker:
         eventually(lambda: worker.status()[0].records == 500)
         assert len(worker.status()[0].tasks) == 2
-        worker.pause("out")
-        assert worker.status()[0].state is State.PAUSED
-        worker.resume("out")
+        pause_connector(log, "out")
+        eventually(lambda: worker.status()[0].state is State.PAUSED)
+        resume_connector(log, "out")
         write_rows(path, range(500, 600), mode="a")
         run_once(log, {**SOURCE, "file": str(path), "key.columns": "id", "topic.partitions": 4})
         eventually(lambda: worker.status()[0].records == 600)
@@ -245,10 +254,11 @@ def test_a_target_that_is_down_is_tried_again(log: Log, tmp_path: Path) -> None:
     write_rows(path, range(50))
     run_once(log, {**SOURCE, "file": str(path)})
     keys = {"name": "db", "connector": "sql-sink", "topics": "t", "value.columns": "id INT, name STRING"}
-    with Worker(log, [load_connector({**keys, "connection.url": f"sqlite:///{tmp_path / 'mount' / 'a.db'}"})]) as worker:
+    (tmp_path / "a.db").write_bytes(b"what a crash has left of it" * 100)
+    with Worker(log, [load_connector({**keys, "connection.url": f"sqlite:///{tmp_path / 'a.db'}"})]) as worker:
         eventually(lambda: worker.status()[0].state is State.RESTARTING)
-        assert "unable to open database file" in str(worker.status()[0].cause)
-        (tmp_path / "mount").mkdir()
+        assert "file is not a database" in str(worker.status()[0].cause)
+        (tmp_path / "a.db").unlink()
         eventually(lambda: worker.status()[0].records == 50)
         assert worker.status()[0].state is State.RUNNING
         assert worker.status()[0].tasks[0].restarts >= 1

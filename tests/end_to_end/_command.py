@@ -6,10 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from ._warm import warm_socket
+from ._warm_call import call
 
 LOGFLUME = [sys.executable, "-m", "logflume"]
 
@@ -22,10 +26,22 @@ def free_port() -> int:
 
 
 def run(*args: str, stdin: str = "", code: int = 0, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
-    """Run a command; it must end with the exit code."""
-    done = subprocess.run([*LOGFLUME, *args], input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
+    """Run a command in a process of its own (`_warm.py`); it must end with the exit code."""
+    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        given.write(stdin)
+        given.seek(0)
+        files = {0: given.fileno(), 1: out.fileno(), 2: err.fileno()}
+        returned = call(warm_socket(), list(args), files, timeout_s=timeout_s)
+        out.seek(0)
+        err.seek(0)
+        done = subprocess.CompletedProcess(args, returned, out.read(), err.read())
     assert done.returncode == code, done.stdout + done.stderr
     return done
+
+
+def run_cold(*args: str, timeout_s: float = 90) -> subprocess.CompletedProcess[str]:
+    """Run a command as `run` does, in a process that loads all it needs itself."""
+    return subprocess.run([*LOGFLUME, *args], capture_output=True, text=True, timeout=timeout_s, check=True)
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ._warm import warm_commands
+
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
@@ -107,7 +109,7 @@ class Reader:
             assert time.monotonic() < deadline, f"{block.place} printed {done.stdout}{done.stderr}"
 
     def options(self) -> dict[str, Any]:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = f"{warm_commands()}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {
             "cwd": self.folder,
             "stdin": subprocess.DEVNULL,

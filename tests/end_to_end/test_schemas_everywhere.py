@@ -266,6 +266,8 @@ def test_schema_ids_in_headers_are_read_by_topologies_and_shown(
     with running(app, log, tmp_path / "state", dead_letter_topic="headed-dead") as engine:
         until(lambda: len(read(log, "copies")) == 120 and len(read(log, "headed-dead")) == 1, engine)
     assert [json.loads(record.value or b"")["cents"] for record in read(log, "copies")] == [*range(60), *range(60)]
+    (letter,) = read(log, "headed-dead")
+    assert (letter.key, letter.value, letter.headers[0]) == (b"k", b"\x00\x00\x00\x00\x01\x00", wrong[0])
     assert main(["consume", "orders", "-n", "1", "--json", "--registry", registry, "--data", str(log.where)]) == 0
     assert json.loads(capfd.readouterr().out)["value"] == {"user": "u0", "cents": 0, "note": None}
 
@@ -320,6 +322,19 @@ def test_produce_writes_json_lines_with_a_schema(
     assert len(read(log, "orders")) == 7
     assert main(["produce", "orders", "--format", "xml", "--data", str(log.where)]) == 1
     assert main(["produce", "orders", "--registry", registry, "--data", str(log.where)]) == 1
+
+
+def test_produce_writes_schema_ids_into_headers(log: Log, registry: str, tmp_path: Path) -> None:
+    log.admin().create_topic("orders", partitions=1)
+    schema, lines = tmp_path / "order.avsc", tmp_path / "lines"
+    schema.write_text(ORDER)
+    lines.write_text('{"user": "ada", "cents": 5, "note": null}\nnull\n')
+    common = ["produce", "orders", "--registry", registry, "--data", str(log.where), "-f", str(lines)]
+    assert main([*common, "--ids-in-headers"]) == 1
+    assert main([*common, "--format", "avro", "--schema", str(schema), "--ids-in-headers"]) == 0
+    written, deleted = read(log, "orders")
+    assert in_headers(registry, [written], "orders") == [{"user": "ada", "cents": 5, "note": None}]
+    assert (deleted.value, deleted.headers) == (None, ())
 
 
 def test_consume_shows_values_by_their_schema(log: Log, registry: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -105,12 +105,16 @@ def test_one_process_of_a_service_runs_them_and_another_takes_over(log: Log, tmp
         ("CREATE SOURCE CONNECTOR c WITH ('connector' = 'file-source', 'name' = 'd');", "leave 'name' out"),
         ("CREATE SOURCE CONNECTOR c WITH ('connector' = 'file-source', 'connector.class' = 'd');", "given twice"),
         (SINK.replace("{topic}", "nowhere"), "nowhere"),
+        (SINK.replace("{topic}", "held").replace("v STRING", "prise BIGINT"), "has 'prise'; did you mean 'price'?"),
+        (SINK.replace("{topic}", "held").replace("'x'", "'/dev/null/x'"), "/dev/null is not a directory"),
         ("CREATE SOURCE CONNECTOR c WITH ('connector' = 'file-source', file = '${{env:NO_SUCH}}', topic = 'x');", "NO_SUCH"),
         ("DROP CONNECTOR c;", "Connector C does not exist; there are none"),
         ("DESCRIBE CONNECTOR c;", "SHOW CONNECTORS lists what does"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_kept(log: Log, tmp_path: Path, text: str, told: str) -> None:
+    log.admin().ensure_topic("held")
+    log.producer().send("held", b'{"price": 3}').result(30)
     with engine_on(log, tmp_path / "sql") as engine:
         with pytest.raises(StatementError) as refused:
             list(engine.execute(text.replace("{{", "{").replace("}}", "}")))

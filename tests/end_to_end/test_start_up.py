@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+from logflume.cli import COMMANDS
 from logflume.log import connect
 
-from ._command import run, serving
+from ._command import run_cold, serving
 
 NEVER_NEEDED = (
     "datasketches", "email.mime", "hypercorn", "jsonschema", "llvmlite", "numba", "numpy.ma", "numpy.random", "numpy.testing",
@@ -62,7 +64,7 @@ def test_an_application_loads_nothing_heavy_before_its_first_output(tmp_path: Pa
             producer.send("airlines", b'{"carrier": "A", "name": "Alpha"}', key=b"A").result(60)
             producer.send("flights", b'{"carrier": "A", "delay": 20.5}', key=b"A").result(60)
         state = str(tmp_path / "state")
-        loaded = run("run", str(tmp_path / "app.py"), "--state-dir", state, "--bootstrap", address).stdout.split()
+        loaded = run_cold("run", str(tmp_path / "app.py"), "--state-dir", state, "--bootstrap", address).stdout.split()
     assert [name for name in NEVER_NEEDED if name in loaded] == []
     assert len([name for name in loaded if not name.startswith("logflume")]) < 400
 
@@ -73,3 +75,43 @@ def test_the_overview_loads_the_standard_library_only() -> None:
     loaded = set(ran.stdout.splitlines()[-1].split())
     assert {name for name in loaded if name.startswith("logflume")} <= {"logflume", "logflume.cli", "logflume.cli.common"}
     assert not {"typer", "asyncio", "numpy", "msgspec"} & loaded
+
+
+LOADED_BY_EACH = """
+import json, os, sys
+from logflume.cli import COMMANDS, main
+
+for command in COMMANDS:
+    if os.fork() == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        main([command, "--help"])
+        os.write(2, (json.dumps([command, list(sys.modules)]) + "\\n").encode())
+        os._exit(0)
+    os.wait()
+"""
+ADMINISTERED_BY = {"user", "acl", "quota"}
+"""Commands with the broker's words for rights and limits."""
+
+
+def test_no_command_loads_what_its_help_does_not_need() -> None:
+    """Modules stand for the time of the import: 0.25 s are some 350 of them, and each of the heavy ones alone costs as much."""
+    ran = subprocess.run([sys.executable, "-c", LOADED_BY_EACH], capture_output=True, text=True, timeout=300, check=True)
+    loaded = {command: set(modules) for command, modules in map(json.loads, ran.stderr.splitlines())}
+    assert set(loaded) == set(COMMANDS)
+    heavy = {*NEVER_NEEDED, "cryptography", "fastavro", "google", "grpc_tools", "httpx", "lark", "numpy", "rocksdict"}
+    for command, modules in loaded.items():
+        assert not heavy & modules, command
+        assert "logflume.log.server.shell" not in modules, command
+        broker = {name for name in modules if name.startswith("logflume.log.storage")}
+        assert not broker or command in {"serve", "log", *ADMINISTERED_BY}, command
+        assert len(modules) < (500 if command == "log" else 400), command
+
+
+def test_what_asks_a_broker_loads_no_arrays(tmp_path: Path) -> None:
+    """Of the commands that only ask and tell, none loads what reads columns."""
+    program = "import sys; from logflume.cli import main; code = main(sys.argv[1:]); print(*sys.modules); sys.exit(code)"
+    with serving(tmp_path / "log", "--workers", "0") as (address, _):
+        for command in ("topic create words", "topic list", "topic describe words", "group list", "config show --topic words"):
+            argv = [sys.executable, "-c", program, *command.split(), "--bootstrap", address]
+            ran = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
+            assert not {*NEVER_NEEDED, "numpy", "cryptography"} & set(ran.stdout.splitlines()[-1].split()), command

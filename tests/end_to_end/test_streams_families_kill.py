@@ -101,21 +101,38 @@ def plan_of(prefix: str, name: str) -> Plan:
     return make(prefix, name).plan()
 
 
-def is_done(log: Log, prefix: str, left: set[str]) -> bool:
-    """Return whether all applications that are left have taken all that there is for them; takes those out that have."""
-    admin = log.admin()
-    known = admin.list_topics(include_internal=True)
-    for name in sorted(left):
-        plan = plan_of(prefix, name)
-        topics = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
-        if not topics <= set(known):
-            return False
-        partitions = [TopicPartition(topic, p) for topic in topics for p in range(PARTITIONS)]
-        ends, offsets = admin.end_offsets(partitions), admin.group_offsets(plan.application)
-        if not all(ends[tp] == 0 or (tp in offsets and offsets[tp].offset >= ends[tp]) for tp in partitions):
-            return False
-        left.discard(name)
-    return True
+def is_done(log: Log, prefix: str, left: dict[str, list[str]]) -> bool:
+    """Return whether all applications that are left have taken all that there is for them; takes those out that have.
+
+    `left`: application -> what it lacks; of all, so that a failure names those that are stuck and not those behind them.
+    """
+    known = set(log.admin().list_topics(include_internal=True))
+    for name in list(left):
+        left[name] = lacking(log, plan_of(prefix, name), known)
+        if not left[name]:
+            del left[name]
+    return not left
+
+
+def wait_until_done(log: Log, prefix: str, *, timeout_s: float) -> None:
+    left: dict[str, list[str]] = {name: [] for name in APPS}
+    try:
+        wait_for(lambda: is_done(log, prefix, left), f"the end of the {prefix} run", timeout_s=timeout_s)
+    except AssertionError as error:
+        for name in left:
+            error.add_note(f"{name}: {log.admin().describe_group(plan_of(prefix, name).application)}; lacks {left[name]}")
+        raise
+
+
+def lacking(log: Log, plan: Plan, known: set[str]) -> list[str]:
+    """Return the inputs that an application has not taken whole, with how far it has come."""
+    topics = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
+    if topics - known:
+        return [f"no topic {topic}" for topic in sorted(topics - known)]
+    partitions = [TopicPartition(topic, p) for topic in sorted(topics) for p in range(PARTITIONS)]
+    ends, offsets = log.admin().end_offsets(partitions), log.admin().group_offsets(plan.application)
+    done = {tp: offsets[tp].offset if tp in offsets else 0 for tp in partitions}
+    return [f"{tp.topic}-{tp.partition}: {done[tp]} of {ends[tp]}" for tp in partitions if done[tp] < ends[tp]]
 
 
 def outputs(log: Log, prefix: str, name: str) -> dict[Any, Any]:
@@ -185,8 +202,7 @@ def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, cou
         fill(log)
         calm = Instances(broker, tmp_path, "calm", 1)
         try:
-            left = set(APPS)
-            wait_for(lambda: is_done(log, "calm", left), "the uninterrupted run")
+            wait_until_done(log, "calm", timeout_s=60.0)
             calm.stop()
         finally:
             calm.end()
@@ -201,12 +217,7 @@ def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, cou
             else:
                 killed.kill(numbers.randrange(count))
         with connect(broker.address) as log:
-            left = set(APPS)
-            try:
-                wait_for(lambda: is_done(log, "killed", left), "the run with kills", timeout_s=120.0)
-            except AssertionError as error:
-                error.add_note(f"not done: {', '.join(sorted(left))}")
-                raise
+            wait_until_done(log, "killed", timeout_s=120.0)
             killed.stop()
             for name in APPS:
                 wanted, found = (outputs(log, prefix, name) for prefix in ("calm", "killed"))

@@ -82,21 +82,25 @@ def as_records(chunk: Chunk) -> list[RecordData]:
 
 
 def decode_both(data: bytes | bytearray, **settings_: Any) -> Chunk:
-    """Decode with the compiled and the plain tier, and require that they agree to the last column, or on the refusal."""
+    """Decode with the kernels, with the loop in C and in Python, and require that they agree to the last column, or on the
+    refusal."""
     results: list[Chunk | CorruptBatch] = []
-    for is_compiled in (True, False):
-        with tier(is_compiled):
+    for is_compiled, locate in ((True, None), (False, columns.locate), (False, None)):
+        with tier(is_compiled), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(columns, "locate", locate)
             try:
                 results.append(columns.decode_fetch("t", 0, data, from_offset=0, **settings_))
             except CorruptBatch as error:
                 results.append(error)
-    compiled, plain = results
-    if isinstance(compiled, CorruptBatch) or isinstance(plain, CorruptBatch):
-        assert type(compiled) is type(plain), (compiled, plain)
-        assert isinstance(compiled, CorruptBatch)
+    compiled, *others = results
+    for plain in others:
+        if isinstance(compiled, CorruptBatch) or isinstance(plain, CorruptBatch):
+            assert type(compiled) is type(plain), (compiled, plain)
+        else:
+            for name in Chunk.__slots__:
+                assert np.array_equal(getattr(compiled, name), getattr(plain, name)), name
+    if isinstance(compiled, CorruptBatch):
         raise compiled
-    for name in Chunk.__slots__:
-        assert np.array_equal(getattr(compiled, name), getattr(plain, name)), name
     return compiled
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logflume.log.batch import decode_records, encode_batch
 from logflume.log.batch.header import HEADER_BYTES, pack_header, parse_header
-from logflume.log.batch.walk import PROBLEMS, SOUND, walk, walk_in_python
+from logflume.log.batch.walk import PROBLEMS, SOUND, locate, walk, walk_in_python
 
 BLOBS = st.one_of(st.none(), st.binary(max_size=150))
 HEADERS = st.lists(st.tuples(st.text(max_size=5), BLOBS), max_size=3).map(tuple)
@@ -86,3 +87,23 @@ def test_a_count_that_no_bytes_bear_out_costs_nothing() -> None:
     sound = bytes(encode_batch([b"k"], [b"v"], [5])[HEADER_BYTES:])
     for each in (walk, walk_in_python):
         assert each(sound, 2**31 - 1, 5)[:2] == (1, 1)
+
+
+@pytest.mark.skipif(locate is None, reason="the package was installed without a C compiler")
+def test_what_does_not_lie_in_its_columns_or_its_data_is_refused_before_anything_is_written() -> None:
+    assert locate is not None
+    data = bytes(encode_batch([b"k"] * 3, [b"v"] * 3, [5, 6, 7]))
+    sound = (HEADER_BYTES, len(data), 3, 10, 2, 5, 0, 0)
+
+    def found(section: tuple[int, ...], room: int) -> int:
+        assert locate is not None
+        kinds = (np.int64, np.int64, np.int64, np.int32, np.int64, np.int32, np.int64, np.int32)
+        columns = [np.full(room, -7, kind) for kind in kinds]
+        rows = locate(data, np.array([section], np.int64), 11, *columns)
+        assert rows >= 0 or room or all((column == -7).all() for column in columns)
+        return rows
+
+    assert found(sound, 3) == 2
+    for section in ((HEADER_BYTES, len(data) + 1, *sound[2:]), (-1, *sound[1:]), (*sound[:2], 2**40, *sound[3:])):
+        assert found(section, 3) == -1
+    assert found(sound, 2) == -1

@@ -115,6 +115,24 @@ def test_a_fault_of_the_sender_reaches_whoever_waits(log: Log, topic: str, monke
     assert producer.send(topic, b"good again").result(WAIT_S).offset == 1
 
 
+@pytest.mark.parametrize(
+    "where", ["fetcher.Fetcher._queue", "group.GroupMember._beat", "consumer_protocol.ConsumerProtocolMembership._beat"]
+)
+def test_a_fault_of_the_consumer_reaches_whoever_polls(log: Log, topic: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.admin().create_topic(topic)
+    log.producer().send(topic, b"lost").result(WAIT_S)
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(f"logflume.log.client.{where}", broken)
+    consumer = log.consumer(group_id=topic, group_protocol="consumer" if "protocol" in where else "classic")
+    consumer.subscribe([topic])
+    with pytest.raises(LogflumeError, match="ZeroDivisionError: a fault"):
+        wait_until(lambda: consumer.poll(timeout_s=0.1) and False)
+    consumer.close()
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_chunks_and_objects_by_key_land_on_the_same_partitions(log: Log, topic: str, compression: str) -> None:
     log.admin().create_topic(topic, partitions=5)
@@ -221,6 +239,23 @@ def test_a_poll_returns_no_more_than_was_asked_for(log: Log, topic: str) -> None
         assert consumer.position(TopicPartition(topic, 0)) == len(seen) + sum(map(len, chunks))
         seen += [value for chunk in chunks for value in chunk.values()]
     assert seen == [b"%d" % i for i in range(1000)]
+
+
+def test_a_backlog_of_one_partition_holds_up_no_other(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=2)
+    long, short = (TopicPartition(topic, p) for p in range(2))
+    producer = log.producer()
+    for _ in range(3000):
+        producer.send(topic, b"x" * 1000, partition=0)
+    producer.flush()
+    consumer = log.consumer()
+    consumer.assign([long, short])
+    assert [len(chunk) for chunk in consumer.poll(timeout_s=WAIT_S, max_records=1) if len(chunk)] == [1]
+    producer.send(topic, b"short", partition=1).result(WAIT_S)
+    wait_until(lambda: consumer.lag(short) == 1)
+    seen = [chunk.partition for _ in range(4) for chunk in consumer.poll(timeout_s=WAIT_S, max_records=10)]
+    assert 1 in seen
+    consumer.close()
 
 
 def test_batches_beyond_the_brokers_limit_are_split_and_records_beyond_it_refused(log: Log, topic: str) -> None:

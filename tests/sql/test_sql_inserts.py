@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from logflume.sql import Catalog, StatementError
+from logflume.sql import Catalog, StatementError, ast
 from logflume.sql.binding.context import Context
 from logflume.sql.definitions import apply_definition
+from logflume.sql.insert_points import NotALiteral, RepeatedInsert, repeated_insert
 from logflume.sql.inserts import values_records
 from logflume.sql.parser import parse_statement
-from logflume.sql.row_records import RecordMakers
+from logflume.sql.row_records import RecordColumns, RecordMakers, ValuesRecord
+from logflume.sql.templates import Scanned, scan
 
 SOURCE = """CREATE STREAM S (K INT KEY, I INTEGER, L BIGINT, D DECIMAL(4, 2), F DOUBLE, A ARRAY<INTEGER>, M MAP<STRING, INTEGER>,
     T STRUCT<X INTEGER>) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON')"""
@@ -72,6 +77,102 @@ def test_a_value_that_fits_is_written(column: str, value: str, expected: Any) ->
 def test_arithmetic_with_a_null_of_no_type_is_refused(value: str, types: str) -> None:
     with pytest.raises(StatementError, match=f"Arithmetic on types {types}.* are not supported"):
         inserted("D", value)
+
+
+SHAPES = (
+    "INSERT INTO R VALUES ({0}, {1}, {2}, {3}, TRUE)",
+    "INSERT INTO R (S, L, K) VALUES ({0}, -{1}, {2}), ({3}, {1}, NULL)",
+    "INSERT INTO R (K, F, B) VALUES ({0}, -{1}, {2} = {3})",
+    "INSERT INTO R (F, K) VALUES ({0}, CONCAT({1}, {2}))",
+    "INSERT INTO P (K, L) VALUES ({0}, {1}), ({2}, {3})",
+    "INSERT INTO P (L) VALUES ({0})",
+    "INSERT INTO R (K, ROWTIME) VALUES ({0}, {1})",
+)
+LITERALS = st.one_of(
+    st.integers(0, 2**63 - 1).map(str),
+    st.sampled_from(("0", "7", "2147483647", "2147483648", "0.0", "1.5", "12345678901234567890.5", "NULL")),
+    st.text(alphabet="a' -1;é\n", max_size=4).map(lambda text: "'" + text.replace("'", "''") + "'"),
+)
+SOURCES = (
+    "CREATE STREAM R (K STRING KEY, L BIGINT, F DOUBLE, S STRING, B BOOLEAN) WITH (KAFKA_TOPIC='r', VALUE_FORMAT='JSON')",
+    "CREATE TABLE P (K STRING PRIMARY KEY, L INT) WITH (KAFKA_TOPIC='p', VALUE_FORMAT='JSON')",
+)
+
+
+def catalog() -> Catalog:
+    found = Catalog()
+    for text in SOURCES:
+        found = apply_definition(parse_statement(text), Context(found))
+    return found
+
+
+CONTEXT, MAKERS = Context(catalog(), fixed_now_ms=5), RecordMakers()
+
+
+def long_way(text: str) -> list[ValuesRecord] | str:
+    try:
+        statement = parse_statement(text)
+        assert isinstance(statement, ast.InsertValues)
+        return values_records(statement, CONTEXT, MAKERS)
+    except StatementError as refused:
+        return str(refused)
+
+
+def repeated(text: str) -> tuple[Scanned, RepeatedInsert | None]:
+    scanned, statement = scan(text), parse_statement(text)
+    assert scanned is not None
+    assert isinstance(statement, ast.InsertValues)
+    return scanned, repeated_insert(statement, MAKERS.of(CONTEXT.catalog.source(statement.target)), scanned.tokens)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(SHAPES), st.lists(st.tuples(LITERALS, LITERALS, LITERALS, LITERALS), min_size=2, max_size=5))
+def test_a_statement_with_other_literals_is_what_it_would_be_alone(shape: str, rows: list[tuple[str, ...]]) -> None:
+    first, *others = [shape.format(*row) for row in rows]
+    if isinstance(long_way(first), str):
+        return
+    scanned, made = repeated(first)
+    for text in others:
+        other = scan(text)
+        assert other is not None
+        if made is not None and other.key == scanned.key:
+            with contextlib.suppress(NotALiteral, StatementError):
+                assert made.made(other.tokens, 5) == long_way(text)
+
+
+def test_a_statement_of_plain_literals_is_checked_once() -> None:
+    _, made = repeated("INSERT INTO R VALUES ('a', -1, 1.5, 'it''s', FALSE)")
+    other = scan("INSERT INTO R VALUES ('b''', -7, 2.5, '', FALSE)")
+    assert made is not None
+    assert other is not None
+    assert made.made(other.tokens, 9) == [ValuesRecord("r", b"b'", b'{"L":-7,"F":2.5,"S":"","B":false}', 9)]
+
+
+ROWS = st.lists(
+    st.one_of(
+        st.fixed_dictionaries({}, optional={name: st.sampled_from((None, "x", 1, 1.5, True, 2**63)) for name in "KLFSBk"}).map(
+            lambda row: json.dumps(row).encode()
+        ),
+        st.sampled_from((b'{"K":"a"} {"K":"b"}', b'{"K":{}', b'"L":1}', b'{"K":', b"{}", b"[]", b"nonsense", b'{"k":"a","l":1}')),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(ROWS, st.sampled_from(("R", "P")))
+def test_rows_that_are_taken_together_are_what_each_is_alone(rows: list[bytes], target: str) -> None:
+    records = MAKERS.of(CONTEXT.catalog.source(target))
+    together = records.columns_of_json(rows, 3)
+    if together is not None:
+        assert together == RecordColumns.of([records.record_of_json(row, 3) for row in rows])
+
+
+def test_plain_rows_are_taken_together() -> None:
+    rows = [b'{"k":"a","l":1,"s":"x\\n"}', b'{"l":-1}']
+    values = [b'{"L":1,"F":null,"S":"x\\n","B":null}', b'{"L":-1,"F":null,"S":null,"B":null}']
+    found = MAKERS.of(CONTEXT.catalog.source("R")).columns_of_json(rows, 3)
+    assert found == RecordColumns("r", [b"a", None], values, [3, 3])
 
 
 def test_arithmetic_with_a_null_of_a_type_is_null() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import logflume.streams as lf
 from logflume.log import InvalidInput
 from logflume.log.interfaces import Log
 from logflume.log.records import Record
+from logflume.log.schemas import MemoryRegistry
 from logflume.streams.runtime import replay
 from tests.streams.running import embedded, read, running, until, write
 
@@ -53,6 +55,29 @@ def test_a_dead_letter_says_what_it_was_and_why(log: Log, tmp_path: Path) -> Non
     assert (call["reason"], call["exception"]) == ("callable", "builtins.ValueError")
     assert "invalid literal" in call["message"]
     assert "int(row.n)" in call["stacktrace"]
+
+
+def test_dead_letters_of_a_registered_format_keep_their_bytes_and_schema_ids(log: Log, tmp_path: Path) -> None:
+    registry = MemoryRegistry()
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "n", "type": "string"}]}
+    schema_id = registry.register("in-value", "AVRO", json.dumps(schema))
+    frame = schema_id.to_bytes(5, "big")
+    in_header = ("__value_schema_id", frame)
+    with log.producer() as producer:
+        producer.send("in", frame + b"\x027", key=b"good", partition=0)
+        producer.send("in", frame + b"\x0e7", key=b"framed", partition=0)
+        producer.send("in", b"\x0e7", key=b"bare", headers=[in_header], partition=0)
+    made = lf.App("registered", log=log, registry=registry.location)
+    made.stream("in", Row, format="AVRO").to("out", format="JSON")
+    with running(made, log, tmp_path / "state", dead_letter_topic="dead") as engine:
+        until(lambda: len(read(log, "dead")) == 2 and len(read(log, "out")) == 1, engine)
+    letters = {record.key: record for record in read(log, "dead")}
+    assert {key: letter.value for key, letter in letters.items()} == {b"framed": frame + b"\x0e7", b"bare": b"\x0e7"}
+    assert letters[b"bare"].headers[0] == in_header
+    assert f"Avro schema {schema_id}" in facts(letters[b"framed"])["message"]
+    assert replay(log, "dead") == {"in": 2}
+    back = {(record.key, record.value, record.headers) for record in read(log, "in")[-2:]}
+    assert back == {(b"framed", frame + b"\x0e7", ()), (b"bare", b"\x0e7", (in_header,))}
 
 
 def test_dead_letters_go_back_where_they_came_from_once(log: Log, tmp_path: Path) -> None:

@@ -107,3 +107,12 @@ def test_a_processor_that_takes_no_records_is_refused() -> None:
 
     with pytest.raises(InvalidInput, match=r"Silent takes no records: define process\(self, record\)"):
         lf.App("delays").stream("flights", Flight).process(Silent)
+
+
+@pytest.mark.parametrize("value", [{"user": str}, [int], "VARCHAR", 5])
+def test_what_is_no_type_of_values_is_told_what_may_be_one(value: object) -> None:
+    with pytest.raises(InvalidInput, match=r"class with typed fields \(msgspec.Struct, dataclass, TypedDict.*found") as caught:
+        lf.App("delays").stream("flights", value)
+    assert ("write its fields as a class" in str(caught.value)) == isinstance(value, dict)
+    with pytest.raises(InvalidInput, match="expected str, int, float, bool, bytes, Any or a column type"):
+        lf.App("delays").stream("flights", Flight, key=[int])

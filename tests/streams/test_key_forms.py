@@ -120,3 +120,37 @@ def test_counts_and_joins_see_one_key() -> None:
         driver.process("orders", form, json.dumps({"amount": n}).encode(), n)
     assert len(driver.store("counts").rows()) == 1
     assert [record.value["name"] for record in driver.output("joined").read()] == ["Bea"] * 4
+
+
+class Placed(msgspec.Struct):
+    shop: str
+    number: int
+    amount: int
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_foreign_key_finds_rows_whose_keys_have_several_schemas(is_left: bool) -> None:
+    registry = MemoryRegistry()
+    forms = []
+    for schema in (OLD, RENAMED):
+        for subject in ("placed-key", "customers-key"):
+            schema_id = registry.put(subject, RegisteredSchema(0, "AVRO", json.dumps(schema)))
+        forms.append(key(schema, schema_id, SHOP="a", NUMBER=7))
+    app = lf.App("shops")
+    options: Any = {
+        "key": {"SHOP": str, "NUMBER": int}, "key_format": FormatSpec("AVRO", registry=registry.location), "format": "JSON",
+    }  # fmt: skip
+    placed, customers = app.table("placed", Placed, **options), app.table("customers", Customer, **options)
+    join = placed.left_join if is_left else placed.join
+    join(customers, on=(lf.col.shop, lf.col.number)).to("joined")
+    driver = lf.TopologyTestDriver(app)
+    order = {"shop": "a", "number": 7, "amount": 1}
+    for n, form in enumerate(forms):
+        driver.process("placed", form, json.dumps(order | {"amount": n}).encode(), n)
+        driver.process("customers", form, json.dumps({"name": f"name {n}"}).encode(), n)
+    found = [record.value for record in driver.output("joined").read()]
+    assert (found[-1]["name"], found[-1]["amount"]) == ("name 1", 1)
+    driver.process("customers", forms[0], None, 9)
+    last = driver.output("joined").read()[-1].value
+    assert last is None if not is_left else last["name"] is None
+    assert len({record.key for record in driver.output("joined").read()}) <= 1, "one order, one key"

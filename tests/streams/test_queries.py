@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from logflume.streams import col, count, sum
 from logflume.streams.query import StoreQuery
 from logflume.streams.rows import WindowedKey
 from logflume.streams.runtime import StoreUnavailable, instances, statuses
+from logflume.streams.runtime.reads import Ask, answer
+from logflume.streams.state import TaskState
 from tests.streams.running import embedded, running, send_json, until
 
 HERE = "127.0.0.1:0"
@@ -81,6 +84,37 @@ def test_a_partition_that_moves_is_found_again(tmp_path: Path) -> None:
             alone.get("user1")
 
 
+def test_copies_answer_for_an_instance_that_has_gone_if_they_are_good_enough(tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders", partitions=2)
+        send_json(log, "orders", [(user, {"ms": i, "amount": 1}, i) for i, user in enumerate(USERS)])
+        app, stays = orders(log=log), {"endpoint": HERE, "num_standby_replicas": 1, "leaves_group": False}
+        one, two = (running(app, log, tmp_path / f"state{i}", instance_id=f"i{i}", **stays) for i in range(2))
+        with two as second, app.query("totals", acceptable_lag=0) as totals, app.query("totals", timeout_s=0.1) as newest:
+            with one as first:
+                both = (first, second)
+                until(lambda: all(each.status().tasks and each.status().standbys for each in both), *both)
+                # Who runs a task answers for it, as long as there is somebody.
+                until(lambda: len(totals.rows()) == len(USERS) and totals.copy_lags == {}, *both)
+                until(lambda: all(copy.lag_records == 0 for each in both for copy in each.status().standbys), *both)
+                has_copies = {int(copy.name[-1]) for copy in second.status().standbys}
+            assert {row.key for row in totals.rows()} == set(USERS)
+            assert totals.copy_lags == dict.fromkeys(has_copies, 0)
+            assert totals.get("user7") == {"n": 1, "spent": 1}
+            with pytest.raises(StoreUnavailable, match="partitions"):
+                newest.rows()
+
+
+def test_a_copy_that_lacks_too_much_does_not_answer(tmp_path: Path) -> None:
+    (sub,) = orders().plan().subtopologies
+    with closing(TaskState(tmp_path, application="a", task="t", specs=tuple(sub.program.stores))) as state:
+        copies = {0: (state.reader("totals"), 6), 1: (state.reader("totals"), 5)}
+        asked = {most: answer(Ask("totals", [0, 1], b"k", copy_lag_max=most), {}, {}, copies) for most in (None, 0, 5, 6)}
+        assert {most: [each.partition for each in found.held] for most, found in asked.items()} == {
+            None: [], 0: [], 5: [1], 6: [0, 1],
+        }  # fmt: skip
+
+
 def test_a_snapshot_goes_over_into_changes(tmp_path: Path) -> None:
     with embedded(tmp_path / "data") as log:
         log.admin().ensure_topic("orders", partitions=2)
@@ -142,5 +176,7 @@ def test_what_cannot_be_asked_is_refused(tmp_path: Path) -> None:
         app = orders(log=log)
         with pytest.raises(UnknownName, match="totals"):
             app.query("total")
+        with pytest.raises(InvalidInput, match="acceptable_lag"):
+            app.query("totals", acceptable_lag=-1)
         with pytest.raises(InvalidInput, match="host:port"), running(app, log, tmp_path / "state", endpoint="nonsense"):
             raise AssertionError("it runs")

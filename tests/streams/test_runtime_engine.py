@@ -350,6 +350,21 @@ def test_at_least_once_commits_offsets_only_behind_the_output(log: Log, run: Cal
         written_before = written
 
 
+def test_a_backlog_is_fetched_as_it_is_processed_so_that_its_first_results_do_not_wait_for_all_of_it(
+    log: Log, run: Callable[..., Engine]
+) -> None:
+    buffered: list[int] = []
+
+    def look(name: str) -> None:
+        if name == "before-flush":
+            buffered.append(sum(each.buffered_records for task in engine.status().tasks for each in task.inputs))
+
+    feed(log, 30_000, partitions=1)
+    engine = run(window_plan(repartitions=1), failpoint=look)
+    until(lambda: buffered, engine)
+    assert buffered[0] <= 2 * pace.FIRST_RECORDS
+
+
 def test_several_applications_share_a_process_and_their_input(log: Log, run: Callable[..., Engine]) -> None:
     rows = feed(log, 400)
     counting, windows = run(counting_plan()), run(window_plan(repartitions=1))

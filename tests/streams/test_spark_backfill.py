@@ -112,6 +112,7 @@ def check_batch_then_live_equals_live(log: Log, runner: Any, kind: str, tmp_path
     plan = plan_backfill(loader("batch", kind), log.where)
     assert plan.records == 1500 + (8 if kind == "repartition" else 0)
     report = run_backfill(plan, runner)
+    assert report.records == plan.records, "each record of the inputs counts once, however many stages it goes through"
     assert report.results > 0
     assert report.entries > 0
     send_orders(log, 500, seed=2, start_ms=now_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import orjson
+import msgspec
 
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.protocol import MessageBase, error_of, messages, tables
@@ -101,7 +101,7 @@ class Audit:
         self._put({**who, "client_id": context.client_id, "api": api, **what})
 
     def _put(self, what: dict[str, Any]) -> None:
-        self._write(orjson.dumps({"at_ms": self._clock.wall_ms(), **what}, default=str).decode())
+        self._write(msgspec.json.encode({"at_ms": self._clock.wall_ms(), **what}, enc_hook=str).decode())
 
 
 def _errors(response: object) -> set[str]:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+import msgspec
 from crc32c import crc32c
 
 from logflume.log.broker.ports import Offload, do_at_once
@@ -166,12 +166,12 @@ class ClusterState:
         """For any thread. Raises StorageError."""
         content = to_json(metadata)
         write_atomically(
-            self._disk, self._path, orjson.dumps({CHECKSUM: _checksum(content), **content}, option=orjson.OPT_INDENT_2)
+            self._disk, self._path, msgspec.json.format(msgspec.json.encode({CHECKSUM: _checksum(content), **content}))
         )
 
     def _read(self, data: bytes) -> Metadata:
         try:
-            content = orjson.loads(data)
+            content = msgspec.json.decode(data)
             version = content["version"]
             if version > FORMAT_VERSION:
                 raise StorageError(
@@ -199,4 +199,4 @@ class _Write:
 
 def _checksum(content: Mapping[str, Any]) -> str:
     """Return the CRC-32C of the content in one fixed form, as hex."""
-    return f"{crc32c(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)):08x}"
+    return f"{crc32c(msgspec.json.encode(content, order='sorted')):08x}"

@@ -1,0 +1,28 @@
+"""What `run_app` says at its end: how many records were left out, for which reasons, and what to do about it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import logflume as lf
+from logflume.log import connect
+from logflume.streams.runtime import EngineOptions, run_app
+
+
+def test_the_last_line_says_what_was_left_out_and_why(tmp_path: Path) -> None:
+    app = lf.App("visits", log=tmp_path / "data")  # a path, as `connect` takes it
+    app.stream("clicks").group_by_key().window(lf.tumbling(minutes=1, grace=lf.minutes(0))).count().to("per-minute")
+    out = io.StringIO()
+    with connect(tmp_path / "data") as log:
+        log.admin().ensure_topic("clicks")
+        producer = log.producer()
+        for key, time_ms in ((b"a", 60_000), (b"a", 600_000), (b"a", 1000), (b"a", 2000), (None, 600_001)):
+            producer.send("clicks", b"{}", key=key, timestamp_ms=time_ms).result(30)
+        options = EngineOptions(state_dir=tmp_path / "state")
+        run_app(app.plan(), log, options, out=out, until=lambda status: status.records_in == 5)
+    first, *reasons = out.getvalue().splitlines()
+    assert "5 in" in first
+    assert first.endswith("left out: 2 late, 1 null_key")
+    assert [line.split(":")[0].strip() for line in reasons] == ["late", "null_key"]
+    assert "give them a longer grace" in reasons[0]
