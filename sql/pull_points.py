@@ -6,7 +6,7 @@ key column with literals of its own type and asks for nothing else. Everything e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
