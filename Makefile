@@ -35,7 +35,7 @@ demo: bytecode java ## the main job: flights of New York 2013 through log, strea
 	@$(BIN)/python -m examples.demo
 
 test: bytecode java kerberos ## every test
-	@$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## what to run before each commit: format, lint, types, imports, fast tests
 	@$(BIN)/ruff format --check .

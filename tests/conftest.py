@@ -11,7 +11,14 @@ settings.load_profile("unhurried")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests with Spark the time that it takes."""
+    """Give tests with Spark the time that it takes, and put files with long tests first.
+
+    A worker of `make test` takes file after file: at the end of the run a long one would leave the other cores idle.
+    """
+    long_files = set()
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+        if item.get_closest_marker("spark") or item.get_closest_marker("slow"):
+            long_files.add(item.path)
+    items.sort(key=lambda item: item.path not in long_files)

@@ -20,7 +20,7 @@ typedef struct {
 #define WITHOUT_LOCK_BYTES (64 * 1024)
 
 /* Read a zigzag varint of up to 64 bits before `end`; return where it ends, NULL if it does not or is too long. */
-static const uint8_t *read_long(const uint8_t *at, const uint8_t *end, int64_t *value)
+static const uint8_t *read_any(const uint8_t *at, const uint8_t *end, int64_t *value)
 {
     uint64_t raw = 0;
     for (int shift = 0; shift < 70 && at < end; shift += 7) {
@@ -36,13 +36,23 @@ static const uint8_t *read_long(const uint8_t *at, const uint8_t *end, int64_t *
     return NULL;
 }
 
-/* As `read_long`, for up to 32 bits, which take five bytes at most. */
-static const uint8_t *read_int(const uint8_t *at, const uint8_t *end, int64_t *value)
+/* The same; nearly all numbers of a record have one byte or two, which are read on the spot. */
+static inline const uint8_t *read_long(const uint8_t *at, const uint8_t *end, int64_t *value)
 {
-    if (at < end && *at < 0x80) {
-        *value = (*at >> 1) ^ -(int64_t)(*at & 1);
-        return at + 1;
+    if (end - at >= 2) {
+        uint32_t first = at[0], second = at[1];
+        uint32_t raw = first < 0x80 ? first : (first & 0x7F) | second << 7;
+        if ((first & second) < 0x80) {
+            *value = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+            return at + 1 + (first >> 7);
+        }
     }
+    return read_any(at, end, value);
+}
+
+/* As `read_long`, for up to 32 bits, which take five bytes at most. */
+static inline const uint8_t *read_int(const uint8_t *at, const uint8_t *end, int64_t *value)
+{
     const uint8_t *after = read_long(at, end, value);
     if (after == NULL || after - at > 5 || *value < INT32_MIN || *value > INT32_MAX)
         return NULL;
@@ -50,7 +60,7 @@ static const uint8_t *read_int(const uint8_t *at, const uint8_t *end, int64_t *v
 }
 
 /* Read the size of bytes (from `least`, -1 is null) and skip them; return where they end, NULL if that is not before `end`. */
-static const uint8_t *skip_bytes(const uint8_t *at, const uint8_t *end, int64_t least, int64_t *size)
+static inline const uint8_t *skip_bytes(const uint8_t *at, const uint8_t *end, int64_t least, int64_t *size)
 {
     at = read_int(at, end, size);
     if (at == NULL || *size < least || *size > end - at)
@@ -80,7 +90,7 @@ static int is_utf8(const uint8_t *at, const uint8_t *end)
     return 1;
 }
 
-static int walk_record(const uint8_t *at, const uint8_t *end, int64_t base_timestamp, Findings *found)
+static inline int walk_record(const uint8_t *at, const uint8_t *end, int64_t base_timestamp, Findings *found)
 {
     int64_t delta, timestamp, size, headers;
     if (end - at < 1)

@@ -39,7 +39,7 @@ NO_SEQUENCE = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
-_LENGTH = struct.Struct(">i")
+_OFFSET, _LENGTH = struct.Struct(">q"), struct.Struct(">i")
 _PLACE_AND_EPOCH = struct.Struct(">qii")
 _PLACE_AND_CRC = struct.Struct(">qi5xI")
 _PRODUCER = struct.Struct(">qhi")
@@ -104,6 +104,10 @@ class BatchHeader(NamedTuple):
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
+    def at(self, base_offset: int, leader_epoch: int) -> BatchHeader:
+        """Return the header as `stamp` makes it."""
+        return tuple.__new__(BatchHeader, (base_offset, self[1], leader_epoch, *self[3:]))
+
 
 def parse_header(buffer: Buffer, position: int = 0, *, end: int | None = None) -> BatchHeader:
     """Parse and bound-check the header at `position`; the whole batch must lie before `end` (default: the buffer's end).
@@ -117,7 +121,7 @@ def parse_header(buffer: Buffer, position: int = 0, *, end: int | None = None) -
     available = (len(buffer) if end is None else end) - position
     if available < HEADER_BYTES:
         raise CorruptBatch(f"expected a batch header of {HEADER_BYTES} bytes at position {position}, found {available} bytes")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
     if header[3] != MAGIC:
         raise UnsupportedMagic(f"expected a batch of magic {MAGIC} at position {position}, found magic {header.magic}")
     size_bytes = header[1] + LENGTH_OVERHEAD_BYTES
@@ -125,11 +129,6 @@ def parse_header(buffer: Buffer, position: int = 0, *, end: int | None = None) -
         raise CorruptBatch(
             f"expected a batch of {HEADER_BYTES} to {available} bytes at position {position}, its header says {size_bytes}"
         )
-    _check_counts(header, position)
-    return header
-
-
-def _check_counts(header: BatchHeader, position: int) -> None:
     if header[12] < 0 or header[6] < 0 or header[12] > header[6] + 1:
         raise CorruptBatch(
             f"batch at position {position}: {header.record_count} records do not fit offset delta {header.last_offset_delta}"
@@ -138,6 +137,7 @@ def _check_counts(header: BatchHeader, position: int) -> None:
         raise CorruptBatch(f"batch at position {position}: expected a compression codec of 0 to 4, found {header.codec}")
     if header[0] < 0:
         raise CorruptBatch(f"batch at position {position}: base offset {header.base_offset} is negative")
+    return header
 
 
 def size_at(buffer: Buffer, position: int = 0) -> int | None:
@@ -209,8 +209,8 @@ def iter_batches(buffer: Buffer, position: int = 0, *, end: int | None = None) -
 
 def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, *, position: int = 0) -> None:
     """Write base offset and leader epoch into the batch at `position`, in place; the CRC does not cover them."""
-    struct.pack_into(">q", buffer, position, base_offset)
-    struct.pack_into(">i", buffer, position + _EPOCH_AT, leader_epoch)
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _LENGTH.pack_into(buffer, position + _EPOCH_AT, leader_epoch)
 
 
 def stamp_append_time(head: bytearray, body: Buffer, append_time_ms: int) -> None:

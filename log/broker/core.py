@@ -15,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from logflume.log.batch import Codec
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.internal_topics import BROKER_TOPICS
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
+from .incoming import forced_codec
 from .ports import Address, Clock, Demand, FlushCallback, Flusher, Offload, SchemaFinder, Timers, Waiter, do_at_once
 from .quotas.store import make_quotas
 from .schema_ids import VALIDATIONS, SchemaJudge, demands_of
@@ -64,12 +66,12 @@ _R = TypeVar("_R")
 
 
 class Partition:
-    """An open partition, its topic's forced compression (`producer` for none), the schemas it demands, and who waits for it."""
+    """An open partition, the codec that its topic forces, the schemas it demands, and who waits for it."""
 
-    __slots__ = ("compression_type", "demands", "log", "waiters")
+    __slots__ = ("demands", "forced_codec", "log", "waiters")
 
-    def __init__(self, log: PartitionLog, compression_type: str, demands: tuple[Demand, ...] = ()) -> None:
-        self.log, self.compression_type, self.demands = log, compression_type, demands
+    def __init__(self, log: PartitionLog, codec: Codec | None, demands: tuple[Demand, ...] = ()) -> None:
+        self.log, self.forced_codec, self.demands = log, codec, demands
         self.waiters: dict[Waiter, None] = {}
 
     def wake(self) -> None:
@@ -402,11 +404,11 @@ class Core:
 
     def take_in(self, topic: Topic, first: int, logs: Sequence[PartitionLog]) -> None:
         """Begin to serve logs of a topic's partitions from `first` on."""
-        compression_type, demands = self._topic_text(topic, "compression.type"), self._demands(topic)
+        codec, demands = self._forced_codec(topic), self._demands(topic)
         for index, log in enumerate(logs, start=first):
             known = self.partitions.get((topic.name, index))
             if known is None:
-                self.partitions[topic.name, index] = Partition(log, compression_type, demands)
+                self.partitions[topic.name, index] = Partition(log, codec, demands)
             else:
                 known.log = log
             self.troubles.forget((topic.name, index))
@@ -460,16 +462,19 @@ class Core:
 
     def _apply_configs(self, topic: Topic) -> None:
         config = self.config.log_config(topic.configs)
-        compression_type, demands = self._topic_text(topic, "compression.type"), self._demands(topic)
+        codec, demands = self._forced_codec(topic), self._demands(topic)
         for index in range(topic.partition_count):
             partition = self.partitions.get((topic.name, index))
             if partition is not None:
-                partition.log.config, partition.compression_type, partition.demands = config, compression_type, demands
+                partition.log.config, partition.forced_codec, partition.demands = config, codec, demands
 
     def _topic_text(self, topic: Topic, name: str) -> str:
         value = self.config.lookup_topic(name, topic.configs).value
         assert value is not None, "it has a default"
         return value
+
+    def _forced_codec(self, topic: Topic) -> Codec | None:
+        return forced_codec(self._topic_text(topic, "compression.type"))
 
     def _demands(self, topic: Topic) -> tuple[Demand, ...]:
         return demands_of(topic.name, lambda name: self._topic_text(topic, name))

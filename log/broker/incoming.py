@@ -7,7 +7,7 @@ what was sent and, under a forced `compression.type`, for what is made of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from logflume.log.batch import (
     HEADER_BYTES,
@@ -46,23 +46,23 @@ class RowsRefused(AppendRefused):
         self.rows, self.each = rows, each
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a partition asks of a batch. `compression_type` is Kafka's name, `producer` for whatever comes."""
+class Rules(NamedTuple):
+    """What a partition asks of a batch. A named tuple, as one is made for every batch."""
 
     config: LogConfig
-    compression_type: str
+    forced_codec: Codec | None
     now_ms: int
 
-    @property
-    def forced_codec(self) -> Codec | None:
-        match self.compression_type:
-            case "producer":
-                return None
-            case "uncompressed":
-                return Codec.NONE
-            case name:
-                return codec_of(name)
+
+def forced_codec(compression_type: str) -> Codec | None:
+    """Return the codec that a topic's `compression.type` forces on what is written to it, None for whatever comes."""
+    match compression_type:
+        case "producer":
+            return None
+        case "uncompressed":
+            return Codec.NONE
+        case name:
+            return codec_of(name)
 
 
 def check_header(batch: Buffer, rules: Rules) -> BatchHeader:
@@ -83,10 +83,8 @@ def is_quick(header: BatchHeader, rules: Rules) -> bool:
     """Whether `check_records` may be tried at once, with `QUICK_BYTES` as its bound."""
     if walk is walk_in_python and header.record_count > QUICK_RECORDS:
         return False
-    codec = rules.forced_codec
-    if codec is not None and codec != header.codec:
-        return header.size_bytes <= QUICK_COMPRESSED_BYTES
-    return header.size_bytes <= (QUICK_COMPRESSED_BYTES if header.codec else QUICK_BYTES)
+    is_plain = not header.codec and not rules.forced_codec
+    return header.size_bytes <= (QUICK_BYTES if is_plain else QUICK_COMPRESSED_BYTES)
 
 
 def max_unpacked_bytes(rules: Rules) -> int:

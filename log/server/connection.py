@@ -18,6 +18,7 @@ from functools import partial
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
+from logflume.log.broker.access import UNRESTRICTED
 from logflume.log.broker.handlers import API_VERSIONS, Handlers
 from logflume.log.broker.replies import Reply, as_reply
 from logflume.log.broker.requests import ANONYMOUS, CLOSE_CONNECTION, RequestContext
@@ -45,7 +46,7 @@ MAX_IN_FLIGHT = 128
 """Requests of one connection that may wait for their responses; no more is read until some are answered."""
 QUICK_ELEMENTS = 10_000
 """Requests with so many elements in their arrays are decoded at once, larger ones, up to a bound, off the loop's thread."""
-TURN_S = 0.001
+TURN_S = 0.002
 """For so long requests of one connection are handled in a turn of the loop; then it is the others' turn."""
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 """Unsent bytes from which on no more is read: a client that does not read is not served on."""
@@ -116,8 +117,9 @@ class Connection:
         self._queued_bytes = 0
         self._outbox = Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
-        self._is_starved = self._is_paused = False
-        """`_is_paused`: it has had its time in this turn of the loop, and goes on in the next; the selector is not told."""
+        self._is_starved = self._is_paused = self._is_held = False
+        """`_is_paused`: it has had its time in this turn of the loop, and goes on in the next; the selector is not told.
+        `_is_held`: what was answered in this turn goes out with the next one's."""
         self._alone: _Slot | None = None
         self._unmute_handle: asyncio.TimerHandle | None = None
         self._set_reading(is_on=True)
@@ -215,7 +217,7 @@ class Connection:
             self.frame_began_s = None
         elif self.frame_began_s is None:
             self.frame_began_s = self.active_s
-        self._flush()
+        self._end_turn()
 
     def _read_on(self) -> None:
         """Receive what is decrypted already: no selector tells of it."""
@@ -245,15 +247,15 @@ class Connection:
             if self._end < begin + size:
                 self._make_room(size + 4)
                 break
-            if perf_counter() > until_s:
-                self._is_paused = True
-                self._loop.call_soon(self._go_on)
-                return
             self._start = begin + size
             self.frame_began_s = None
             self._handle(view[begin : begin + size])
             if self._login is not None:
                 least, limit = self._frame_limits()
+            if self._start < self._end and perf_counter() > until_s:
+                self._is_paused = True
+                self._loop.call_soon(self._go_on)
+                return
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > KEPT_BUFFER_BYTES or self._budget.is_wanted:
@@ -361,8 +363,9 @@ class Connection:
             self.connection_id,
             self._principal if self._login is None else self._login.principal,
             self._listener,
-            port=self._port,
-            login=self._login,
+            UNRESTRICTED,
+            self._port,
+            self._login,
         )
         if self._handlers.core.quotas.is_active:
             return self._handle_metered(context, request, size_bytes)
@@ -576,7 +579,10 @@ class Connection:
     def _go_on(self) -> None:
         """Go on with what is in the buffer, in the next turn of the loop."""
         self._is_paused = False
-        if self._is_closed or not self._is_reading:
+        if self._is_closed:
+            return
+        if not self._is_reading:
+            self._end_turn()
             return
         if self.frame_began_s is not None:
             self.frame_began_s = self._loop.time()
@@ -599,7 +605,13 @@ class Connection:
             self._traffic.failed += 1
             self.close(str(error), level=logging.WARNING)
             return
-        self._flush()
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        """Send what this turn answered; if it was cut short, with those of the next: a send costs as much as two requests."""
+        self._is_held = self._is_paused and not self._is_held
+        if not self._is_held:
+            self._flush()
 
     def _is_full(self) -> bool:
         """Whether too many requests wait for their answers, or too many bytes to be sent, or the client must be quiet."""

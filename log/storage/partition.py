@@ -237,7 +237,7 @@ class PartitionLog:
         head = bytearray(view[:HEADER_BYTES])
         stamp(head, self._active.next_offset, leader_epoch)
         body = view[HEADER_BYTES:]
-        header = header._replace(base_offset=self._active.next_offset, partition_leader_epoch=leader_epoch)
+        header = header.at(self._active.next_offset, leader_epoch)
         if self.config.message_timestamp_type == "LogAppendTime" and not header.is_control:
             stamp_append_time(head, body, now_ms)
             header = parse_header(head, end=header.size_bytes)

@@ -32,26 +32,27 @@ def check_client_batch(header: BatchHeader, config: LogConfig) -> None:
     Raises:
         AppendRefused: with the error code of the rule that is broken.
     """
-    if header.size_bytes > config.max_message_bytes:
+    size_bytes = header.size_bytes
+    if size_bytes > config.max_message_bytes:
         raise AppendRefused(
             MESSAGE_TOO_LARGE,
-            f"expected a batch of at most {config.max_message_bytes} bytes (max.message.bytes), found {header.size_bytes}",
+            f"expected a batch of at most {config.max_message_bytes} bytes (max.message.bytes), found {size_bytes}",
         )
-    if header.size_bytes > config.segment_bytes:
+    if size_bytes > config.segment_bytes:
         raise AppendRefused(
             RECORD_LIST_TOO_LARGE,
-            f"expected a batch of at most {config.segment_bytes} bytes (segment.bytes), found {header.size_bytes}",
+            f"expected a batch of at most {config.segment_bytes} bytes (segment.bytes), found {size_bytes}",
         )
     if header.record_count < 1 or header.last_offset_delta + 1 != header.record_count:
         raise AppendRefused(
             INVALID_RECORD,
             f"expected offsets without gaps, found {header.record_count} records over {header.last_offset_delta + 1} offsets",
         )
-    if header.is_control:
-        raise AppendRefused(INVALID_RECORD, "control batches are written by the broker only")
-    if header.is_append_time:
-        raise AppendRefused(INVALID_TIMESTAMP, "expected timestamps of type CreateTime, found LogAppendTime")
     if header.attributes & ~CLIENT_BITS:
+        if header.is_control:
+            raise AppendRefused(INVALID_RECORD, "control batches are written by the broker only")
+        if header.is_append_time:
+            raise AppendRefused(INVALID_TIMESTAMP, "expected timestamps of type CreateTime, found LogAppendTime")
         raise AppendRefused(
             INVALID_RECORD, f"expected attributes of {CLIENT_BITS:#06x} only, found {header.attributes & 0xFFFF:#06x}"
         )

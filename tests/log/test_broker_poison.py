@@ -246,7 +246,7 @@ def test_whatever_is_acknowledged_can_be_read_to_its_end_by_every_client(server:
 def test_where_the_check_is_not_compiled_many_small_records_are_checked_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_quick(count: int) -> bool:
         batch = encode_batch([b"k"] * count, [b""] * count, [1] * count)
-        return incoming.is_quick(parse_header(batch), incoming.Rules(LogConfig(), "producer", 1))
+        return incoming.is_quick(parse_header(batch), incoming.Rules(LogConfig(), None, 1))
 
     assert is_quick(5_000) == (walk.walk is not walk.walk_in_python)
     monkeypatch.setattr(incoming, "walk", walk.walk_in_python)

@@ -11,7 +11,7 @@ import pytest
 from logflume.log.registry.compatibility import LEVELS, Earlier, check, differences
 from logflume.log.registry.guid import digest_of, guid_of
 from logflume.log.registry.records import Metadata, Reference, Rule, RuleSet
-from logflume.log.registry.schemas import ParsedSchema, parse
+from logflume.log.registry.schemas import InvalidSchema, ParsedSchema, parse
 
 
 def avro(*fields: Any, **more: Any) -> dict[str, Any]:
@@ -252,3 +252,20 @@ def test_a_guid_is_that_of_every_other_registry() -> None:
 def test_canonical_and_normalised_text(type_: str, text: str, canonical: str, normal: str) -> None:
     assert parse(type_, text).text == canonical
     assert parse(type_, text, normalize=True).text == normal
+
+
+_DRAFTS = {
+    "http://json-schema.org/draft-04/schema#": ({"minimum": 1, "exclusiveMinimum": True}, {"exclusiveMinimum": 1}),
+    "http://json-schema.org/draft-06/schema#": ({"exclusiveMinimum": 1}, {"exclusiveMinimum": True}),
+    "http://json-schema.org/draft-07/schema#": ({"if": {"minimum": 3}, "then": {"maximum": 9}}, {"if": 3}),
+    "https://json-schema.org/draft/2019-09/schema": ({"$defs": {"n": {"type": "number"}}, "$ref": "#/$defs/n"}, {"$defs": []}),
+    "https://json-schema.org/draft/2020-12/schema": ({"type": "array", "prefixItems": [{"type": "string"}]}, {"prefixItems": {}}),
+}
+
+
+@pytest.mark.parametrize("draft", _DRAFTS)
+def test_each_draft_of_json_schema_has_its_own_words(draft: str) -> None:
+    good, bad = ({"$schema": draft, **words} for words in _DRAFTS[draft])
+    assert parse("JSON", json.dumps(good), is_new=True).text
+    with pytest.raises(InvalidSchema):
+        parse("JSON", json.dumps(bad), is_new=True)

@@ -131,6 +131,21 @@ def test_modes_say_who_may_write(rest: Rest, subject: str) -> None:
     assert rest.code("DELETE", f"/mode/{subject}") == (404, 40401)
 
 
+def test_a_mode_that_overrides_outweighs_the_subjects_own(rest: Rest) -> None:
+    context = f":.o{uuid.uuid4().hex[:6]}:"
+    rest.register(f"{context}s", RECORD)
+    rest.ok("PUT", f"/mode/{context}s", {"mode": "READWRITE"})
+    rest.ok("PUT", f"/mode/{context}", {"mode": "READONLY"})
+    rest.register(f"{context}s", order({"name": "x", "type": "int", "default": 0}))
+    rest.ok("PUT", f"/mode/{context}", {"mode": "READONLY_OVERRIDE"})
+    assert rest.ok("GET", f"/mode/{context}s?defaultToGlobal=true") == {"mode": "READONLY_OVERRIDE"}
+    third = {"schema": json.dumps(order({"name": "y", "type": "int", "default": 0}))}
+    assert rest.code("POST", f"/subjects/{context}s/versions", third) == (422, 42205)
+    assert rest.code("PUT", f"/mode/{context}", {"mode": "FORWARD"}) == (422, 42204), "a mode of all contexts"
+    rest.ok("DELETE", f"/mode/{context}")
+    rest.ok("POST", f"/subjects/{context}s/versions", third)
+
+
 def test_a_context_has_ids_and_settings_of_its_own(rest: Rest, subject: str) -> None:
     context = f".c{uuid.uuid4().hex[:6]}"
     name = f":{context}:{subject}"
@@ -257,3 +272,21 @@ def test_versions_of_a_subject_are_bounded(tmp_path: Path) -> None:
         rest.ok("DELETE", "/subjects/s/versions/1")
         rest.ok("DELETE", "/subjects/s/versions/1?permanent=true")
         assert rest.register("s", {**RECORD, "name": "d"}) == 4
+
+
+def test_a_schema_is_found_by_its_text_and_guid_while_digests_are_still_made(tmp_path: Path) -> None:
+    """Right after the start, and whatever has been prepared by then."""
+    with RegistryServer(str(tmp_path / "data"), port=0) as server:
+        guids = {
+            n: Rest(server.address).ok("POST", f"/subjects/s{n}/versions", {"schema": fixed_of(n)})["guid"] for n in range(30)
+        }
+    with RegistryServer(str(tmp_path / "data"), port=0) as server:
+        again = Rest(server.address)
+        for n, guid in guids.items():
+            assert again.ok("POST", f"/subjects/s{n}", {"schema": fixed_of(n)})["guid"] == guid
+            assert again.ok("GET", f"/schemas/guids/{guid}")["schema"] == fixed_of(n)
+        assert again.ok("POST", "/subjects/s3/versions", {"schema": fixed_of(3)})["version"] == 1
+
+
+def fixed_of(n: int) -> str:
+    return f'{{"type":"fixed","name":"F{n}","size":4}}'

@@ -137,7 +137,7 @@ class ProduceHandler:
         if isinstance(prepared, Reply):
             self._turns.wait(key, prepared, partial(self._write_late, batch.kept()))
         else:
-            self._append(batch, prepared)
+            self._append(batch, prepared, rules.now_ms)
 
     def _prepare(self, batch: _Batch) -> Any:
         """Return the bytes to append or the error, or a reply with either; the records are kept for as long as that takes."""
@@ -193,25 +193,26 @@ class ProduceHandler:
         return checked
 
     def _write_late(self, batch: _Batch, prepared: Any) -> None:
+        log = batch.partition.log
         try:
-            self._append(batch, prepared)
+            if self._core.partition(log.topic, log.partition) is not batch.partition:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=log.topic, partition=log.partition)
+            self._append(batch, prepared, self._core.clock.wall_ms())
         except LogflumeError as failure:
             batch.run.fail(batch.answer, failure)
         except Exception:  # the boundary: nobody above a callback would answer  # noqa: BLE001
-            _log.exception("a batch for %s-%d", batch.partition.log.topic, batch.partition.log.partition)
+            _log.exception("a batch for %s-%d", log.topic, log.partition)
             batch.run.has_crashed = True
         batch.run.one_done()
 
-    def _append(self, batch: _Batch, prepared: Any) -> None:
+    def _append(self, batch: _Batch, prepared: Any, now_ms: int) -> None:
         """Append what was prepared, ask for the flush. Raises what was prepared if it is an error, else LogflumeError."""
         if isinstance(prepared, Exception):
             raise prepared
         run, answer, partition, log = batch.run, batch.answer, batch.partition, batch.partition.log
-        if self._core.partition(log.topic, log.partition) is not partition:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=log.topic, partition=log.partition)
         self._core.disk_space.require_room(len(prepared))
         header = batch.header if prepared is batch.records else parse_header(prepared)
-        info = log.append(prepared, leader_epoch=LEADER_EPOCH, now_ms=self._core.clock.wall_ms(), checked=header)
+        info = log.append(prepared, leader_epoch=LEADER_EPOCH, now_ms=now_ms, checked=header)
         answer.base_offset, answer.log_append_time_ms = info.first_offset, info.log_append_time_ms
         answer.log_start_offset = log.log_start_offset
         if run.acks != ACKS_NONE:
@@ -221,7 +222,7 @@ class ProduceHandler:
             self._core.flush(partition, _ignore)
 
     def _rules(self, partition: Partition) -> Rules:
-        return Rules(partition.log.config, partition.compression_type, self._core.clock.wall_ms())
+        return Rules(partition.log.config, partition.forced_codec, self._core.clock.wall_ms())
 
     def _admit(self, batch: _Batch) -> int | Reply:
         """Ask whether the partition belongs to the producer's ongoing transaction (KIP-890). Raises LogflumeError."""
