@@ -87,6 +87,19 @@ def test_what_is_there_is_listed(client: httpx.Client, text: str) -> None:
     assert len(entity) >= 3
 
 
+def test_header_columns_of_a_table_stand_behind_its_key(client: httpx.Client) -> None:
+    ksql(client, "CREATE STREAM hs (k INT KEY, v STRING) WITH (KAFKA_TOPIC='h', PARTITIONS=1, VALUE_FORMAT='JSON');")
+    ksql(client, "INSERT INTO hs VALUES (1, 'x');")
+    ksql(
+        client,
+        "CREATE SOURCE TABLE h (k INT PRIMARY KEY, v STRING, b BYTES HEADER('abc')) WITH (KAFKA_TOPIC='h', VALUE_FORMAT='JSON');",
+    )
+    header, row = client.post("/query", json={"ksql": "SELECT * FROM h;"}).json()[:2]
+    assert header["header"]["schema"] == "`K` INTEGER KEY, `B` BYTES HEADER('abc'), `V` STRING"
+    assert row["row"]["columns"] == [1, None, "x"]
+    ksql(client, "DROP TABLE h; DROP STREAM hs DELETE TOPIC;")
+
+
 def test_sessions_live_for_one_request(client: httpx.Client) -> None:
     text = "SET 'auto.offset.reset' = 'latest'; DEFINE who = 'S'; DESCRIBE ${who}; SHOW PROPERTIES;"
     found = ksql(client, text, sessionVariables={"x": "y"})
