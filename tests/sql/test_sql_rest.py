@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import threading
@@ -201,7 +202,9 @@ def test_rows_of_many_parts_are_told_of_in_order_each_for_itself(client: httpx.C
     assert [row["row"]["columns"][0] for row in found if "row" in row] == [n for n in range(6000) if n != 3000]
 
 
-def test_rows_of_a_client_that_goes_away_are_written_as_far_as_they_came(server: SqlServer, client: httpx.Client) -> None:
+def test_rows_of_a_client_that_goes_away_are_written_as_far_as_they_came(
+    server: SqlServer, client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
     ksql(client, "CREATE STREAM i4 (k STRING KEY, v INT) WITH (KAFKA_TOPIC='i4', PARTITIONS=1, VALUE_FORMAT='JSON');")
     with socket.create_connection((server.host, server.port), timeout=120) as sock:
         sock.sendall(b"POST /inserts-stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
@@ -212,6 +215,7 @@ def test_rows_of_a_client_that_goes_away_are_written_as_far_as_they_came(server:
     assert ksql(client, "INSERT INTO i4 VALUES ('after', 3);") == []
     found = client.post("/query", json={"ksql": "SELECT k FROM i4;"}).json()
     assert [row["row"]["columns"][0] for row in found if "row" in row] == ["a", "b", "after"]
+    assert [each for each in caplog.records if each.name.startswith("uvicorn") and each.levelno >= logging.WARNING] == []
 
 
 def test_rows_are_acknowledged_while_more_are_still_to_come(server: SqlServer, client: httpx.Client) -> None:
