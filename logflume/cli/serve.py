@@ -192,6 +192,8 @@ def missing_modules() -> list[str]:
 
 def sql_security(users: Path | None, certificate: Path | None, key: Path | None) -> list[str]:
     """Return the options of the SQL server's process. Raises InvalidInput: a file cannot be used."""
+    if users is certificate is key is None:
+        return []  # and nothing is loaded that only an installation with SQL has
     from logflume.log.registry import UserFile
 
     if users is not None:
