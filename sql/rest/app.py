@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -281,8 +282,9 @@ class _Posts:
         if handler is None:
             await self._others(scope, receive, send)
             return
-        response = await handler(Request(scope, receive))
-        await response(scope, receive, send)
+        with contextlib.suppress(ClientDisconnect):  # nobody is left to be answered
+            response = await handler(Request(scope, receive))
+            await response(scope, receive, send)
 
 
 class _Guard:
