@@ -26,7 +26,7 @@ from ..functions.totals import count
 from ..kernels import loaded_kernels
 from ..seams import Entry, State, StoreSpec
 from ..state.store import Store
-from ..vectors.expressions import Vector
+from ..vectors.expressions import Mask, Vector
 from ..windows import WINDOW_START, store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
@@ -35,11 +35,12 @@ from .emission import key_decoder
 from .entries import Change, Entries, Updated
 from .expiring import ExpiringWork
 from .folding import state_fields
-from .operator import Bind, Errors, Merge, Operator, Partial, Task, Wiring, Work
+from .operator import Bind, Cut, Errors, Merge, Operator, Partial, Task, Wiring, Work
 from .results import results_of_states
 from .session import SessionWork
+from .slices import Slice
 from .sliding import SlidingWork, sliding_keep_ms
-from .to_table import keyed_rows
+from .to_table import has_key, keyed_rows
 from .windows import window_end, windows_of
 
 
@@ -92,6 +93,20 @@ class AggregateOperator(Operator[g.Aggregate]):
             name += "_"
         return Partial(replace(node, aggregations=(*node.aggregations, g.Aggregation(name, count()))), merge)
 
+    def cut(self, wiring: Wiring) -> Cut:
+        """With time where key and time of a row say whether it moves time: one whose argument a callable refuses does not."""
+        node = self.node
+        if node.others or node.ttl_ms is not None:
+            return Cut.WHOLE
+        match node.window:
+            case None:
+                return Cut.KEYS
+            case g.SessionWindow():
+                return Cut.TIMES
+            case g.TimeWindow() if not any(each.is_callable for each in self.args):
+                return Cut.TIMES
+        return Cut.WHOLE
+
     def plan(self, wiring: Wiring) -> Bind:
         node = self.node
         match node.window:
@@ -132,6 +147,17 @@ class AggregateWork(Work):
         self._key_decoder = key_decoder(node, wiring)
         self._columns_form = columns_form(node, self._spec)
         self._entries: Entries = ObjectEntries(node, self._store, wants_old=self._wants_old)
+
+    # -- slices ----------------------------------------------------------------------------------------------------------
+
+    def cut(self, own: Slice) -> bool:
+        return False
+
+    def moves_time(self, batch: Batch) -> Mask:
+        return has_key(batch)
+
+    def note_time(self, source: str, time_ms: int) -> None:
+        self._store.stream_time_ms = max(self._store.stream_time_ms, time_ms)
 
     # -- counting --------------------------------------------------------------------------------------------------------
 

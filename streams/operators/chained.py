@@ -131,6 +131,10 @@ class Chained:
         """The largest time of an entry so far."""
         return int(self._newest[0])
 
+    def note_time(self, time_ms: int) -> None:
+        """Entries of others, which are not kept here, have reached this time."""
+        self._newest[0] = max(self.newest, time_ms)
+
     def ready(self) -> None:
         """Make the chains those of the slots as they are numbered now."""
         slots = self.columns.slots

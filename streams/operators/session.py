@@ -18,6 +18,7 @@ from .. import graph as g
 from ..columns import Batch
 from ..seams import State, StateStore
 from ..state.store import Store
+from ..vectors.expressions import Mask
 from ..windows import WINDOW_START, key_of_bounds
 from .chained import chained_form, forward, has_all, kernels_for
 from .closing import OpenEntries
@@ -25,8 +26,9 @@ from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Reporter, Task, Wiring, Work
 from .session_columns import Limits, SessionColumns
+from .slices import Slice
 from .timeline import Timeline
-from .to_table import keyed_rows
+from .to_table import has_key, keyed_rows
 
 
 class SessionWork(Work):
@@ -62,6 +64,19 @@ class SessionWork(Work):
         self._sessions.start()
         if self._open is not None:
             self._open.start()
+
+    def cut(self, own: Slice) -> bool:
+        return False
+
+    def moves_time(self, batch: Batch) -> Mask:
+        return has_key(batch)
+
+    def note_time(self, source: str, time_ms: int) -> None:
+        self._clocks.observe(source, time_ms)
+        if self._columns is None:
+            self._sessions.newest = max(self._sessions.newest, time_ms)
+        else:
+            self._columns.chained.note_time(time_ms)
 
     def _choose(self) -> SessionColumns | None:
         """Keep the sessions as columns from when the kernels are there, until they outgrow the memory."""
