@@ -54,7 +54,7 @@ SERVED = (
     "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');",
     "CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;",
 )
-INSERTED, ASKED, MADE, PUSHED = 20_000, 1_000, 9, 9
+INSERTED, ASKED, MADE, PUSHED, REPEATED = 20_000, 1_000, 9, 9, 9
 BUDGETS = {"T1": 800_000, "T2": 700_000, "T3": 350_000, "T4": 300_000}
 COMPILED_BUDGETS = {"T1": 2_500_000, "T2": 2_500_000, "T3": 800_000, "T4": 1_500_000}
 
@@ -206,9 +206,14 @@ def _requests(address: str) -> Iterator[Figure]:
 
 def _inserts(client: Client) -> Iterator[Figure]:
     lines = [b'{"target": "S"}', *(b'{"K": "k%d", "V": %d}' % (n % 1000, n) for n in range(INSERTED))]
-    begun = time.perf_counter()
-    told = client.post("/inserts-stream", b"\n".join(lines) + b"\n")
-    yield Figure("/inserts-stream", told.count(b'"ok"') / (time.perf_counter() - begun), "rows/s", 100_000)
+    body, took = b"\n".join(lines) + b"\n", []
+    for _ in range(REPEATED):
+        begun = time.perf_counter()
+        told = client.post("/inserts-stream", body)
+        took.append(time.perf_counter() - begun)
+        assert told.count(b'"ok"') == INSERTED, told[-200:]
+    rows_per_s = INSERTED / _median_ms(took) * 1e3
+    yield Figure(f"/inserts-stream, median of {REPEATED} requests of {INSERTED} rows", rows_per_s, "rows/s", 100_000)
     texts = [f"INSERT INTO S VALUES ('k{n}', {n});" for n in range(ASKED)]
     took_s = _timed(lambda: [client.post("/ksql", {"ksql": text}) for text in texts])
     yield Figure("INSERT VALUES, one a request", ASKED / took_s, "1/s", 2_000)
@@ -229,10 +234,15 @@ def _pulls(client: Client) -> Iterator[Figure]:
     yield Figure("pull by key, p50", latencies[ASKED // 2], "ms", 1, is_upper=True)
     yield Figure("pull by key, p99", latencies[ASKED * 99 // 100], "ms", 3, is_upper=True)
     yield Figure("pull by key, one connection", ASKED / sum(latencies) * 1e3, "1/s", 5_000)
-    keys = ", ".join(f"'k{n}'" for n in range(1000))
-    begun = time.perf_counter()
-    found = json.loads(client.post("/query", {"ksql": f"SELECT * FROM T WHERE K IN ({keys});"}))
-    yield Figure("pull of 1000 keys at once", (len(found) - 1) / (time.perf_counter() - begun), "keys/s", 20_000)
+    took = []
+    for first in range(REPEATED):
+        keys = ", ".join(f"'k{(first + n) % 1000}'" for n in range(1000))
+        begun = time.perf_counter()
+        found = json.loads(client.post("/query", {"ksql": f"SELECT * FROM T WHERE K IN ({keys});"}))
+        took.append(time.perf_counter() - begun)
+        assert len(found) == 1001, found[:3]
+    yield Figure("pull of 1000 keys at once, the first", 1000 / took[0], "keys/s")
+    yield Figure(f"pull of 1000 keys at once, median of {REPEATED}", 1e6 / _median_ms(took), "keys/s", 20_000)
 
 
 if __name__ == "__main__":

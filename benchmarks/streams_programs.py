@@ -282,7 +282,7 @@ class Running:
 def run(build: Callable[[lf.App], Any], rounds: Sequence[Round], *, has_kernels: bool) -> float:
     """Return CPU microseconds a record; tables of `users` that come first are read before."""
     if has_kernels:
-        kernel_loader().load("meetings")
+        kernel_loader().load("meetings", "chains", "sessions", "sliding")
     found = []
     for _ in range(REPEATS):
         app = lf.App("program")

@@ -1,5 +1,6 @@
 """Feature store: what a model wants to know of a user, up to date, and for months of history.
 
+logflume connect run examples/data/payments.toml --once --bootstrap 127.0.0.1:9092
 logflume run examples/features.py --bootstrap 127.0.0.1:9092
 logflume backfill examples/features.py --bootstrap 127.0.0.1:9092      # history on Spark, then live from the cut
 """

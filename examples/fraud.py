@@ -1,5 +1,6 @@
 """Fraud: an order and a withdrawal by one card within five minutes, in different countries. Either may come first.
 
+logflume connect run examples/data/withdrawals.toml examples/data/orders.toml --once --bootstrap 127.0.0.1:9092
 logflume run examples/fraud.py --bootstrap 127.0.0.1:9092
 """
 

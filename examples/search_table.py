@@ -1,5 +1,6 @@
 """CDC: changes of two database tables become one table to search in, each row as it would be found by a join in the database.
 
+logflume connect run examples/data/makers.toml examples/data/products.toml --once --bootstrap 127.0.0.1:9092
 logflume run examples/search_table.py --bootstrap 127.0.0.1:9092
 """
 

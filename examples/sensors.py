@@ -1,5 +1,6 @@
 """IoT: hourly figures of sensors whose readings come late. One result an hour, final; what came too late is kept beside it.
 
+logflume connect run examples/data/readings.toml --once --bootstrap 127.0.0.1:9092
 logflume run examples/sensors.py --bootstrap 127.0.0.1:9092
 """
 

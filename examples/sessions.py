@@ -1,5 +1,6 @@
 """Clickstream: what users do in one visit. A visit ends after half an hour without a click; late clicks join two visits.
 
+logflume connect run examples/data/clicks.toml --once --bootstrap 127.0.0.1:9092
 logflume run examples/sessions.py --bootstrap 127.0.0.1:9092
 """
 

@@ -7,7 +7,7 @@ logflume broker or an Apache Kafka cluster. All calls are blocking and thread-sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -289,6 +289,10 @@ class Admin(Protocol):
 
     def describe_topics(self, names: Sequence[str]) -> dict[str, TopicDescription]:
         """Raises UnknownName for a topic that does not exist."""
+        ...
+
+    def find_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
+        """Those of these topics that exist, by one request."""
         ...
 
     def topic_configs(self, name: str) -> dict[str, str]:

@@ -328,14 +328,14 @@ class SqlEngine:
         names = dict.fromkeys(source_names(query))
         topics = [self.catalog.sources[n].topic for n in names if n in self.catalog.sources]
         admin = self._log.admin()
-        known = set(admin.list_topics())
-        missing = [t for t in topics if t not in known]
+        found = admin.find_topics(topics)
+        missing = [t for t in topics if t not in found]
         if missing:
-            near = near_matches(missing[0], known)
+            near = near_matches(missing[0], admin.list_topics())
             raise StatementError(
                 f"topic {missing[0]} does not exist any more{f'; did you mean {near[0]}?' if near else ''}", query.source.span
             )
-        return {name: d.partitions for name, d in admin.describe_topics(topics).items()}
+        return {name: d.partitions for name, d in found.items()}
 
     # -------------------------------------------------------------------------------------------- queries
 
@@ -613,9 +613,9 @@ class SqlEngine:
 
     def _ensure_topic(self, source: SourceInfo, s: ast.CreateSource) -> None:
         admin = self._log.admin()
-        known = admin.list_topics(include_internal=True)
-        if source.topic in known:
-            found = admin.describe_topics([source.topic])[source.topic].partitions
+        existing = admin.find_topics([source.topic]).get(source.topic)
+        if existing is not None:
+            found = existing.partitions
             if source.partitions is not None and source.partitions != found:
                 raise StatementError(
                     f"A Kafka topic with the name '{source.topic}' already exists, with different partition/replica "
@@ -625,7 +625,7 @@ class SqlEngine:
                 )
             return
         if source.partitions is None:
-            near = near_matches(source.topic, known)
+            near = near_matches(source.topic, admin.list_topics(include_internal=True))
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise StatementError(f"Kafka topic does not exist: {source.topic}.{hint} WITH (PARTITIONS=...) creates it.", s.span)
         configs = {"cleanup.policy": "compact"} if source.is_table and source.window is None else {"retention.ms": "-1"}

@@ -79,8 +79,7 @@ class RowRecords:
         self._keys = len(source.key)
         self._row_decoders = self._make_decoders()
         self._decoders = [self._decoder(each) for each in self._row_decoders]
-        names = [f"f{i}" for i in range(self._keys + len(source.value))]
-        self._key_of, self._value_of = _getter(names[: self._keys]), _getter(names[self._keys :])
+        self._names = [f"f{i}" for i in range(self._keys + len(source.value))]
         self._converted = [(i, c) for i, c in enumerate((*source.key, *source.value)) if c.type.kind not in _AS_THEY_ARE]
 
     def record(
@@ -101,7 +100,7 @@ class RowRecords:
         rows = None if self._converted or self._splitter is not None else self._decoded(lines)
         if rows is None:
             return None
-        keys, values = list(map(self._key_of, rows)), map(self._value_of, rows)
+        keys, values = _tuples(rows, self._names[: self._keys]), _tuples(rows, self._names[self._keys :])
         nothing = (None,) * self._keys
         if nothing in keys and self.source.is_table:
             return None
@@ -202,11 +201,9 @@ class RowRecords:
             raise StatementError(f"Could not take the value of `{name}`: {error}") from None
 
 
-def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what takes fields out of a row, as a tuple however many they are."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return (lambda row: ()) if not names else lambda row, name=names[0]: (getattr(row, name),)  # type: ignore[misc]
+def _tuples(rows: Sequence[Any], names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return some fields of each row."""
+    return list(zip(*(map(attrgetter(name), rows) for name in names), strict=True)) if names else [()] * len(rows)
 
 
 class RecordMakers:

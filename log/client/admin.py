@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from logflume.log.errors import InvalidInput, UnknownName
@@ -43,14 +43,12 @@ class Admin:
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG and so on.
         """
-        if partitions < 1:
-            raise InvalidInput(f"topic {name!r}: expected at least 1 partition, found {partitions}")
         self._run(self._create_topic(name, partitions, replication_factor, dict(configs or {})))
 
     def ensure_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicDescription:
         """Create the topic if it does not exist; return it as it is."""
         try:
-            self.create_topic(name, partitions=partitions, configs=configs)
+            return _description(self._run(self._create_topic(name, partitions, -1, dict(configs or {}))))
         except KafkaError as error:
             if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -89,6 +87,11 @@ class Admin:
     def describe_topics(self, names: Sequence[str]) -> dict[str, TopicDescription]:
         """Return partitions and ids. Raises UnknownName."""
         return self._run(self._describe_topics(list(names)))
+
+    def find_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
+        """Return partitions and ids of those of these topics that exist, by one request."""
+        found = self._run(self._cluster.refresh(names)) if names else {}
+        return {name: _description(found[name]) for name in names if name in found}
 
     def topic_configs(self, name: str) -> dict[str, str]:
         """Return all configs of a topic, defaults included. Raises UnknownName."""
@@ -259,7 +262,9 @@ class Admin:
 
         return await with_retries(attempt, timeout_s=TIMEOUT_S, on_failure=forget)
 
-    async def _create_topic(self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> None:
+    async def _create_topic(self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> TopicInfo:
+        if partitions < 1:
+            raise InvalidInput(f"topic {name!r}: expected at least 1 partition, found {partitions}")
         config_class = messages.CreateTopicsRequest.CreatableTopicConfig
         topic = messages.CreateTopicsRequest.CreatableTopic(
             name=name,
@@ -271,13 +276,13 @@ class Admin:
         response = await self._to_controller(request, lambda r: r.topics[0].error_code)
         _check(response.topics[0].error_code, response.topics[0].error_message, topic=name)
 
-        async def look() -> None:
-            await self._cluster.refresh([name])
-            info = self._cluster.topics.get(name)
+        async def look() -> TopicInfo:
+            info = (await self._cluster.refresh([name])).get(name)
             if info is None or any(p.leader < 0 for p in info.partitions):
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
+            return info
 
-        await with_retries(look, timeout_s=_VISIBLE_TIMEOUT_S)
+        return await with_retries(look, timeout_s=_VISIBLE_TIMEOUT_S)
 
     async def _delete_topic(self, name: str) -> None:
         await self._cluster.topic(name)
@@ -289,8 +294,9 @@ class Admin:
     async def _describe_topics(self, names: list[str]) -> dict[str, TopicDescription]:
         for name in names:
             self._cluster.forget_topic(name)
-        infos = [await self._cluster.topic(name) for name in names]
-        return {info.name: TopicDescription(info.name, info.topic_id, len(info.partitions), _is_internal(info)) for info in infos}
+        if names:
+            await self._cluster.refresh(names)  # all together; those that are not told well are asked for again
+        return {name: _description(await self._cluster.topic(name)) for name in names}
 
     async def _describe_configs(self, names: list[str]) -> dict[str, list[Any]]:
         resource_class = messages.DescribeConfigsRequest.DescribeConfigsResource
@@ -382,6 +388,10 @@ class Admin:
             )
             return GroupDescription(group_id, group.group_state, group.assignor_name, members)
         return GroupDescription(group_id, _DEAD, "", ())
+
+
+def _description(info: TopicInfo) -> TopicDescription:
+    return TopicDescription(info.name, info.topic_id, len(info.partitions), _is_internal(info))
 
 
 def _is_internal(topic: TopicInfo) -> bool:

@@ -33,8 +33,8 @@ LIGHT_CHARS = 4_000
 """A schema of at most this size is looked at on the loop: it takes less time than the way to a thread and back."""
 MAX_BODY_BYTES = 4 * 1024 * 1024
 READ_TIMEOUT_S = 30.0
-PREPARED_AFTER_S = 0.2
-"""After the start; whoever asks earlier has it done at once."""
+PREPARE_SCHEMAS, PREPARE_PAUSE_S = 2_000, 0.01
+"""After the start, digests are made in steps of two milliseconds; whoever asks earlier has the rest made at once."""
 WRITER_ASKED_S = 1.0
 _log = logging.getLogger("logflume.registry")
 
@@ -95,11 +95,16 @@ class Service:
         gc.disable()  # what is read now stays: looking through it again and again would take longer than reading
         try:
             await self.wait_for(end)
+            self.state.subject_names(deleted=False)
             gc.freeze()
         finally:
             gc.enable()
         self._election.start()
-        self._loop.call_later(PREPARED_AFTER_S, self.state.prepare)
+        self._loop.call_later(PREPARE_PAUSE_S, self._prepare)
+
+    def _prepare(self) -> None:
+        if self._is_computing or self.state.prepare(PREPARE_SCHEMAS):
+            self._loop.call_later(PREPARE_PAUSE_S, self._prepare)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._election.close)

@@ -45,10 +45,15 @@ class _Context:
 
     def digests(self) -> dict[bytes, int]:
         """Return the ids by digest. They are asked for less often than a topic is read, which they would take a quarter of."""
-        taken, self.undigested = self.undigested, []
+        if self.undigested:
+            self.digest(len(self.undigested))
+        return self.by_digest
+
+    def digest(self, count: int) -> None:
+        """Take in the next schemas, so many at most."""
+        taken, self.undigested = self.undigested[:count], self.undigested[count:]
         for each in taken:
             self.by_digest[_digest(each)] = each.id
-        return self.by_digest
 
 
 def _digest(value: SchemaValue) -> bytes:
@@ -203,11 +208,12 @@ class State:
         context = context_of(subject or "")
         return settings.get(None if context == DEFAULT_CONTEXT else prefix_of(context))
 
-    def prepare(self) -> None:
-        """Make what is asked for the first time as quick to answer as later: names in order, ids by digest."""
-        self.subject_names(deleted=False)
-        for context in self._by_context.values():
-            context.digests()
+    def prepare(self, count: int) -> bool:
+        """Find the digests of so many schemas, which the first lookup would have to; return whether there are more."""
+        open_ = next((context for context in self._by_context.values() if context.undigested), None)
+        if open_ is not None:
+            open_.digest(count)
+        return open_ is not None
 
     # changing
 

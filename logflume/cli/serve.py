@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,7 @@ from logflume.cli.registry import DEFAULT_LISTEN as DEFAULT_REGISTRY
 from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
+from logflume.log.client import config_path, load_profiles
 from logflume.log.server import (
     JsonFormatter,
     LogFormat,
@@ -151,7 +152,7 @@ def serve(
         argv = [*python, "logflume.cli.worker", "--bootstrap", own_way, "--state-dir", str(state)]
         supervisor.add(Child(f"engine-{number}", argv))
     if workers:
-        print(f"sql       logflume sql --bootstrap {host}:{port}")
+        print(f"sql       logflume sql {way_in(configs, f'{host}:{port}', config_path())}")
     if sql_address is not None and workers:
         start_sql(supervisor, sql_address, own_way, data, sql_options)
     registry_child = None
@@ -166,6 +167,24 @@ def serve(
     supervisor.run()
 
 
+def way_in(configs: Mapping[str, str], address: str, path: Path) -> str:
+    """Return the option by which a shell reaches this broker: a profile that logs in there, else its address.
+
+    `path`: where profiles are; one whose name ends in -admin comes first, for statements make topics.
+    """
+    try:
+        profiles = load_profiles(path).by_name.values()
+    except LogflumeError:
+        return f"--bootstrap {address}"  # whoever names a profile is told what is wrong with them
+    told = ",".join((configs.get("advertised.listeners", ""), configs.get("listeners", "")))
+    addresses = {address, *(each.partition("://")[2] for each in told.split(","))}
+    fitting = sorted(
+        (each.name for each in profiles if each.bootstrap in addresses and "security.protocol" in each.settings),
+        key=lambda name: (not name.endswith("-admin"), name),
+    )
+    return f"--profile {fitting[0]}" if fitting else f"--bootstrap {address}"
+
+
 def missing_modules() -> list[str]:
     """Return which modules of the SQL engine are not installed."""
     return [name for name in ("lark", "rocksdict", "starlette", "uvicorn", "hypercorn") if find_spec(name) is None]
@@ -173,6 +192,8 @@ def missing_modules() -> list[str]:
 
 def sql_security(users: Path | None, certificate: Path | None, key: Path | None) -> list[str]:
     """Return the options of the SQL server's process. Raises InvalidInput: a file cannot be used."""
+    if users is certificate is key is None:
+        return []  # and nothing is loaded that only an installation with SQL has
     from logflume.log.registry import UserFile
 
     if users is not None:

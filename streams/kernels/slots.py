@@ -25,7 +25,10 @@ STATE_BYTES = 9
 
 
 class Slots(NamedTuple):
-    """The arrays of one store. table: int32[2^n], -1 is free; changed: the slots changed since the last commit, in order."""
+    """The arrays of one store. table: int32[2^n], -1 is free; changed: the slots changed since the last commit, in order.
+
+    gone: whether the entry is deleted; stored: whether there was one at the last commit.
+    """
 
     table: Any
     hashes: Any
@@ -41,6 +44,8 @@ class Slots(NamedTuple):
     used: Any
     changed: Any
     counters: Any
+    gone: Any
+    stored: Any
 
 
 class Before(NamedTuple):
@@ -79,7 +84,7 @@ _U8, _I32, _I64 = (types.Array(t, 1, "C") for t in (types.uint8, types.int32, ty
 _IN_B1, _IN_I2 = types.Array(types.boolean, 1, "C", readonly=True), types.Array(types.int64, 2, "C", readonly=True)
 _F1, _B1 = types.Array(types.float64, 1, "C"), types.Array(types.boolean, 1, "C")
 _I2, _F2, _B2 = (types.Array(t, 2, "C") for t in (types.int64, types.float64, types.boolean))
-_SLOTS = types.NamedTuple((_I32, _I64, _I64, _I32, _U8, _I64, _I64, _I2, _F2, _B2, _B1, _B1, _I64, _I64), Slots)
+_SLOTS = types.NamedTuple((_I32, _I64, _I64, _I32, _U8, _I64, _I64, _I2, _F2, _B2, _B1, _B1, _I64, _I64, _B1, _B1), Slots)
 _BEFORE = types.NamedTuple((_B1, _I2, _F2, _B2), Before)
 _SPEC = types.NamedTuple((_I64, _I64, _I64, _I64, _I64, _I64, _F1, _B1, _I64), Spec)
 
@@ -106,7 +111,7 @@ def hash_of(key: int, size: int, start: int) -> int:
 
 
 @njit(inline="always")
-def _find(
+def find_slot(
     table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, key: int, size: int, start: int,
     hashed: int,
 ) -> Any:  # fmt: skip
@@ -133,9 +138,9 @@ def _find(
 
 
 @njit(inline="always")
-def _new(
-    table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, dirty: Any, counters: Any, key: int,
-    size: int, start: int, hashed: int, place: int,
+def new_slot(
+    table: Any, hashes: Any, key_starts: Any, key_sizes: Any, arena: Any, starts: Any, dirty: Any, counters: Any, gone: Any,
+    stored: Any, key: int, size: int, start: int, hashed: int, place: int,
 ) -> int:  # fmt: skip
     """Take the next slot for a key that is not there; there must be room."""
     slot = counters[SLOTS]
@@ -149,7 +154,7 @@ def _new(
     key_starts[slot] = begin
     key_sizes[slot] = size
     starts[slot] = start
-    dirty[slot] = False
+    dirty[slot] = gone[slot] = stored[slot] = False
     return slot
 
 
@@ -158,6 +163,44 @@ def _put_big_endian(out: Any, at: int, value: int, size: int) -> int:
     for k in range(size):
         out[at + k] = (value >> (8 * (size - 1 - k))) & 255
     return at + size
+
+
+@njit(inline="always")
+def add_row(
+    states: Any, reals: Any, gaps: Any, slot: int, steps: Any, columns: Any, args: Any, is_float: Any, arg_is_float: Any,
+    arguments: Any, row: int,
+) -> None:  # fmt: skip
+    """Fold the arguments of a row into the state of a slot; see `fold`."""
+    for j in range(len(steps)):
+        arg = args[j]
+        if arg >= 0 and arguments[arg, 0] != 0 and load_byte(arguments[arg, 0], row) != 0:
+            continue
+        kind, c = steps[j], columns[j]
+        if kind == COUNT:
+            states[slot, c] += 1
+            continue
+        was_null = gaps[slot, c]
+        gaps[slot, c] = False
+        if is_float[c]:
+            number: Any = 0.0
+            if arg_is_float[arg]:
+                number = load_double(arguments[arg, 1], row << 3)
+            else:
+                number = float(load_word(arguments[arg, 1], row << 3))
+            old = reals[slot, c]
+            if kind in (SUM, MEAN):
+                reals[slot, c] = number if was_null else old + number
+            elif was_null or (number < old if kind == MIN else number > old):
+                reals[slot, c] = number
+        else:
+            whole: Any = load_word(arguments[arg, 1], row << 3)
+            held = states[slot, c]
+            if kind in (SUM, MEAN):
+                states[slot, c] = whole if was_null else held + whole
+            elif was_null or (whole < held if kind == MIN else whole > held):
+                states[slot, c] = whole
+        if kind == MEAN:
+            states[slot, c + 1] += 1
 
 
 class Traced(NamedTuple):
@@ -205,23 +248,27 @@ def fold(
     keys (addresses), key_sizes, times: of the rows, each of which has a key. arguments: int64[G, 2], addresses of the nulls (0:
     none is null) and the data of each.
     """
-    table, hashes, slot_starts, slot_sizes, arena, starts, slot_times, states, reals, gaps, dirty, used, changed, counters = slots
+    table, hashes, slot_starts, slot_sizes, arena, starts, slot_times, states, reals, gaps, dirty, used, _, _, _, _ = slots
+    changed, counters, gone, stored = slots.changed, slots.counters, slots.gone, slots.stored
     steps, columns, args, is_float, arg_is_float, first_ints, first_floats, first_nulls, numbers = spec
     had, before_ints, before_floats, before_nulls = before
     keeps, is_traced, has_old = numbers[0] == 1, len(traced.slots) > 0, len(traced.had) > 0
-    room, arena_room, count = len(hashes), len(arena), len(steps)
+    room, arena_room = len(hashes), len(arena)
     for pair in range(first, last):
         row, start = pair_rows[pair], pair_starts[pair]
         key, key_size, time = keys[row], np.int64(key_sizes[row]), times[row]
         if counters[SLOTS] + 1 > room or counters[ARENA] + key_size > arena_room:
             return pair
         hashed = hash_of(key, key_size, start)
-        slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
-        is_new = slot < 0
+        slot, place = find_slot(table, hashes, slot_starts, slot_sizes, arena, starts, key, key_size, start, hashed)
+        is_new = slot < 0 or gone[slot]
         if is_new:
-            slot = _new(
-                table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, key, key_size, start, hashed, place
-            )
+            if slot < 0:
+                slot = new_slot(
+                    table, hashes, slot_starts, slot_sizes, arena, starts, dirty, counters, gone, stored, key, key_size, start,
+                    hashed, place,
+                )  # fmt: skip
+            gone[slot] = False
             slot_times[slot] = time
             for c in range(len(is_float)):
                 states[slot, c] = first_ints[c]
@@ -247,36 +294,7 @@ def fold(
                 traced.old_ints[pair, c] = states[slot, c]
                 traced.old_floats[pair, c] = reals[slot, c]
                 traced.old_nulls[pair, c] = gaps[slot, c]
-        for j in range(count):
-            arg = args[j]
-            if arg >= 0 and arguments[arg, 0] != 0 and load_byte(arguments[arg, 0], row) != 0:
-                continue
-            kind, c = steps[j], columns[j]
-            if kind == COUNT:
-                states[slot, c] += 1
-                continue
-            was_null = gaps[slot, c]
-            gaps[slot, c] = False
-            if is_float[c]:
-                number: Any = 0.0
-                if arg_is_float[arg]:
-                    number = load_double(arguments[arg, 1], row << 3)
-                else:
-                    number = float(load_word(arguments[arg, 1], row << 3))
-                old = reals[slot, c]
-                if kind in (SUM, MEAN):
-                    reals[slot, c] = number if was_null else old + number
-                elif was_null or (number < old if kind == MIN else number > old):
-                    reals[slot, c] = number
-            else:
-                whole: Any = load_word(arguments[arg, 1], row << 3)
-                held = states[slot, c]
-                if kind in (SUM, MEAN):
-                    states[slot, c] = whole if was_null else held + whole
-                elif was_null or (whole < held if kind == MIN else whole > held):
-                    states[slot, c] = whole
-            if kind == MEAN:
-                states[slot, c + 1] += 1
+        add_row(states, reals, gaps, slot, steps, columns, args, is_float, arg_is_float, arguments, row)
         if is_traced:
             traced.slots[pair], traced.times[pair] = slot, slot_times[slot]
             for c in range(len(is_float)):
@@ -301,11 +319,11 @@ def windowed_keys(keys: Any, key_sizes: Any, starts: Any, out: Any, out_starts: 
 @njit(types.void(_SLOTS, _IN_I64, _IN_I32, _IN_I64, _I64), cache=True, nogil=True)
 def find(slots: Any, keys: Any, key_sizes: Any, starts: Any, found: Any) -> None:
     """Set found[i] to the slot of each (record key, window start), -1 where there is none."""
-    table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, _, used, _, _ = slots
+    table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, _, used, _, _, _, _ = slots
     for i in range(len(key_sizes)):
         size, key, start = np.int64(key_sizes[i]), keys[i], starts[i]
         hashed = hash_of(key, size, start)
-        slot, _ = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
+        slot, _ = find_slot(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
         found[i] = slot
         if slot >= 0:
             used[slot] = True
@@ -317,17 +335,17 @@ def find_or_add(slots: Any, keys: Any, key_sizes: Any, starts: Any, first: int, 
 
     Returns where it stopped for want of room.
     """
-    table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, dirty, used, _, counters = slots
+    table, hashes, slot_starts, slot_sizes, arena, slot_windows, _, _, _, _, dirty, used, _, counters, gone, stored = slots
     for i in range(first, len(key_sizes)):
         size, key, start = np.int64(key_sizes[i]), keys[i], starts[i]
         if counters[SLOTS] + 1 > len(hashes) or counters[ARENA] + size > len(arena):
             return i
         hashed = hash_of(key, size, start)
-        slot, place = _find(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
+        slot, place = find_slot(table, hashes, slot_starts, slot_sizes, arena, slot_windows, key, size, start, hashed)
         if slot < 0:
-            slot = _new(
-                table, hashes, slot_starts, slot_sizes, arena, slot_windows, dirty, counters, key, size, start, hashed,
-                place,
+            slot = new_slot(
+                table, hashes, slot_starts, slot_sizes, arena, slot_windows, dirty, counters, gone, stored, key, size, start,
+                hashed, place,
             )  # fmt: skip
         used[slot] = True
         found[i] = slot
@@ -440,10 +458,11 @@ def encode(
     """Encode entries as `codec.EntryCodec` and `Store.disk_key` do; return the bytes written.
 
     segment: length of a segment in ms, 0 for a store without windows. Before each key stand prefix and, with windows, the
-    segment's start; key_starts points behind them. float_bits: slots.floats as int64. ranks: numbers that sort about as the
-    keys on disk do, of the segment, five bytes behind what all record keys begin with, and the start.
+    segment's start; key_starts points behind them; the value of a deleted entry is null. float_bits: slots.floats as int64.
+    ranks: numbers that sort about as the keys on disk do, of the segment, five bytes behind what all record keys begin with, and
+    the start.
     """
-    _, _, slot_starts, slot_sizes, arena, starts, times, ints, _, nulls, _, _, _, _ = slots
+    _, _, slot_starts, slot_sizes, arena, starts, times, ints, _, nulls, _, _, _, _, gone, _ = slots
     at, columns, common, oldest = 0, ints.shape[1], np.int64(0), np.int64(0)
     if len(which) > 0:
         model = slot_starts[which[0]]
@@ -482,6 +501,9 @@ def encode(
             at = _put_big_endian(out, at, start, 8)
         key_sizes[i] = at - key_starts[i]
         value_starts[i] = at
+        if gone[slot]:
+            value_sizes[i] = -1
+            continue
         out[at] = 0x90 | (columns + 2)
         at = _put_int(out, at + 1, version)
         at = _put_int(out, at, times[slot])

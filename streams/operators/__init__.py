@@ -3,5 +3,8 @@
 from .operator import Merge as Merge
 from .operator import Partial as Partial
 from .operator import Wiring as Wiring
+from .program import BoundProgram as BoundProgram
 from .program import OperatorProgram as OperatorProgram
 from .program import operator_program as operator_program
+from .slices import Region as Region
+from .slices import Slice as Slice

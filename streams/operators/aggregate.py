@@ -22,24 +22,25 @@ from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Meta, Side, columns_used
-from ..functions.aggregate import first
 from ..functions.totals import count
 from ..kernels import loaded_kernels
 from ..seams import Entry, State, StoreSpec
 from ..state.store import Store
-from ..vectors.expressions import Vector
+from ..vectors.expressions import Mask, Vector
 from ..windows import WINDOW_START, store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
 from .cogroup import CogroupWork
 from .emission import key_decoder
-from .entries import Change, Entries, States, Updated
+from .entries import Change, Entries, Updated
 from .expiring import ExpiringWork
 from .folding import state_fields
-from .operator import Bind, Errors, Merge, Operator, Partial, Task, Wiring, Work
+from .operator import Bind, Cut, Errors, Merge, Operator, Partial, Task, Wiring, Work
+from .results import results_of_states
 from .session import SessionWork
+from .slices import Slice
 from .sliding import SlidingWork, sliding_keep_ms
-from .to_table import keyed_rows
+from .to_table import has_key, keyed_rows
 from .windows import window_end, windows_of
 
 
@@ -66,7 +67,8 @@ class AggregateOperator(Operator[g.Aggregate]):
         columns, window, kept = state_fields(node), node.window, store_window(node.window)
         if isinstance(window, g.SessionWindow):
             columns = (Field("start", BIGINT), *columns)
-            kept = g.TimeWindow(window.gap_ms, 1, window.grace_ms, window.retention_ms)
+            still_open_ms = 1 if node.emit is g.Emit.FINAL else 0  # one that ends at the limit leaves with the next millisecond
+            kept = g.TimeWindow(window.gap_ms + still_open_ms, 1, window.grace_ms, window.retention_ms)
         return (StoreSpec(node.store, node.schema.key, columns, kept),)
 
     def wants_old(self, *, is_asked: bool) -> bool:
@@ -90,6 +92,20 @@ class AggregateOperator(Operator[g.Aggregate]):
         while any(aggregation.name == name for aggregation in node.aggregations):
             name += "_"
         return Partial(replace(node, aggregations=(*node.aggregations, g.Aggregation(name, count()))), merge)
+
+    def cut(self, wiring: Wiring) -> Cut:
+        """With time where key and time of a row say whether it moves time: one whose argument a callable refuses does not."""
+        node = self.node
+        if node.others or node.ttl_ms is not None:
+            return Cut.WHOLE
+        match node.window:
+            case None:
+                return Cut.KEYS
+            case g.SessionWindow():
+                return Cut.TIMES
+            case g.TimeWindow() if not any(each.is_callable for each in self.args):
+                return Cut.TIMES
+        return Cut.WHOLE
 
     def plan(self, wiring: Wiring) -> Bind:
         node = self.node
@@ -131,6 +147,17 @@ class AggregateWork(Work):
         self._key_decoder = key_decoder(node, wiring)
         self._columns_form = columns_form(node, self._spec)
         self._entries: Entries = ObjectEntries(node, self._store, wants_old=self._wants_old)
+
+    # -- slices ----------------------------------------------------------------------------------------------------------
+
+    def cut(self, own: Slice) -> bool:
+        return False
+
+    def moves_time(self, batch: Batch) -> Mask:
+        return has_key(batch)
+
+    def note_time(self, source: str, time_ms: int) -> None:
+        self._store.stream_time_ms = max(self._store.stream_time_ms, time_ms)
 
     # -- counting --------------------------------------------------------------------------------------------------------
 
@@ -229,23 +256,13 @@ class AggregateWork(Work):
             found, _ = self._key_decoder.decode(updated.keys, batch.memory, _never)
             columns |= found
         report = self._task.reporter(node.name, batch)
-        columns |= self._results(updated.states, report)
+        columns |= results_of_states(node, updated.states, report)
         batch.nulls = updated.states.gone
         if self._wants_old:
             assert updated.before is not None
             gone = updated.before.gone
-            batch.old = Old(self._results(updated.before, report), np.zeros(count, np.bool_) if gone is None else gone)
+            batch.old = Old(results_of_states(node, updated.before, report), np.zeros(count, np.bool_) if gone is None else gone)
         self._task.forward(node.name, batch)
-
-    def _results(self, states: States, report: Any) -> dict[ColumnId, Column]:
-        """Return the results of states, null where there is none."""
-        found: dict[ColumnId, Column] = {}
-        at = 0
-        for aggregation in self._node.aggregations:
-            stop = at + len(aggregation.aggregator.state_columns)
-            found[Side.VALUE, aggregation.name] = _result(aggregation, states.columns[at:stop], states.gone, report)
-            at = stop
-        return found
 
 
 def merge_of(aggregations: tuple[g.Aggregation, ...]) -> Merge:
@@ -274,7 +291,6 @@ def merge_of(aggregations: tuple[g.Aggregation, ...]) -> Merge:
 _EXACT_KINDS = frozenset({Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 """Kinds of state columns whose merge is exact. Not DOUBLE (sums round by order, a NaN stays where it came first), nor DECIMAL."""
 _OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND)
-_EXACT = 2**53
 
 
 def _places(rows: Any) -> Any:
@@ -285,36 +301,3 @@ def _places(rows: Any) -> Any:
 
 def _never(row: int, error: Exception) -> None:
     raise AssertionError(f"the key of an entry was decoded before: {error}")
-
-
-def _result(aggregation: g.Aggregation, states: list[Column], gone: Any, report: Any) -> Column:
-    aggregator = aggregation.aggregator
-    if aggregator.result is first:
-        return states[0]
-    if aggregator.kernel == "mean" and gone is None and all(state.has_vector for state in states):
-        found = _mean(aggregator, states)
-        if found is not None:
-            return found
-    values: list[Any] = []
-    is_gone = [False] * states[0].count if gone is None else gone.tolist()
-    for row, (state, null) in enumerate(zip(zip(*[s.objects() for s in states], strict=True), is_gone, strict=True)):
-        try:
-            values.append(None if null else aggregator.result(state))
-        except Exception as error:  # noqa: BLE001
-            values.append(None)
-            report(row, error)
-    return Column.of_objects(values, aggregator.type.kind)
-
-
-def _mean(aggregator: g.Aggregator, states: list[Column]) -> Column | None:
-    """Return sum / count as typed columns; None where a sum is too large to be divided exactly."""
-    sums, counts = states[0].vector(), states[1].vector()
-    assert sums is not None
-    assert counts is not None
-    if sums.data.dtype == np.int64 and ((sums.data > _EXACT) | (sums.data < -_EXACT)).any():
-        return None
-    is_empty = counts.data == 0
-    empty = aggregator.result(aggregator.initial)
-    data = np.where(is_empty, empty or 0.0, sums.data / np.where(is_empty, 1, counts.data))
-    nulls = is_empty if empty is None and is_empty.any() else None
-    return Column.of_vector(Vector(data, None, nulls), states[0].count, Kind.DOUBLE)

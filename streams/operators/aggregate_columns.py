@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..kernels import Kernels
 from ..seams import StoreSpec
 from ..state.columns import holds
 from ..state.store import Store
-from ..vectors.expressions import Vector
+from ..vectors.expressions import Mask, Vector
 from .entries import Change, States, Updated
 from .operator import Reporter
 
@@ -29,11 +30,13 @@ class ColumnsForm:
     """What the kernels do for an aggregate. A state columns, G arguments.
 
     Attributes:
+        own: how many state columns stand before those of the aggregations.
         parts: per aggregation the kernel's name, its first state column and its argument (-1: none).
         arg_kinds: of the arguments; `takes`: per argument the kinds of a column that the kernel reads.
     """
 
     node: g.Aggregate
+    own: int
     parts: tuple[tuple[str, int, int], ...]
     arg_kinds: tuple[Kind, ...]
     first_state: tuple[Any, ...]
@@ -44,7 +47,8 @@ def columns_form(node: g.Aggregate, spec: StoreSpec) -> ColumnsForm | None:
     """Return the form of an aggregate, None where a state or an argument is no number, or an aggregation has no kernel."""
     if g.is_bare(node.schema) or not holds(spec.columns):
         return None
-    parts, kinds, first_state = [], list[Kind](), list[Any]()
+    own = len(spec.columns) - sum(len(aggregation.aggregator.state_columns) for aggregation in node.aggregations)
+    parts, kinds, first_state = [], list[Kind](), [0] * own
     for aggregation in node.aggregations:
         aggregator = aggregation.aggregator
         kernel, state = aggregator.kernel or "", aggregator.state_columns[0].type.kind
@@ -64,7 +68,7 @@ def columns_form(node: g.Aggregate, spec: StoreSpec) -> ColumnsForm | None:
     if any(type(value) not in (int, float, type(None)) for value in first_state):
         return None
     is_float = tuple(column.type.kind is Kind.DOUBLE for column in spec.columns)
-    return ColumnsForm(node, tuple(parts), tuple(kinds), tuple(first_state), is_float)
+    return ColumnsForm(node, own, tuple(parts), tuple(kinds), tuple(first_state), is_float)
 
 
 class ColumnEntries:
@@ -77,7 +81,7 @@ class ColumnEntries:
         self._window = form.node.window if isinstance(form.node.window, g.TimeWindow) else None
         keeps_before = wants_old and not self._is_update
         self._columns = store.use_columns(loaded.slots, keeps_before=keeps_before)
-        self._spec = _spec(form, loaded.slots, keeps_before)
+        self._spec = spec_of(form, loaded.slots, keeps_before)
         self._emitted_to = -1 if emitted_to is None else emitted_to
 
     def open(self) -> None:
@@ -93,7 +97,7 @@ class ColumnEntries:
         starts = np.zeros(count, np.int64) if change.starts is None else np.ascontiguousarray(change.starts)
         times = np.ascontiguousarray(change.times)
         self._load(change, rows, starts)
-        arguments, kept = self._arguments(change)
+        arguments, kept = addresses_of(change.args)
         traced = self._traced(count if is_traced else 0)
         at = 0
         while at < count:
@@ -121,31 +125,10 @@ class ColumnEntries:
             found = self._with_starts(*found.addresses(), starts)
         old = None
         if self._wants_old:
-            old = self._states(traced.old_nulls, traced.old_ints, traced.old_floats, ~traced.had)
-        return Updated(found, traced.times, change.starts, self._states(traced.nulls, traced.ints, traced.floats, None), old)
-
-    def _arguments(self, change: Change) -> tuple[I64, list[Any]]:
-        """Return the addresses of the arguments' nulls and data, and what must live as long."""
-        addresses, kept = np.zeros((len(change.args), 2), np.int64), []
-        for i, column in enumerate(change.args):
-            vector = column.vector()
-            if vector is None:
-                vector = self._fitting(column)
-            addresses[i, 0] = 0 if vector.nulls is None else vector.nulls.ctypes.data
-            addresses[i, 1] = vector.data.ctypes.data
-            kept.append(vector)
-        return addresses, kept
-
-    def _fitting(self, column: Column) -> Vector:
-        """Return a column of which only the nulls count, or whose values a callable gave as another type of number."""
-        values = column.objects()
-        nulls = np.fromiter([value is None for value in values], np.bool_, column.count)
-        if column.kind is Kind.DOUBLE:
-            return Vector(np.array([0.0 if value is None else float(value) for value in values]), None, nulls)
-        if column.kind in _WHOLE:
-            wrapped = [0 if value is None else (int(value) + 2**63) % 2**64 - 2**63 for value in values]
-            return Vector(np.array(wrapped, np.int64), None, nulls)
-        return Vector(np.zeros(column.count, np.int64), None, nulls)
+            old = states_of(self._form, traced.old_nulls, traced.old_ints, traced.old_floats, ~traced.had)
+        return Updated(
+            found, traced.times, change.starts, states_of(self._form, traced.nulls, traced.ints, traced.floats, None), old
+        )
 
     def _load(self, change: Change, rows: I64, starts: I64) -> None:
         """Read entries that will change and are not in memory."""
@@ -229,30 +212,57 @@ class ColumnEntries:
         before = None
         if has_before:
             kept, count = self._columns.before, len(which)
-            before = self._states(kept.nulls[:count], kept.ints[:count], kept.floats[:count], ~kept.had[:count])
+            before = states_of(self._form, kept.nulls[:count], kept.ints[:count], kept.floats[:count], ~kept.had[:count])
         elif self._wants_old:
             none = np.ones(len(which), np.bool_)
-            before = self._states(slots.nulls[which], slots.ints[which], slots.floats[which], none)
+            before = states_of(self._form, slots.nulls[which], slots.ints[which], slots.floats[which], none)
         return Updated(
             keys,
             slots.times[which],
             starts,
-            self._states(slots.nulls[which], slots.ints[which], slots.floats[which], None),
+            states_of(self._form, slots.nulls[which], slots.ints[which], slots.floats[which], None),
             before,
         )
 
-    def _states(self, nulls: Any, ints: Any, floats: Any, gone: Any) -> States:
-        columns = []
-        for c, (is_float, field) in enumerate(zip(self._form.is_float, self._store.spec.columns, strict=True)):
-            mask = nulls[:, c]
-            if gone is not None:
-                mask = mask | gone
-            data = np.ascontiguousarray((floats if is_float else ints)[:, c])
-            columns.append(Column.of_vector(Vector(data, None, mask if mask.any() else None), len(data), field.type.kind))
-        return States(columns, gone if gone is not None and gone.any() else None)
+
+def addresses_of(args: Sequence[Column]) -> tuple[I64, list[Any]]:
+    """Return the addresses of the arguments' nulls and data, int64[G, 2], and what must live as long."""
+    addresses, kept = np.zeros((len(args), 2), np.int64), []
+    for i, column in enumerate(args):
+        vector = column.vector()
+        if vector is None:
+            vector = _fitting(column)
+        addresses[i, 0] = 0 if vector.nulls is None else vector.nulls.ctypes.data
+        addresses[i, 1] = vector.data.ctypes.data
+        kept.append(vector)
+    return addresses, kept
 
 
-def _spec(form: ColumnsForm, kernels: Any, keeps_before: bool) -> Any:
+def _fitting(column: Column) -> Vector:
+    """Return a column of which only the nulls count, or whose values a callable gave as another type of number."""
+    values = column.objects()
+    nulls = np.fromiter([value is None for value in values], np.bool_, column.count)
+    if column.kind is Kind.DOUBLE:
+        return Vector(np.array([0.0 if value is None else float(value) for value in values]), None, nulls)
+    if column.kind in _WHOLE:
+        wrapped = [0 if value is None else (int(value) + 2**63) % 2**64 - 2**63 for value in values]
+        return Vector(np.array(wrapped, np.int64), None, nulls)
+    return Vector(np.zeros(column.count, np.int64), None, nulls)
+
+
+def states_of(form: ColumnsForm, nulls: Any, ints: Any, floats: Any, gone: Mask | None) -> States:
+    """Return rows of state columns as states, without the columns that are no aggregation's."""
+    columns, kinds = [], [column.type.kind for a in form.node.aggregations for column in a.aggregator.state_columns]
+    for c, kind in enumerate(kinds, form.own):
+        mask = nulls[:, c]
+        if gone is not None:
+            mask = mask | gone
+        data = np.ascontiguousarray((floats if form.is_float[c] else ints)[:, c])
+        columns.append(Column.of_vector(Vector(data, None, mask if mask.any() else None), len(data), kind))
+    return States(columns, gone if gone is not None and gone.any() else None)
+
+
+def spec_of(form: ColumnsForm, kernels: Any, keeps_before: bool) -> Any:
     """Return what `slots.fold` does."""
     names = {"count": kernels.COUNT, "sum": kernels.SUM, "mean": kernels.MEAN, "min": kernels.MIN, "max": kernels.MAX}
     first = form.first_state

@@ -9,7 +9,7 @@ from logflume.log.schemas import Column as Field
 from logflume.log.schemas import Kind
 
 from .. import graph as g
-from ..columns import Batch
+from ..columns import Batch, Column
 from ..columns.evaluate import Evaluation
 from ..functions import results_of
 from ..functions.arithmetic import wrap64
@@ -35,9 +35,13 @@ class Folding:
         self.initial: State = tuple(value for a in aggregations for value in a.aggregator.initial)
         self.add, self.subtract, self.merge = _functions(self._aggregations, self.initial, is_bare=self._is_bare)
 
+    def columns(self, batch: Batch, errors: Errors) -> list[Column]:
+        """Return the arguments of all aggregations, one after the other."""
+        return [each.column(batch, errors.of(each)) for each in self._args]
+
     def arguments(self, batch: Batch, errors: Errors) -> list[tuple[Any, ...]]:
         """Return the arguments of each row, those of all aggregations one after the other."""
-        lists = [each.column(batch, errors.of(each)).objects() for each in self._args]
+        lists = [column.objects() for column in self.columns(batch, errors)]
         return list(zip(*lists, strict=True)) if lists else [()] * len(batch)
 
     def result(self, state: State | None) -> State | None:

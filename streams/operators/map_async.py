@@ -34,6 +34,7 @@ class MapAsyncOperator(Operator[g.MapAsync]):
     """A MapAsync."""
 
     node_class = g.MapAsync
+    has_effects = True
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         keys = [source.schema.key] if self.node.takes_key else []

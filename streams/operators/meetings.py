@@ -75,6 +75,10 @@ class Meetings(Protocol):
         """Return the largest time of a side, -1 before its first row."""
         ...
 
+    def note_time(self, side: int, time: int) -> None:
+        """Note that a side has come to a time by rows that are not taken here."""
+        ...
+
     def put(self, coming: Coming) -> None:
         """Add rows that meet nobody."""
         ...
@@ -110,6 +114,9 @@ class ObjectMeetings:
 
     def newest(self, side: int) -> int:
         return self._sides[side].newest
+
+    def note_time(self, side: int, time: int) -> None:
+        self._sides[side].note_time(time)
 
     def put(self, coming: Coming) -> None:
         rows = zip(coming.sides.tolist(), coming.keys.objects(), coming.times.tolist(), coming.numbers.tolist(), strict=True)
@@ -161,10 +168,15 @@ class _ObjectSide:
         self._one: dict[bytes, _One] = {}
         self._several: dict[bytes, _Several] = {}
 
+    def note_time(self, time: int) -> None:
+        """Move to a time, if it is later."""
+        if time > self.newest:
+            self.newest, self._oldest = time, time - self._keep_ms + 1
+
     def put(self, key: bytes, time: int, number: int) -> None:
         """Add a row, behind those of its time."""
         if time > self.newest:
-            self.newest, self._oldest = time, time - self._keep_ms + 1
+            self.note_time(time)
         elif time < self._oldest:
             return
         one = self._one.setdefault(key, pair := (time, number))
@@ -230,10 +242,15 @@ class ArrayMeetings:
         """Make it of the rows of another one."""
         made = cls(reach, kernels)
         made.put(objects.all())
+        for side in (LEFT, RIGHT):
+            made.note_time(side, objects.newest(side))
         return made
 
     def newest(self, side: int) -> int:
         return int(self._made.newest[side])
+
+    def note_time(self, side: int, time: int) -> None:
+        self._made.newest[side] = max(int(self._made.newest[side]), time)
 
     def put(self, coming: Coming) -> None:
         self._take(coming, looks=0)

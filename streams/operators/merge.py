@@ -8,7 +8,7 @@ from .. import graph as g
 from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import WHOLE, Side
-from .operator import Bind, Errors, Operator, Task, Wiring, Work
+from .operator import Bind, Cut, Errors, Operator, Task, Wiring, Work
 from .versions import LATEST_COLUMN
 
 
@@ -27,6 +27,9 @@ class ToStreamOperator(Operator[g.ToStream]):
     """A ToStream: new rows, tombstones included."""
 
     node_class = g.ToStream
+
+    def cut(self, wiring: Wiring) -> Cut:
+        return Cut.ROWS
 
     def plan(self, wiring: Wiring) -> Bind:
         has_keys = wiring.raw_keys[self.node.name] is not None
@@ -49,6 +52,7 @@ class ForeachOperator(Operator[g.Foreach]):
     """A Foreach: a plain function is called for each row, in order; what it raises is reported and ends the row's way."""
 
     node_class = g.Foreach
+    has_effects = True
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         return set(below) | {(Side.VALUE, WHOLE), (Side.KEY, WHOLE)}

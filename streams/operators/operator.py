@@ -16,6 +16,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -184,12 +185,27 @@ class Partial:
     merge: Merge
 
 
+class Cut(IntEnum):
+    """What an operator needs to work on the rows of some keys alone as it would on all (`slices.py`).
+
+    WHOLE: the rows of all keys. ROWS: nothing, it takes each row by itself. KEYS: all rows of these keys. TIMES: these, and when
+    the rows of other keys have come.
+    """
+
+    WHOLE = 0
+    ROWS = 1
+    KEYS = 2
+    TIMES = 3
+
+
 class Operator(ABC, Generic[N]):
     """What a node reads, keeps and does. Stateless: one per process."""
 
     node_class: ClassVar[type[g.Node]]
     is_stateless: ClassVar[bool] = False
     """Whether what it puts out depends on the row at hand alone, so that any range of the input can be taken by itself."""
+    has_effects: ClassVar[bool] = False
+    """Whether it runs code of the user's that is to see each row once."""
 
     def __init__(self, node: N) -> None:
         self.node = node
@@ -228,6 +244,10 @@ class Operator(ABC, Generic[N]):
     def partial(self) -> Partial | None:
         """Return how a range of the input is taken by itself, from empty stores; None where that would not be exact."""
         return None
+
+    def cut(self, wiring: Wiring) -> Cut:
+        """Return what it needs to work on the rows of some keys alone."""
+        return Cut.ROWS if self.is_stateless and not self.stores() else Cut.WHOLE
 
     @abstractmethod
     def plan(self, wiring: Wiring) -> Bind:

@@ -20,7 +20,7 @@ from ..columns.header_ids import Headers, OutputHeaders
 from ..columns.key_forms import KeyForms
 from ..expr import Meta, Side, columns_used
 from ..seams import Outputs
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Cut, Operator, Task, Wiring, Work
 from .source import _times
 
 
@@ -54,6 +54,9 @@ class OutputOperator(Operator[g.Sink | g.Route | g.Repartition]):
         if isinstance(node, g.Sink) and node.timestamp is not None:
             columns |= columns_used(node.timestamp)
         return columns
+
+    def cut(self, wiring: Wiring) -> Cut:
+        return Cut.ROWS
 
     def encoder(self, wiring: Wiring) -> RowEncoder:
         """Return what makes records of rows."""

@@ -29,6 +29,7 @@ class ProcessOperator(Operator[g.Process]):
     """A Process."""
 
     node_class = g.Process
+    has_effects = True
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         found: set[ColumnId] = {(Side.VALUE, WHOLE), (Side.KEY, WHOLE)}

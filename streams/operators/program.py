@@ -25,6 +25,7 @@ from ..seams import Outputs, Problems, StateStore, StoreSpec, Taken
 from .classes import classes_of
 from .operator import Bind, Reporter, Wiring, Work
 from .outputs import Output, put_out
+from .slices import Region, Slice, SlicedWork, region_of
 from .source import SourceWork
 from .wiring import wire
 
@@ -51,6 +52,11 @@ class OperatorProgram:
     def plans(self) -> Mapping[str, Bind]:
         """How each node's Work is made."""
         return {name: operator.plan(self.wiring) for name, operator in self.wiring.operators.items()}
+
+    @cached_property
+    def region(self) -> Region | None:
+        """What slices of a task share among them; None: it cannot be cut."""
+        return region_of(self.wiring)
 
     @cached_property
     def careful(self) -> frozenset[str]:
@@ -133,6 +139,14 @@ class BoundProgram:
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
         self._following = [work for work in self.works.values() if type(work).due_ms is not Work.due_ms]
         self._round_start, self._round_times = 0, np.empty(0, np.int64)
+        self._slice: Slice | None = None
+
+    def restrict(self, own: Slice) -> None:
+        """Run one slice of the task, before the first record is taken."""
+        assert not self._has_started, "a task is cut before it starts"
+        self._slice = own
+        for name in own.region.cuts:
+            self.works[name] = SlicedWork(self.works[name], name, own)
 
     # -- seams.TaskFunction ----------------------------------------------------------------------------------------------
 
@@ -254,7 +268,7 @@ class BoundProgram:
         if isinstance(cause, LogflumeError) and cause.is_retriable:
             raise cause  # the row is not at fault: the task waits and takes it again
         chunk, rows = batch.chunk, batch.rows
-        if self._is_restoring:
+        if self._is_restoring or (self._slice is not None and self._slice.mutes(node)):
             return
         if chunk is None or rows is None:
             self._problems.report(reason, node, "", -1, -1, cause)

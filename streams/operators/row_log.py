@@ -88,6 +88,10 @@ class RowLog:
         self.marked: set[int] = set()
         self.clock = -1
 
+    def number_from(self, first: int) -> None:
+        """Give numbers and blocks from here on, before the log is started: logs that become one later begin far apart."""
+        self.next_number = self._written = self._next_block = first
+
     # -- reading ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> Iterator[tuple[I64, Bytes, I64]]:
@@ -212,7 +216,8 @@ class RowLog:
         return first
 
     def mark(self, number: int) -> None:
-        """Mark a row."""
+        """Mark a row that has come since the last commit: marks are written with their rows."""
+        assert number >= self._written, "a written row is not marked any more"
         self.marked.add(number)
 
     def unmark(self, number: int) -> None:

@@ -2,6 +2,7 @@
 
 An entry of the store is a session, its key the record key and the session's end, its state the session's start and the
 aggregates'. What a record meets (which sessions it merges, whether it is late) depends on keys and times alone; states follow.
+Where all states are numbers and the kernels are there, `session_columns.py` does that over columns, else the loop below.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ from logflume.log.records import I64
 from .. import graph as g
 from ..columns import Batch
 from ..seams import State, StateStore
+from ..state.store import Store
+from ..vectors.expressions import Mask
 from ..windows import WINDOW_START, key_of_bounds
+from .chained import chained_form, forward, has_all, kernels_for
 from .closing import OpenEntries
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Reporter, Task, Wiring, Work
+from .session_columns import Limits, SessionColumns
+from .slices import Slice
 from .timeline import Timeline
-from .to_table import keyed_rows
+from .to_table import has_key, keyed_rows
 
 
 class SessionWork(Work):
@@ -33,27 +39,91 @@ class SessionWork(Work):
         self._node, self._task, self._window = node, task, node.window
         self._store = task.store(node.store)
         self._wait_ms = self._window.gap_ms + self._window.grace_ms
-        self._sessions = Timeline(self._store, max(self._window.retention_ms, self._wait_ms))
+        self._keep_ms = max(self._window.retention_ms, self._wait_ms)
+        self._sessions = Timeline(self._store, self._keep_ms)
         self._foldings = {
             source: Folding(node, aggregations)
             for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
         }
         self._folding = self._foldings[node.inputs[0]]
         self._is_update = node.emit is g.Emit.UPDATE
+        self._is_followed = self._is_update and bool(wiring.children[node.name])
         self._emission = Emission(node, wiring, keeps_keys=self._is_update)
         self._clocks = Clocks(node.inputs, self._store)
         self._open = OpenEntries(self._store, self._wait_ms) if node.emit is g.Emit.FINAL else None
+        self._form = chained_form(node, self._store)
+        self._columns: SessionColumns | None = None
+        self._closed_to = -1
 
     def start(self) -> None:
         self._clocks.start()
+        self._closed_to = self._store.stream_time_ms - self._wait_ms
+        self._start_objects()
+
+    def _start_objects(self) -> None:
         self._sessions.start()
         if self._open is not None:
             self._open.start()
+
+    def cut(self, own: Slice) -> bool:
+        return False
+
+    def moves_time(self, batch: Batch) -> Mask:
+        return has_key(batch)
+
+    def note_time(self, source: str, time_ms: int) -> None:
+        self._clocks.observe(source, time_ms)
+        if self._columns is None:
+            self._sessions.newest = max(self._sessions.newest, time_ms)
+        else:
+            self._columns.chained.note_time(time_ms)
+
+    def _choose(self) -> SessionColumns | None:
+        """Keep the sessions as columns from when the kernels are there, until they outgrow the memory."""
+        if self._columns is not None and self._columns.chained.is_given_up:
+            newest, self._columns, self._form = self._columns.chained.newest, None, None
+            self._sessions = Timeline(self._store, self._keep_ms)
+            self._sessions.newest = newest
+            self._open = None if self._open is None else OpenEntries(self._store, self._wait_ms)
+            self._start_objects()
+        elif self._columns is None and self._form is not None:
+            found = kernels_for("sessions")
+            if found is not None:
+                assert isinstance(self._store, Store)
+                if has_all(self._store):
+                    limits = Limits(self._window.gap_ms, self._wait_ms, self._keep_ms)
+                    self._columns = SessionColumns(
+                        self._form, self._store, found, limits, newest=self._sessions.newest, emitted_to=self._closed_to,
+                        keeps_before=self._node.emit is g.Emit.COMMIT,
+                    )  # fmt: skip
+                    self._sessions = Timeline(self._store, self._keep_ms)
+                else:
+                    self._form = None
+        return self._columns
 
     def process(self, batch: Batch, source: str) -> None:
         batch = keyed_rows(self._task, self._node.name, batch)
         if not len(batch):
             return
+        columns = self._choose()
+        if columns is None:
+            self._process_objects(batch, source)
+        else:
+            self._process_columns(columns, batch, source)
+
+    def _process_columns(self, columns: SessionColumns, batch: Batch, source: str) -> None:
+        assert batch.keys is not None
+        errors = Errors(self._task, self._node, batch)
+        args = self._foldings[source].columns(batch, errors)
+        clocks = np.array(self._clocks.observe_all(source, batch.times), np.int64)
+        late, starts, trail = columns.take(batch.keys, batch.times, clocks, args, is_traced=self._is_followed)
+        for row in np.flatnonzero(late).tolist():
+            self._task.late(self._node.name, batch, row, (int(starts[row]), int(clocks[row])))
+        if not self._is_followed:
+            return
+        forward(self._task, self._node, self._emission, columns.followed(batch.keys, trail), batch, errors)
+
+    def _process_objects(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
         gap, folding = self._window.gap_ms, self._foldings[source]
         errors = Errors(self._task, self._node, batch)
@@ -96,7 +166,8 @@ class SessionWork(Work):
             state = folding.merge(state, own, row, report)
         if (start, end) != (time, time):
             for began, ended, own in met:
-                self._put(key, began, ended, None)
+                if ended != end:
+                    self._put(key, began, ended, None)
                 if self._is_update:
                     emitted.add(row, self._edge_key(key, began, ended), ended, None, folding.result(own))
         before = state
@@ -130,6 +201,16 @@ class SessionWork(Work):
     # -- results at a task commit ----------------------------------------------------------------------------------------
 
     def commit(self) -> None:
+        columns, is_final = self._columns, self._node.emit is g.Emit.FINAL
+        if columns is None:
+            self._commit_objects()
+        elif not self._is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
+            columns.chained.ready()
+            found = columns.closed(self._clocks.latest) if is_final else columns.changed()
+            forward(self._task, self._node, self._emission, found, None, None)
+
+    def _commit_objects(self) -> None:
+        self._closed_to = self._clocks.latest - self._wait_ms
         if not self._is_update:
             closed = self._changed() if self._open is None else self._closed(self._open)
             self._emission.forward(self._task, closed, None)

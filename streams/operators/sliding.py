@@ -3,6 +3,7 @@
 A window ends at a record or begins right after one, so that each combination of records within `size` of each other has one. A
 record counts in all windows that it lies in, and makes up to three new ones: the one that ends at it, the one right after it
 (with what its windows held of later records), and the one right after the record before it.
+Where all states are numbers and the kernels are there, `sliding_columns.py` does that over columns, else the loop below.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .. import graph as g
 from ..columns import Batch
 from ..seams import State
+from ..state.store import Store
 from ..windows import WINDOW_START
+from .chained import chained_form, forward, has_all, kernels_for
 from .closing import OpenEntries
 from .cogroup import finals
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Reporter, Task, Wiring, Work
 from .session import Clocks
+from .sliding_columns import Limits, SlidingColumns
 from .table_aggregate import changed_entries
 from .timeline import Timeline
 from .to_table import keyed_rows
@@ -42,7 +48,8 @@ class SlidingWork(Work):
         self._store = task.store(node.store)
         size, grace = node.window.size_ms, node.window.grace_ms
         is_final = node.emit is g.Emit.FINAL
-        self._windows = Timeline(self._store, sliding_keep_ms(node.window))
+        self._keep_ms, self._wait_ms = sliding_keep_ms(node.window), size + grace
+        self._windows = Timeline(self._store, self._keep_ms)
         self._foldings = {
             source: Folding(node, aggregations)
             for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
@@ -51,19 +58,67 @@ class SlidingWork(Work):
         self.is_update = node.emit is g.Emit.UPDATE
         self._emission = Emission(node, wiring, keeps_keys=self.is_update)
         self._clocks = Clocks(node.inputs, self._store)
-        self._open = OpenEntries(self._store, size + grace) if is_final else None
+        self._open = OpenEntries(self._store, self._wait_ms) if is_final else None
+        self._form = chained_form(node, self._store)
+        self._columns: SlidingColumns | None = None
+        self._closed_to = -1
+        self._is_followed = self.is_update and bool(wiring.children[node.name])
 
     def start(self) -> None:
         self._clocks.start()
+        self._closed_to = self._store.stream_time_ms - self._wait_ms
+        self._start_objects()
+
+    def _start_objects(self) -> None:
         self._windows.start()
         if self._open is not None:
             self._open.start()
 
+    def _choose(self) -> SlidingColumns | None:
+        """Keep the windows as columns from when the kernels are there, until they outgrow the memory."""
+        if self._columns is not None and self._columns.chained.is_given_up:
+            newest, self._columns, self._form = self._columns.chained.newest, None, None
+            self._windows = Timeline(self._store, self._keep_ms)
+            self._windows.newest = newest
+            self._open = None if self._open is None else OpenEntries(self._store, self._wait_ms)
+            self._start_objects()
+        elif self._columns is None and self._form is not None:
+            found = kernels_for("sliding")
+            if found is not None:
+                assert isinstance(self._store, Store)
+                if has_all(self._store):
+                    limits = Limits(self._window.size_ms, self._window.grace_ms, self._keep_ms)
+                    self._columns = SlidingColumns(
+                        self._form, self._store, found, limits, newest=self._windows.newest, emitted_to=self._closed_to,
+                        keeps_before=self._node.emit is g.Emit.COMMIT,
+                    )  # fmt: skip
+                    self._windows = Timeline(self._store, self._keep_ms)
+                else:
+                    self._form = None
+        return self._columns
+
     def process(self, batch: Batch, source: str) -> None:
-        batch = keyed_rows(self._task, self._node.name, batch)
-        batch = self._valued(batch)
+        batch = self._valued(keyed_rows(self._task, self._node.name, batch))
         if not len(batch):
             return
+        columns = self._choose()
+        if columns is None:
+            self._process_objects(batch, source)
+        else:
+            self._process_columns(columns, batch, source)
+
+    def _process_columns(self, columns: SlidingColumns, batch: Batch, source: str) -> None:
+        assert batch.keys is not None
+        errors = Errors(self._task, self._node, batch)
+        args = self._foldings[source].columns(batch, errors)
+        clocks = np.array(self._clocks.observe_all(source, batch.times), np.int64)
+        late, trail = columns.take(batch.keys, batch.times, clocks, args, is_traced=self._is_followed)
+        for row in np.flatnonzero(late).tolist():
+            self._task.late(self._node.name, batch, row, (int(batch.times[row]) - self._window.size_ms, int(clocks[row])))
+        if self._is_followed:
+            forward(self._task, self._node, self._emission, columns.followed(batch.keys, trail), batch, errors)
+
+    def _process_objects(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
         size, folding = self._window.size_ms, self._foldings[source]
         errors = Errors(self._task, self._node, batch)
@@ -127,6 +182,16 @@ class SlidingWork(Work):
         return self._window
 
     def commit(self) -> None:
+        columns, is_final = self._columns, self._node.emit is g.Emit.FINAL
+        if columns is None:
+            self._commit_objects()
+        elif not self.is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
+            columns.chained.ready()
+            found = columns.closed(self._clocks.latest) if is_final else columns.changed()
+            forward(self._task, self._node, self._emission, found, None, None)
+
+    def _commit_objects(self) -> None:
+        self._closed_to = self._clocks.latest - self._wait_ms
         if self._open is not None:
             closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
             self._emission.forward(self._task, finals(closed, self._folding), None)

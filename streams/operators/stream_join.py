@@ -23,12 +23,16 @@ from ..columns.evaluate import evaluations
 from ..expr import Side as ColumnSide
 from ..kernels import loaded_kernels, more_kernels
 from ..seams import StateStore, StoreSpec
+from ..vectors.expressions import Mask
 from .emission import Emission, Joiner
 from .meetings import LEFT, NEVER, RIGHT, ArrayMeetings, Coming, Keys, Meetings, Met, ObjectMeetings, Reach
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work, interleaved
+from .operator import Bind, Cut, Operator, RawKey, Task, Wiring, Work, interleaved
 from .row_log import BLOCKS, RowLog
+from .slices import Slice, writes_repartition
+from .to_table import has_key
 
 _SWEPT_EACH_MS = 60_000
+_SLICE_BITS = 48
 
 
 class StreamJoinOperator(Operator[g.StreamJoin]):
@@ -50,6 +54,16 @@ class StreamJoinOperator(Operator[g.StreamJoin]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return False
+
+    def cut(self, wiring: Wiring) -> Cut:
+        """Not where a window lies on one side of a record: then time matters to records in order too.
+
+        Nor where records that leave alone go to a repartition topic: those that one record lets go are of several slices, and
+        have an order there.
+        """
+        is_one_sided = self.node.before_ms < 0 or self.node.after_ms < 0
+        has_order = self.node.join is not g.JoinKind.INNER and writes_repartition(wiring, self.node.name)
+        return Cut.WHOLE if is_one_sided or has_order else Cut.TIMES
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: StreamJoinWork(self.node, wiring, task)
@@ -89,6 +103,7 @@ class StreamJoinWork(Work):
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), left, right)
         self._emission = Emission(node, wiring, keeps_keys=node.join is g.JoinKind.INNER, computes=node.columns)
         self._stream_time = -1
+        self._slice: Slice | None = None
         self._waiting: list[tuple[int, int, bytes, int]] = []
         """(time, side, key, number) of the records that wait."""
 
@@ -103,6 +118,23 @@ class StreamJoinWork(Work):
                 self._waiting.append((time, side.which, key, number))
         heapify(self._waiting)
         self._stream_time = max(max(side.log.store.stream_time_ms, side.log.clock) for side in self._sides)
+
+    def cut(self, own: Slice) -> bool:
+        """Give rows numbers that no other slice gives. Rows of others are wanted by those that wait: they leave with them."""
+        for side in self._sides:
+            side.log.number_from(own.number << _SLICE_BITS)
+        self._slice = own if self._has_outer else None
+        return self._has_outer
+
+    def moves_time(self, batch: Batch) -> Mask:
+        moves = has_key(batch)
+        return moves if batch.nulls is None else moves & ~batch.nulls
+
+    def note_time(self, source: str, time_ms: int) -> None:
+        for side, name in zip((self._left, self._right), self._node.inputs, strict=True):
+            if name == source:
+                self._meetings.note_time(side.which, time_ms)
+                side.log.store.stream_time_ms = max(side.log.store.stream_time_ms, time_ms)
 
     def process(self, batch: Batch, source: str) -> None:
         self.process_all([(source, batch)])
@@ -134,13 +166,16 @@ class StreamJoinWork(Work):
         """Add a batch to the log of its side, or (a self-join) of both."""
         assert batch.keys is not None, "a change of key is followed by a repartition"
         mine = [side for side, name in zip((self._left, self._right), self._node.inputs, strict=True) if name == source]
-        ways = [(side, self._append(side, batch, batch.keys)) for side in mine]
-        return _Part(batch, ways)
+        own = None if self._slice is None else self._slice.own(batch)
+        ways = [(side, self._append(side, batch, batch.keys, own)) for side in mine]
+        return _Part(batch, ways, None if own is None else ~own)
 
-    def _append(self, side: _Side, batch: Batch, keys: Bytes) -> I64:
+    def _append(self, side: _Side, batch: Batch, keys: Bytes, own: Mask | None) -> I64:
         """Add the rows that may leave or be met; return the number of each row, -1 for the others."""
         columns = [batch.column(ColumnSide.VALUE, field.name) for field in side.columns]
         kept = np.ones(len(batch), np.bool_) if batch.nulls is None else ~batch.nulls
+        if own is not None:
+            kept &= own
         if not side.is_outer and (gone := keys.nulls()) is not None:
             kept &= ~gone
         if kept.all():
@@ -175,6 +210,12 @@ class StreamJoinWork(Work):
         for turn, (part, row, which, key, time, number) in enumerate(rows):
             into, side = joined[part], self._sides[which]
             self._stream_time = max(self._stream_time, time)
+            foreign = parts[part].foreign
+            if foreign is not None and foreign[row]:
+                nulls = parts[part].batch.nulls
+                if key is not None and (nulls is None or not nulls[row]) and time == self._stream_time and self._waiting:
+                    self._flush(into, row)
+                continue
             if number < 0:
                 self._report(parts, turns, turn)
                 continue
@@ -249,10 +290,14 @@ class StreamJoinWork(Work):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """A batch. `ways`: the side that its records are taken on (of a self-join both), and their numbers there, -1 for none."""
+    """A batch. `ways`: the side that its records are taken on (of a self-join both), and their numbers there, -1 for none.
+
+    `foreign`: which records are of other slices of the task; None: none.
+    """
 
     batch: Batch
     ways: Sequence[tuple[_Side, I64]]
+    foreign: Mask | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

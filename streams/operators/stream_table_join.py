@@ -25,7 +25,7 @@ from ..seams import StoreSpec
 from ..vectors.expressions import KINDS, Vector
 from .lookup_join import WAITING, LookupJoinWork
 from .lookups import stores_behind
-from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Cut, Errors, Operator, RawKey, Task, Wiring, Work
 from .project import computed
 from .rows import state_columns
 from .table_columns import TableColumns
@@ -58,6 +58,9 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return inputs[0]
+
+    def cut(self, wiring: Wiring) -> Cut:
+        return Cut.KEYS if self._is_plain(wiring) and wiring.schema(self.node.inputs[1]).window is None else Cut.WHOLE
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node

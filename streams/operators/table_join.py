@@ -14,10 +14,10 @@ from ..seams import State, StoreSpec
 from ..windows import store_window
 from .emission import Emission, Emitted, Joiner, olds_of, rows_of
 from .lookups import has_result, lookup_of, stores_behind
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Cut, Operator, RawKey, Task, Wiring, Work
 from .rows import put_entry
 from .to_table import keyed_rows
-from .versions import without_earlier
+from .versions import is_view_of_versions, without_earlier
 
 
 class TableJoinOperator(Operator[g.TableJoin]):
@@ -49,6 +49,11 @@ class TableJoinOperator(Operator[g.TableJoin]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return is_asked or self.node.join is not g.JoinKind.INNER
+
+    def cut(self, wiring: Wiring) -> Cut:
+        """Not with windows, whose rows expire, nor with versions of rows, which do."""
+        has_time = any(wiring.schema(name).window is not None or is_view_of_versions(wiring, name) for name in self.node.inputs)
+        return Cut.WHOLE if has_time else Cut.KEYS
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: TableJoinWork(self.node, wiring, task)

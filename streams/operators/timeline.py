@@ -112,11 +112,16 @@ class Timeline:
     def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
         """Set the state of a key at a time; None deletes it. Also what deletes nothing moves the newest time."""
         self.newest = max(self.newest, time)
+        full = key + WINDOW_START.pack(time)
         if state is not None:
             self._note(key, time)
         elif not self._forget(key, time):
             return
-        put_entry(self.store, key + WINDOW_START.pack(time), state, stamp)
+        elif self.store.dirty.get(full, ()) is None:  # it came after the last commit: nobody has to know
+            del self.store.dirty[full]
+            self.store.resident.pop(full).state = None
+            return
+        put_entry(self.store, full, state, stamp)
 
     def sweep(self) -> None:
         """Forget what is not seen any more, each time that half of what is kept has gone by."""

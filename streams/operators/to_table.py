@@ -11,8 +11,9 @@ from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import Side
 from ..seams import StateStore, StoreSpec
+from ..vectors.expressions import Mask
 from ..windows import store_window
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Cut, Operator, Task, Wiring, Work
 from .rows import keep_rows
 from .versions import LATEST_COLUMN, is_versioned, keep_versions, versions_spec
 
@@ -32,6 +33,9 @@ class ToTableOperator(Operator[g.ToTable]):
         if is_versioned(self.node):
             return (versions_spec(self.node),)
         return (StoreSpec(self.node.store, schema.key, schema.value, store_window(schema.window)),)
+
+    def cut(self, wiring: Wiring) -> Cut:
+        return Cut.WHOLE if is_versioned(self.node) or self.node.schema.window is not None else Cut.KEYS
 
     def plan(self, wiring: Wiring) -> Bind:
         wants_old = self.node.name in wiring.wants_old
@@ -61,6 +65,12 @@ class ToTableWork(Work):
         for row in late:
             self._task.report("late", self._node.name, batch, row, store.stream_time_ms)
         return kept
+
+
+def has_key(batch: Batch) -> Mask:
+    """Return which rows have a key."""
+    nulls = None if batch.keys is None else batch.keys.nulls()
+    return np.ones(len(batch), np.bool_) if nulls is None else ~nulls
 
 
 def keyed_rows(task: Task, node: str, batch: Batch) -> Batch:

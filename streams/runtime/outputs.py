@@ -17,8 +17,8 @@ class Columns:
     """Records for one topic, in order: chunks, and objects that wait in lists until a chunk is made of them.
 
     `times_ms`: for each block of records of a repartition topic, the task's running maximum of time at each record's cause.
-    `causes`: for each block of records of a topic that several nodes may write, the places of their causes in the order of the
-    task.
+    `causes`: for each block of records of a topic that several nodes may write, or of any where the task is asked to keep them,
+    twice the place of their cause in the order of the task and one more; of those put out at a task commit twice its place.
     """
 
     __slots__ = ("_chunks", "_headers", "_keys", "_timestamps_ms", "_values", "causes", "count", "node", "times_ms", "topic")
@@ -88,6 +88,7 @@ class TaskOutputs:
         self._columns: dict[tuple[str, str], Columns] = {}
         self._shared = _sharing(topics)
         self._done_records = 0
+        self.keeps_causes = False
         self.run: Run | Round | None = None
         self.time_ms = -1
 
@@ -145,10 +146,12 @@ class TaskOutputs:
     def _note_causes(self, node: str, columns: Columns, causes: I64 | None, count: int) -> None:
         if self._topics[node].is_repartition:
             columns.times_ms.append(self._times(causes, count))
-        elif node in self._shared:
-            first = 0 if self.run is None else self.run.start
-            places = np.zeros(count, np.int64) if causes is None else causes - first
-            columns.causes.append(places + self._done_records)
+        if self.keeps_causes or node in self._shared:
+            if causes is None:
+                columns.causes.append(np.full(count, 2 * self._done_records))
+            else:
+                first = 0 if self.run is None else self.run.start
+                columns.causes.append(2 * (causes - first + self._done_records) + 1)
 
     def _times(self, causes: I64 | None, count: int) -> I64:
         """Return the running maximum of time at each cause; at flush, as of now."""
@@ -185,7 +188,9 @@ def _merge_by_cause(parts: Sequence[Columns]) -> Columns:
     chunks = [part.chunk() for part in parts]
     places = np.concatenate([block for part in parts for block in part.causes])
     merged = Columns(parts[0].node, parts[0].topic)
-    merged.add_chunk(Chunk.concat(chunks).take(np.argsort(places, kind="stable")))
+    order = np.argsort(places, kind="stable")
+    merged.add_chunk(Chunk.concat(chunks).take(order))
+    merged.causes.append(places[order])
     return merged
 
 

@@ -34,46 +34,54 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
     _check_one_reader(plan)
     outputs = _outputs(plan)
     internal = {topic for topic, out in outputs.items() if out.is_repartition}
-    partitions = _known_partitions(plan, outputs, admin)
+    existing = admin.find_topics(sorted({*_sources(plan), *outputs, *_changelogs(plan).values()}))
+    partitions = _known_partitions(plan, outputs, existing, admin)
     for topic, out in sorted(outputs.items()):
-        partitions[topic] = _ensure_output(
-            topic, out, partitions.get(topic) or _count(topic, plan, outputs, partitions, ()), admin
-        )
+        count = partitions.get(topic) or _count(topic, plan, outputs, partitions, ())
+        partitions[topic] = _ensure_output(topic, out, count, existing, admin)
     _check_copartitioned(plan, partitions)
-    changelogs = _ensure_changelogs(plan, partitions, admin)
+    changelogs = _ensure_changelogs(plan, partitions, existing, admin)
     return TopicMap(partitions, changelogs, frozenset(internal))
 
 
 def create_results(plan: Plan, admin: Admin) -> None:
     """Create what is missing of the topics that others may read, before anybody runs the plan. Raises as `prepare_topics`."""
     outputs = _outputs(plan)
-    partitions = _known_partitions(plan, outputs, admin)
+    existing = admin.find_topics(sorted({*_sources(plan), *outputs}))
+    partitions = _known_partitions(plan, outputs, existing, admin)
     for topic, out in sorted(outputs.items()):
         if not out.is_repartition:
-            _ensure_output(topic, out, partitions.get(topic) or _count(topic, plan, outputs, partitions, ()), admin)
+            count = partitions.get(topic) or _count(topic, plan, outputs, partitions, ())
+            _ensure_output(topic, out, count, existing, admin)
 
 
 def _outputs(plan: Plan) -> dict[str, OutputTopic]:
     return {topic: out for sub in plan.subtopologies for out in sub.outputs.values() for topic in out.topics()}
 
 
-def _known_partitions(plan: Plan, outputs: Mapping[str, OutputTopic], admin: Admin) -> dict[str, int]:
+def _sources(plan: Plan) -> set[str]:
+    return {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
+
+
+def _known_partitions(
+    plan: Plan, outputs: Mapping[str, OutputTopic], existing: Mapping[str, TopicDescription], admin: Admin
+) -> dict[str, int]:
     """Return how many partitions the sources have, those that are yet to be created included."""
     internal = {topic for topic, out in outputs.items() if out.is_repartition}
-    wanted = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
+    wanted = _sources(plan)
     own = {topic for topic, out in outputs.items() if not out.is_repartition}
-    existing = set(admin.list_topics(include_internal=True))
-    external = sorted(wanted - internal - (own - existing))
-    partitions = {name: found.partitions for name, found in admin.describe_topics(external).items()} if external else {}
-    for topic in sorted(internal | (own & wanted - existing)):
+    external = wanted - internal - (own - existing.keys())
+    found = {**existing, **admin.describe_topics(sorted(external - existing.keys()))}  # raises for what is not there
+    partitions = {topic: found[topic].partitions for topic in sorted(external)}
+    for topic in sorted(internal | (own & wanted - existing.keys())):
         partitions[topic] = _count(topic, plan, outputs, partitions, ())
     return partitions
 
 
-def _ensure_output(topic: str, out: OutputTopic, count: int, admin: Admin) -> int:
+def _ensure_output(topic: str, out: OutputTopic, count: int, existing: Mapping[str, TopicDescription], admin: Admin) -> int:
     """Create an output topic if it does not exist; return how many partitions it has."""
     configs = _REPARTITION_CONFIGS if out.is_repartition else {**_OUTPUT_CONFIGS, **out.configs}
-    found = ensure_topic(admin, topic, count, configs)
+    found = existing.get(topic) or ensure_topic(admin, topic, count, configs)
     if out.is_repartition and found.partitions != count:
         raise InvalidInput(
             f"repartition topic {topic!r} has {found.partitions} partitions, the topology needs {count}; reset the "
@@ -165,20 +173,31 @@ def _check_copartitioned(plan: Plan, partitions: Mapping[str, int]) -> None:
             )
 
 
-def _ensure_changelogs(plan: Plan, partitions: Mapping[str, int], admin: Admin) -> dict[tuple[str, str], str]:
-    changelogs: dict[tuple[str, str], str] = {}
+def _changelogs(plan: Plan) -> dict[tuple[str, str], str]:
+    """Return the topic of each store's changes: its own, or the one that it is read from."""
+    return {
+        (sub.name, spec.name): sub.program.sources[sub.table_sources[spec.name]]
+        if spec.name in sub.table_sources
+        else changelog_topic(plan.application, spec.name)
+        for sub in plan.subtopologies
+        for spec in sub.program.stores
+    }
+
+
+def _ensure_changelogs(
+    plan: Plan, partitions: Mapping[str, int], existing: Mapping[str, TopicDescription], admin: Admin
+) -> dict[tuple[str, str], str]:
+    changelogs = _changelogs(plan)
     for sub in plan.subtopologies:
         count = max(partitions[topic] for topic in sub.shared_topics())
         for spec in sub.program.stores:
             if spec.name in sub.table_sources:
-                changelogs[sub.name, spec.name] = sub.program.sources[sub.table_sources[spec.name]]
                 continue
-            topic = changelog_topic(plan.application, spec.name)
-            found = ensure_topic(admin, topic, count, changelog_configs(spec.window))
+            topic = changelogs[sub.name, spec.name]
+            found = existing.get(topic) or ensure_topic(admin, topic, count, changelog_configs(spec.window))
             if found.partitions != count:
                 raise InvalidInput(
                     f"changelog {topic!r} has {found.partitions} partitions, the topology needs {count}: the number of "
                     "partitions of a source has changed; reset the application to compute its state again"
                 )
-            changelogs[sub.name, spec.name] = topic
     return changelogs

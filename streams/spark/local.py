@@ -12,7 +12,7 @@ import numpy as np
 from logflume.streams.seams import Plan
 
 from .partials import RangeEnd
-from .replay import TaskEnd
+from .replay import TaskEnd, joined_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StepPlan
@@ -22,7 +22,7 @@ _ALL = 1 << 30
 """As many cores as there could be partitions: whoever asks for ranges gets them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LocalResult:
     """Rows in memory: `parts` has those of sinks and changelogs, task by task."""
 
@@ -43,19 +43,23 @@ class LocalResult:
 class LocalRunner:
     """The `StepRunner` without Spark. All rows that leave tasks are held in memory.
 
-    `records_per_range` None: record after record, which is the faster way for one process.
+    `records_per_range` None: record after record, which is the faster way for one process. `slices`: into how many each task is
+    cut, where it can be; to compare, they run one after another.
     """
 
     records_per_range: int | None = None
+    slices: int = 1
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> LocalResult:
         """Compute a step."""
         tables = _Tables(step, plan)
-        for stage in stages_of(step, plan, records_per_range=self.records_per_range, cores=_ALL):
+        stages = stages_of(step, plan, records_per_range=self.records_per_range, cores=_ALL, slices=self.slices)
+        for stage in stages:
             for number, batch in enumerate(stage.work(tables.input(stage)), 1):
                 tables.add(batch)
                 on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))
             tables.finish(stage)
+        tables.result.ends = joined_ends(tables.result.ends)
         return tables.result
 
 
@@ -81,7 +85,7 @@ class _Tables:
             return
         taken = [batch for wanted in stage.takes for batch in self.given.pop(wanted, [])]
         if taken:
-            table = pa.Table.from_batches(taken)
+            table = pa.Table.from_batches([part for batch in taken for part in sliced(batch, stage.slices)])
             yield from table.sort_by([(name, "ascending") for name in stage.order]).to_batches()
 
     def add(self, batch: Any) -> None:
@@ -107,6 +111,17 @@ class _Tables:
         for kind, name in stage.gives:
             if kind is RowKind.REPARTITION:
                 self.given[kind, name] = [_in_time(batch, before) for batch in self.given.get((kind, name), [])]
+
+
+def sliced(batch: Any, slices: int) -> list[Any]:
+    """Return rows for each slice of the tasks that they are for."""
+    import pyarrow as pa
+
+    if slices == 1:
+        return [batch]
+    place = batch.schema.get_field_index("partition")
+    first = batch.column("partition").to_numpy() * slices
+    return [batch.set_column(place, "partition", pa.array(first + at, pa.int32())) for at in range(slices)]
 
 
 def _in_time(batch: Any, before: Any) -> Any:

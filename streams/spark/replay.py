@@ -8,6 +8,7 @@ from a checkpoint (the beginning, or the end of the step before) and ends with o
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from logflume.log import Chunk, Headers, TopicPartition
+from logflume.log.records import I64
+from logflume.streams.operators import BoundProgram, Slice
 from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.outputs import Columns
 from logflume.streams.runtime.problems import TaskProblems
@@ -34,6 +37,7 @@ class OutputRows:
     """Records for one output node, in order: aligned keys, values, timestamps in ms, headers (None: none) and causes.
 
     `times_ms`: for a repartition topic, the task's running maximum of time at the cause of each record; else None.
+    `causes`: of one slice of a task, the places of their causes in the order of the task (`runtime.outputs.Columns`); else None.
     """
 
     node: str
@@ -42,6 +46,7 @@ class OutputRows:
     timestamps_ms: list[int]
     headers: list[Headers] | None
     times_ms: list[int] | None
+    causes: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -68,6 +73,21 @@ class TaskEnd:
     problems: Mapping[str, int]
 
 
+def joined_ends(ends: Iterable[TaskEnd]) -> list[TaskEnd]:
+    """Return the ends of tasks, one each of what their slices gave: all of these come to the same positions and times."""
+    found: dict[tuple[TopicPartition, ...], TaskEnd] = {}
+    for end in ends:
+        which = tuple(sorted(end.checkpoint.inputs))
+        other = found.get(which)
+        if other is None:
+            found[which] = end
+            continue
+        assert other.checkpoint == end.checkpoint, "slices of a task see all of its records"
+        problems = Counter(other.problems) + Counter(end.problems)
+        found[which] = TaskEnd(end.checkpoint, other.records + end.records, problems)
+    return list(found.values())
+
+
 @dataclass(slots=True)
 class ReplayInput:
     """One input of a task: chunks in offset order, and `end`, its position afterwards.
@@ -91,6 +111,7 @@ class Replay:
     run this task before, or a step that was tried and not committed) is emptied and rebuilt from what `stored` yields for each
     store: the records of its changelog, or of its table source up to `start`.
     `work`: what to do instead of processing the inputs (see `partials.Merging`); yields (records, changes) as it goes on.
+    `own`: the slice of the task to run; the records that it takes are counted by the first slice.
     """
 
     subtopology: SubTopology
@@ -103,6 +124,7 @@ class Replay:
     flush_records: int = FLUSH_RECORDS
     memory_bytes: int = 512 << 20
     work: Work | None = None
+    own: Slice | None = None
     read_records: int = 0
 
     def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
@@ -149,6 +171,10 @@ class Replay:
             problems=problems,
             checkpoint=self.start,
         )
+        if self.own is not None:
+            assert isinstance(task.function, BoundProgram)
+            task.function.restrict(self.own)
+            task.outputs.keeps_causes = True
         if is_new:
             self._rebuild(task, state)
         changed: dict[str, dict[bytes, None]] = {store: {} for store in state.stores}
@@ -161,9 +187,11 @@ class Replay:
         yield from self._commit(task, state, changed)
         end = self._end_checkpoint(task)
         state.commit({}, end)
+        is_first = self.own is None or self.own.number == 0
         for store in sorted(set(changed) - set(self.subtopology.table_sources)):
-            yield from changelog_of(state, store, list(changed[store]))
-        yield TaskEnd(end, records + self.read_records, dict(problems.counts))
+            if is_first or (self.own is not None and store in self.own.region.stores):
+                yield from changelog_of(state, store, list(changed[store]))
+        yield TaskEnd(end, records + self.read_records if is_first else 0, dict(problems.counts))
 
     def _process(self, task: Task) -> Iterator[tuple[int, int]]:
         """Process the inputs, stopping at each multiple of `flush_records`."""
@@ -212,9 +240,10 @@ class Replay:
 def output_rows(node: str, columns: Columns) -> OutputRows:
     """Return what an output node has collected."""
     times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
+    causes = np.concatenate(columns.causes) if columns.causes else None
     chunk = columns.chunk()
     headers = chunk.headers() if chunk.header_counts.any() else None
-    return OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times)
+    return OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times, causes)
 
 
 def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:

@@ -1,6 +1,7 @@
 """The one shape of rows in which everything leaves a job task, and how its parts are written into them.
 
-`seq` is the order inside a source partition: the number of the offset range above `RANGE_SHIFT`, a counter below it.
+`seq` is the order inside a source partition: the number of the offset range above `RANGE_SHIFT`, a counter below it; of a slice
+of a task the place of the cause above `CAUSE_SHIFT`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 
 from logflume.log import Chunk, Headers, TopicPartition, key_partitions
+from logflume.log.records import I64
 from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Checkpoint
 
@@ -25,6 +27,7 @@ ROWS = (
     "key BINARY, value BINARY, timestamp_ms BIGINT, headers BINARY"
 )
 RANGE_SHIFT = 40
+CAUSE_SHIFT = 20
 WINDOW_START_BYTES = 8
 BATCH_RECORDS = 50_000
 
@@ -62,7 +65,7 @@ class RowWriter:
                 targets = target_partitions(out, part.keys, self._partitions[out.topic])
                 headers = [pack_headers(each) for each in part.headers] if part.headers else None
                 yield from self._batches(
-                    kind, out.topic, targets, part.times_ms, part.keys, part.values, part.timestamps_ms, headers
+                    kind, out.topic, targets, part.times_ms, part.keys, part.values, part.timestamps_ms, headers, part.causes
                 )
             case ChangelogRows():
                 targets = [self._task] * len(part.keys)
@@ -93,13 +96,15 @@ class RowWriter:
         values: Sequence[bytes | None],
         timestamps_ms: list[int],
         headers: list[bytes | None] | None,
+        causes: I64 | None = None,
     ) -> Iterator[Any]:
         import pyarrow as pa
 
+        placed = None if causes is None else _placed(causes)
         for at in range(0, len(values), BATCH_RECORDS):
             stop = min(at + BATCH_RECORDS, len(values))
             count = stop - at
-            seq = np.arange(self._seq, self._seq + count, dtype=np.int64)
+            seq = np.arange(self._seq, self._seq + count, dtype=np.int64) if placed is None else placed[at:stop]
             self._seq += count
             yield pa.RecordBatch.from_arrays(
                 [
@@ -116,6 +121,13 @@ class RowWriter:
                 ],
                 names=["kind", "name", "partition", "time_ms", "task", "seq", "key", "value", "timestamp_ms", "headers"],
             )
+
+
+def _placed(causes: I64) -> I64:
+    """Return the order of rows among those of all slices of a task: by their cause, then as they come."""
+    firsts = np.flatnonzero(np.concatenate([[True], causes[1:] != causes[:-1]]))
+    ranks = np.arange(len(causes)) - np.repeat(firsts, np.diff([*firsts.tolist(), len(causes)]))
+    return (causes << CAUSE_SHIFT) + np.minimum(ranks, (1 << CAUSE_SHIFT) - 1)
 
 
 def target_partitions(out: OutputTopic, keys: Sequence[bytes | None], count: int) -> list[int]:

@@ -16,7 +16,7 @@ from logflume.streams.seams import Plan
 from .executors import equip
 from .partials import RangeEnd
 from .ranges import reachable
-from .replay import TaskEnd
+from .replay import TaskEnd, joined_ends
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StepPlan
@@ -38,13 +38,15 @@ class SparkRunner:
     """The `StepRunner` of a Spark session.
 
     `records_per_range`: offsets that one pass over a range takes; None: no ranges. `cores`: how many tasks run at a time;
-    None: as Spark says. `ranges_from_records`: a shorter history is not cut into ranges for the sake of idle cores.
+    None: as Spark says. `ranges_from_records`: a shorter history is not cut into ranges for the sake of idle cores. `slices`:
+    into how many a task is cut that takes record after record; None: as there are idle cores.
     """
 
     spark: SparkSession
     records_per_range: int | None = RECORDS_PER_RANGE
     cores: int | None = None
     ranges_from_records: int = RANGES_FROM_RECORDS
+    slices: int | None = None
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
         """Compute a step; returns when every task has ended, with the rows kept by Spark.
@@ -66,9 +68,10 @@ class SparkRunner:
             frames = _Frames(self.spark, step, plan)
             cores = self.cores or self.spark.sparkContext.defaultParallelism
             least = self.ranges_from_records
-            for stage in stages_of(step, plan, records_per_range=self.records_per_range, cores=cores, least=least):
+            size, slices = self.records_per_range, self.slices
+            for stage in stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices):
                 frames.add(stage)
-            return SparkResult(step.where, frames.made, frames.ends())
+            return SparkResult(step.where, frames.made, frames.ends(), frames.sliced)
         finally:
             done.set()
             watcher.join()
@@ -89,17 +92,23 @@ class SparkResult:
     where: str
     frames: list[DataFrame]
     ends: list[TaskEnd]
+    sliced: list[bool]
 
     def write(self, target: Target) -> Written:
-        """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition."""
+        """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition.
+
+        Of a task that was cut the changelogs go through that too: a partition has one writer.
+        """
         from pyspark.sql.functions import lit
 
         staged = [frame.withColumn("stage", lit(number)) for number, frame in enumerate(self.frames)]
-        results = _union([frame.filter(f"kind = {int(RowKind.SINK)}") for frame in staged])
+        sinks, logs = f"kind = {int(RowKind.SINK)}", f"kind = {int(RowKind.CHANGELOG)}"
+        wheres = [f"{sinks} OR {logs}" if is_sliced else sinks for is_sliced in self.sliced]
+        results = _union([frame.filter(where) for frame, where in zip(staged, wheres, strict=True)])
         cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
         results = results.repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC)
-        changelogs = _union([frame.filter(f"kind = {int(RowKind.CHANGELOG)}") for frame in staged])
-        written = changelogs.union(results).mapInArrow(RowsToLog(self.where, target), WRITTEN)
+        in_place = [frame.filter(logs) for frame, is_sliced in zip(staged, self.sliced, strict=True) if not is_sliced]
+        written = _union([*in_place, results]).mapInArrow(RowsToLog(self.where, target), WRITTEN)
         return Written.of([written.toArrow()])
 
     def release(self) -> None:
@@ -117,9 +126,11 @@ class _Frames:
     plan: Plan
     made: list[DataFrame] = field(default_factory=list)
     given: dict[Rows, list[DataFrame]] = field(default_factory=dict)
+    sliced: list[bool] = field(default_factory=list)
 
     def add(self, stage: Stage) -> None:
         """Add the frame of a stage."""
+        self.sliced.append(stage.slices > 1)
         frame = self._input(stage).mapInArrow(stage.work, ROWS).persist()
         self.made.append(frame)
         in_time = frame
@@ -135,6 +146,11 @@ class _Frames:
             slices = min(stage.count, SLICES_PER_CORE * cores) if stage.is_ranged else stage.count
             return self.spark.range(0, stage.count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
         frames = [frame for wanted in stage.takes for frame in self.given[wanted]]
+        if stage.slices > 1:
+            first = f"partition * {stage.slices}"
+            each = f"explode(sequence({first}, {first} + {stage.slices - 1}))"
+            names = [each + " AS partition" if name == "partition" else name for name in frames[0].columns]
+            frames = [frame.selectExpr(*names) for frame in frames]
         return _union(frames).repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
 
     def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
@@ -158,7 +174,7 @@ class _Frames:
         for frame in self.made:
             rows = frame.filter(f"kind = {int(RowKind.END)}").select("value").collect()
             found += [decode_end(bytes(row.value)) for row in rows]
-        return found
+        return joined_ends(found)
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

@@ -3,7 +3,8 @@
 Each sub-topology is one of
 - ranges, then a merge: many offset ranges of a partition at a time, then a task per partition that merges what came of them;
 - merged only: its repartition topic is combined where it would be written (`forms.Forms.combined`);
-- a replay: one task per partition that takes record after record.
+- a replay: one task per partition that takes record after record; or several, each of which keeps a slice of its keys
+  (`operators.slices`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .forms import Forms, RangeForm, forms_of
 from .partials import RangeEnd
 from .ranges import OffsetRange, split
 from .rows import RowKind
-from .steps import RangeRunner, StepPlan, TaskRunner, in_order, repartition_inputs
+from .steps import RangeRunner, StepPlan, TaskRunner, in_order, region_of, repartition_inputs
 
 Rows = tuple[RowKind, str]
 """Rows of one kind and name."""
@@ -30,6 +31,7 @@ class Stage:
 
     Attributes:
         work: mapped over Arrow batches; pickles.
+        slices: how many numbers of `count` take the same rows: those of partition p go to p * slices and on.
         count: without `takes`, it is given the numbers 0..count-1 in column `partition`, each once, those of a batch in order;
             else the number of partitions that what it takes is spread over by column `partition`.
         takes: rows of earlier stages.
@@ -46,16 +48,21 @@ class Stage:
     order: tuple[str, ...] = ()
     gives: tuple[Rows, ...] = ()
     is_ranged: bool = False
+    slices: int = 1
 
 
+SLICES_MAX = 8
+SLICES_FROM_RECORDS = 1_000_000
 _BY_TIME = ("partition", "name", "time_ms", "task", "seq")
 _BY_RANGE = ("partition", "task", "seq")
 
 
-def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None, cores: int, least: int = 0) -> list[Stage]:
+def stages_of(
+    step: StepPlan, plan: Plan, *, records_per_range: int | None, cores: int, least: int = 0, slices: int | None = 1
+) -> list[Stage]:
     """Return the stages of a step in the order in which they run; `records_per_range` None: replays only.
 
-    `cores`, `least`: see `worthwhile`.
+    `cores`, `least`: see `worthwhile`. `slices`: of each replay that can be cut; None: see `slices_of`.
     """
     forms = worthwhile(forms_of(plan), step, plan, cores, least) if records_per_range else Forms({}, {})
     stages: list[Stage] = []
@@ -72,8 +79,22 @@ def stages_of(step: StepPlan, plan: Plan, *, records_per_range: int | None, core
             stages.append(Stage(sub.name, work, count, _parts(merged), _BY_RANGE, written))
         else:
             takes = tuple((RowKind.REPARTITION, topic) for topic in repartition)
-            stages.append(Stage(sub.name, TaskRunner(step, sub.name, repartition), count, takes, _BY_TIME, written))
+            cut = 1 if region_of(sub) is None or step.state_root else slices or slices_of(step, sub, count, cores)
+            work = TaskRunner(step, sub.name, repartition, slices=cut)
+            stages.append(Stage(sub.name, work, cut * count, takes, _BY_TIME, written, slices=cut))
     return stages
+
+
+def slices_of(step: StepPlan, sub: SubTopology, partitions: int, cores: int) -> int:
+    """Return into how many slices a task is cut: so many that cores are not idle which its partitions leave.
+
+    Each slice reads and decodes all records of its partition, so that more of them than SLICES_MAX hardly save time.
+    """
+    topics = set(sub.program.sources.values())
+    busy = sum(1 for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)) or partitions
+    if sum(map(len, step.ranges.values())) < SLICES_FROM_RECORDS:
+        return 1
+    return max(1, min(-(-cores // busy), SLICES_MAX))
 
 
 def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int, least: int) -> Forms:

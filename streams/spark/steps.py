@@ -21,6 +21,7 @@ import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect, load_kernels
 from logflume.streams.kernels import kernel_loader
+from logflume.streams.operators import OperatorProgram, Region, Slice
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -92,6 +93,11 @@ class StepRunner(Protocol):
     """Runs the stream tasks of a step somewhere."""
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult: ...
+
+
+def region_of(sub: SubTopology) -> Region | None:
+    """Return what a sub-topology's tasks can be cut into slices behind; None: they cannot."""
+    return sub.program.region if isinstance(sub.program, OperatorProgram) else None
 
 
 def refuse_global_tables(plan: Plan) -> None:
@@ -173,12 +179,14 @@ class TaskRunner:
     """The function mapped over Arrow batches: runs the stream tasks whose partitions come along, sorted by partition.
 
     `repartition`: topics whose records are in the batches; `is_merging`: the batches hold what came of ranges instead.
+    `slices`: into how many a task is cut: number n is slice n % slices of the task of partition n // slices.
     """
 
     step: StepPlan
     subtopology: str
     repartition: tuple[str, ...] = ()
     is_merging: bool = False
+    slices: int = 1
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         if not self.is_merging:
@@ -186,15 +194,24 @@ class TaskRunner:
         plan = self.step.load_plan()
         sub = next(each for each in plan.subtopologies if each.name == self.subtopology)
         form = self._form(plan) if self.is_merging else None
-        for partition, rows in _by_partition(batches):
-            yield from self._run(plan.application, sub, form, partition, rows)
+        region = region_of(sub) if self.slices > 1 else None
+        for number, rows in _by_partition(batches):
+            partition, which = divmod(number, self.slices)
+            own = None if region is None else Slice(region, which, self.slices)
+            yield from self._run(plan.application, sub, form, partition, own, rows)
 
     def _form(self, plan: Plan) -> RangeForm:
         forms = forms_of(plan)
         return forms.by_name.get(self.subtopology) or forms.combined_readers[self.subtopology]
 
     def _run(
-        self, application: str, sub: SubTopology, form: RangeForm | None, partition: int, rows: Iterator[Any]
+        self,
+        application: str,
+        sub: SubTopology,
+        form: RangeForm | None,
+        partition: int,
+        own: Slice | None,
+        rows: Iterator[Any],
     ) -> Iterator[Any]:
         name = task_name(sub, partition)
         start = self.step.starts.get(name, Checkpoint())
@@ -212,11 +229,12 @@ class TaskRunner:
                 partition,
                 [self._input(log, TopicPartition(topic, partition), start, shuffled) for topic in _topics(sub)],
                 application,
-                folder / name,
+                folder / (name if own is None else f"{name}-{own.number}"),
                 start=start,
                 stored=partial(stored_chunks, log, application, sub, partition, start),
                 memory_bytes=self.step.memory_bytes,
                 work=work,
+                own=own,
             )
             writer = RowWriter(sub.outputs, self.step.partitions, partition)
             for part in replay:

@@ -29,7 +29,7 @@ _FIRST_SLOTS = 1024
 _FIRST_ARENA_BYTES = 16 * _FIRST_SLOTS
 _SPARE_SHARE = 8
 """After entries have gone, arrays keep room for up to so many times what remains: it soon fills again."""
-_PER_SLOT = ("hashes", "key_sizes", "starts", "times", "ints", "floats", "nulls", "dirty", "used")
+_PER_SLOT = ("hashes", "key_sizes", "starts", "times", "ints", "floats", "nulls", "dirty", "used", "gone", "stored")
 _KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.TIMESTAMP, Kind.DOUBLE)
 _MAX_STATES = 13
 """With version and time, what one byte of MessagePack can say the length of."""
@@ -47,13 +47,21 @@ class EntryColumns:
     since the last commit.
     """
 
-    def __init__(self, kernels: ModuleType, columns: Sequence[Column], *, is_windowed: bool, keeps_before: bool = False) -> None:
-        """`keeps_before`: keep the states of dirty slots as they were at the last commit."""
+    def __init__(
+        self, kernels: ModuleType, columns: Sequence[Column], *, is_windowed: bool, keeps_before: bool = False,
+        beside_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        """`keeps_before`: keep the states of dirty slots as they were at the last commit. `beside_bytes`: as in `Store`."""
         self.kernels = kernels
-        self._keeps_before = keeps_before
+        self._keeps_before, self._beside_bytes = keeps_before, beside_bytes
         self.is_windowed = is_windowed
         self.is_float = np.array([column.type.kind is Kind.DOUBLE for column in columns], np.int64)
         self.slots: Any = self._empty(_FIRST_SLOTS, _FIRST_ARENA_BYTES)
+        self._gone_count = 0
+        self.renumbered = 0
+        """How many times the slots have been given other numbers."""
+        self.turns: I64 | None = None
+        """Of each slot, what dirty ones are written in order of, where slots may get other keys."""
         self.before: Any = self._empty_before(_FIRST_SLOTS)
 
     def __len__(self) -> int:
@@ -74,9 +82,14 @@ class EntryColumns:
         starts: I64 = self.slots.starts[: len(self)]
         return starts
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all entries that are alive have to be here."""
+        return self._beside_bytes > 0
+
     def size_bytes(self) -> int:
         """Return how much memory the slots in use take, their share of the table included."""
-        per_slot = 2 * 4 + 3 * 8 + 4 + 8 + 8 + 2 + len(self.is_float) * 17
+        per_slot = 2 * 4 + 3 * 8 + 4 + 8 + 8 + 4 + len(self.is_float) * 17 + self._beside_bytes
         return len(self) * per_slot + int(self.slots.counters[self.kernels.ARENA])
 
     # -- objects ---------------------------------------------------------------------------------------------------------
@@ -89,7 +102,13 @@ class EntryColumns:
         return found
 
     def entries(self, slots: I64) -> list[Entry]:
-        """Return the entries of slots as objects."""
+        """Return the entries of slots as objects; those that are deleted have no state."""
+        found = self._entries(slots)
+        for place in np.flatnonzero(self.slots.gone[slots]).tolist():
+            found[place].state = None
+        return found
+
+    def _entries(self, slots: I64) -> list[Entry]:
         nulls, parts = self.slots.nulls[slots], []
         for c, is_float in enumerate(self.is_float.tolist()):
             values = (self.slots.floats if is_float else self.slots.ints)[slots, c].tolist()
@@ -122,7 +141,7 @@ class EntryColumns:
     def put(
         self, keys: Sequence[bytes], entries: Sequence[Entry], *, is_changed: bool, before: Sequence[State | None] = ()
     ) -> None:
-        """Take entries given as objects, each with a state.
+        """Take entries given as objects; those without a state are deleted.
 
         `is_changed`: they differ from what is on disk; `before`: then their states before, used for those not dirty yet.
         """
@@ -134,13 +153,18 @@ class EntryColumns:
             self.grow(1, int(sizes[at]))
         slots = self.slots
         slots.times[found] = [entry.timestamp_ms for entry in entries]
-        for c, values in enumerate(zip(*[entry.state or () for entry in entries], strict=True)):
+        slots.gone[found] = [entry.state is None for entry in entries]
+        nothing = (None,) * len(self.is_float)
+        for c, values in enumerate(zip(*[entry.state or nothing for entry in entries], strict=True)):
             is_null = [value is None for value in values]
             slots.nulls[found, c] = is_null
             target = slots.floats if self.is_float[c] else slots.ints
             target[found, c] = [0 if value is None else value for value in values] if any(is_null) else values
         if not is_changed:
+            slots.stored[found] = ~slots.gone[found]
             return
+        clean = ~slots.dirty[found]
+        slots.stored[found[clean]] = np.fromiter([state is not None for state in before], np.bool_, len(keys))[clean]
         if self._keeps_before:
             fresh = np.flatnonzero(~slots.dirty[found]).tolist()
             self._note_before([before[i] for i in fresh])
@@ -192,10 +216,23 @@ class EntryColumns:
         )  # fmt: skip
         return DirtyColumns(chunk, head, ranks)
 
+    def unwritten(self) -> I64:
+        """Return the dirty slots that have something to write: not those that came and went since the last commit."""
+        changed, slots = self.changed, self.slots
+        if self.turns is not None:
+            changed = changed[np.argsort(self.turns[changed], kind="stable")]
+        found: I64 = changed[~slots.gone[changed] | slots.stored[changed]]
+        return found
+
     def committed(self) -> None:
-        """Nothing differs from the disk any more."""
-        self.slots.dirty[self.changed] = False
-        self.slots.counters[self.kernels.CHANGED] = 0
+        """Nothing differs from the disk any more. Deleted entries go once they are half of all."""
+        slots, changed = self.slots, self.changed
+        slots.dirty[changed] = False
+        slots.stored[changed] = ~slots.gone[changed]
+        slots.counters[self.kernels.CHANGED] = 0
+        self._gone_count += int(slots.gone[changed].sum())
+        if 2 * self._gone_count > len(self):
+            self.keep(~slots.gone[: len(self)])
 
     # -- room ------------------------------------------------------------------------------------------------------------
 
@@ -273,6 +310,8 @@ class EntryColumns:
     def _copy(self, new: Any, which: I64) -> None:
         """Copy some slots, which get new numbers."""
         old, kernels, count = self.slots, self.kernels, len(which)
+        self.renumbered += 1
+        self._gone_count = int(old.gone[which].sum())
         new.counters[kernels.SLOTS] = count
         new.counters[kernels.ARENA] = kernels.gather(old.arena, old.key_starts, old.key_sizes, which, new.arena, new.key_starts)
         for name in _PER_SLOT:
@@ -311,4 +350,6 @@ class EntryColumns:
             used=np.empty(room, np.bool_),
             changed=np.empty(room, np.int64),
             counters=counters,
+            gone=np.empty(room, np.bool_),
+            stored=np.empty(room, np.bool_),
         )

@@ -90,16 +90,19 @@ class Store:
 
     # -- columns ---------------------------------------------------------------------------------------------------------
 
-    def use_columns(self, kernels: ModuleType, *, keeps_before: bool = False) -> EntryColumns:
+    def use_columns(self, kernels: ModuleType, *, keeps_before: bool = False, beside_bytes: int = 0) -> EntryColumns:
         """Keep the entries in memory as columns from now on (`kernels`: `streams.kernels.slots`); return them.
 
-        Objects are lent by `load` as before, and `settle` takes back what has become of them.
+        Objects are lent by `load` as before, and `settle` takes back what has become of them. `beside_bytes`: what who asks keeps
+        beside each entry. Then all entries that are alive have to be in memory: they are given up at once when they outgrow it.
         """
         if self.columns is None:
             from .columns import EntryColumns
 
             is_windowed = self.layout is not None
-            self.columns = EntryColumns(kernels, self._spec.columns, is_windowed=is_windowed, keeps_before=keeps_before)
+            self.columns = EntryColumns(
+                kernels, self._spec.columns, is_windowed=is_windowed, keeps_before=keeps_before, beside_bytes=beside_bytes
+            )
         self.settle()
         return self.columns
 
@@ -188,7 +191,7 @@ class Store:
         ours = sorted((row for row in rows.items() if _within(row[0], start, stop)), key=_first)
         alive = self.layout.oldest_alive(self.stream_time_ms) if self.layout else 0
         for key, entry in heapq.merge(ours, stored, key=_first):
-            if self.layout is None or window_start(key) >= alive:
+            if entry.state is not None and (self.layout is None or window_start(key) >= alive):
                 yield key, entry
 
     def scan_disk(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
@@ -202,7 +205,7 @@ class Store:
         """Return all changed entries, encoded, in order of first change."""
         self.settle()
         if self.columns is not None:
-            return self.columns.encode(self.columns.changed, self._prefix, self.layout.segment_ms if self.layout else 0)
+            return self.columns.encode(self.columns.unwritten(), self._prefix, self.layout.segment_ms if self.layout else 0)
         keys = list(self.dirty)
         entries = list(map(self.resident.__getitem__, keys))
         values = self.codec.encode_all(entries)
@@ -214,7 +217,13 @@ class Store:
     def put_into(self, batch: Any, entries: Dirty) -> None:
         """Add changed entries to a write batch, and the range delete of segments that have expired."""
         if isinstance(entries, DirtyColumns):
-            deque(map(batch.put, *entries.on_disk()), maxlen=0)
+            keys, values = entries.on_disk()
+            if entries.has_deleted:
+                for key in [key for key, value in zip(keys, values, strict=True) if value is None]:
+                    batch.delete(key)
+                keys = [key for key, value in zip(keys, values, strict=True) if value is not None]
+                values = [value for value in values if value is not None]
+            deque(map(batch.put, keys, values), maxlen=0)
         else:
             self._put_objects(batch, entries)
         if self.layout is not None:
@@ -294,9 +303,9 @@ class Store:
         self._complete_from = max(self._complete_from, newest_ms + 1)
         return newest_ms
 
-    def preload(self) -> None:
+    def preload(self, *, max_entries: int = _PRELOAD_MAX_ENTRIES) -> None:
         """Read all entries into memory if they are few, so that `load` is free from then on."""
-        if self._db is None or self._complete_from == 0 or self._db.estimated_keys() > _PRELOAD_MAX_ENTRIES:
+        if self._db is None or self._complete_from == 0 or self._db.estimated_keys() > max_entries:
             return
         if self._db.estimated_bytes() > self.memory_bytes // 4:
             return
@@ -304,7 +313,7 @@ class Store:
         found: dict[bytes, Entry] = {}
         for key, entry in self.scan_disk(b"", None):
             found[key] = entry
-            if len(found) > min(room, _PRELOAD_MAX_ENTRIES):
+            if len(found) > min(room, max_entries):
                 return
         if self.columns is not None:
             self.settle()
@@ -379,9 +388,11 @@ class Store:
             self._complete_from = _NEVER if self.layout is None else max(self._complete_from, max(map(window_start, cold)) + 1)
 
     def _evict_columns(self, columns: EntryColumns) -> None:
-        """Drop slots down to half of the setting: those not used since the last time first, then the oldest."""
-        wanted = len(columns) * self.memory_bytes // columns.size_bytes() // 2
-        dropped = columns.evict(wanted)
+        """Drop slots down to half of the setting, those not used since the last time first, then the oldest; or all of them."""
+        if columns.is_whole:
+            self.columns, dropped = None, columns.window_starts()
+        else:
+            dropped = columns.evict(len(columns) * self.memory_bytes // columns.size_bytes() // 2)
         if len(dropped):
             self._complete_from = _NEVER if self.layout is None else max(self._complete_from, int(dropped.max()) + 1)
 

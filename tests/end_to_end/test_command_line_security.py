@@ -11,7 +11,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from logflume.cli import main
+from logflume.cli.serve import way_in
 from logflume.log import Security, connect
+from logflume.log.client import Profile, Profiles, save_profiles
 
 from ._command import free_port, read_until
 from ._command import run as run_process
@@ -137,6 +139,23 @@ def test_a_broker_without_authentication_is_for_this_machine_only(module: str, t
     assert "has no authentication" in done.stderr
     assert "logflume secure init" in done.stderr
     assert not (tmp_path / "d" / "meta.properties").exists()
+
+
+def test_who_serves_a_secured_broker_is_told_the_profile_to_come_by(tmp_path: Path) -> None:
+    configs = {"listeners": "SASL_SSL://127.0.0.1:9093", "advertised.listeners": "SASL_SSL://localhost:9093"}
+    profiles = tmp_path / "config.toml"
+    assert way_in(configs, "127.0.0.1:9093", profiles) == "--bootstrap 127.0.0.1:9093"
+    made = [
+        Profile("local-app", "localhost:9093", {"security.protocol": "SASL_SSL"}),
+        Profile("local-admin", "localhost:9093", {"security.protocol": "SASL_SSL"}),
+        Profile("a-admin", "localhost:9094", {"security.protocol": "SASL_SSL"}),
+        Profile("plain-admin", "localhost:9093", {}),
+    ]
+    save_profiles(profiles, Profiles({each.name: each for each in made}))
+    assert way_in(configs, "127.0.0.1:9093", profiles) == "--profile local-admin"
+    assert way_in({}, "127.0.0.1:9092", profiles) == "--bootstrap 127.0.0.1:9092"
+    profiles.write_text("[nonsense")
+    assert way_in(configs, "127.0.0.1:9093", profiles) == "--bootstrap 127.0.0.1:9093"
 
 
 def test_insecure_is_said_aloud(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,14 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from ._command import free_port, run_cold, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("log", "streams", "sql", "connect", "logflume", "src", "pyproject.toml", "README.md", "LICENSE")
@@ -76,13 +79,51 @@ def brought(requirements: list[str], found: dict[str, Distribution]) -> dict[str
     return found
 
 
+def base_requirements() -> list[str]:
+    found: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return found
+
+
 def test_the_base_installation_stays_small() -> None:
     """numpy, which a chunk of records is made of, is 59 of these MB."""
-    packages = brought(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"], {})
+    packages = brought(base_requirements(), {})
     assert len(packages) <= 18, sorted(packages)
     files = [Path(str(each.locate_file(file))) for each in packages.values() for file in each.files or ()]
     size_bytes = sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.is_file())
     assert size_bytes <= 100e6, f"{size_bytes / 1e6:.0f} MB"
+
+
+HIDES_MODULES = """
+import sys
+from importlib.machinery import PathFinder
+
+class BaseOnly(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in {HIDDEN} else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = BaseOnly
+"""
+
+
+def test_the_base_installation_serves_and_says_what_the_rest_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = {*brought(base_requirements(), {}), "logflume"}
+    modules = packages_distributions().items()
+    hidden = {module for module, owners in modules if not base & {canonicalize_name(owner) for owner in owners}}
+    assert {"uvicorn", "lark", "pyarrow", "numba"} <= hidden
+    (tmp_path / "sitecustomize.py").write_text(HIDES_MODULES.replace("{HIDDEN}", repr(hidden)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    port = f"127.0.0.1:{free_port()}"
+    with serving(tmp_path / "data", "--registry", port, "--sql", port) as (address, _):
+        there = ("--bootstrap", address)
+        run_cold("topic", "create", "words", *there)
+        run_cold("produce", "words", "-K", ":", *there, stdin="a:1\nb:2\n")
+        assert "\ta\t1\n" in run_cold("consume", "words", *there).stdout
+        assert "words" in run_cold("topic", "list", *there).stdout
+        for command, extra in (("sql -e 'SHOW TOPICS;'", "sql"), ("connect list", "connect"), ("schema list", "registry")):
+            refused = run_cold(*shlex.split(command), code=1).stderr
+            assert f"pip install 'logflume[{extra}]'" in refused
+            assert "Traceback" not in refused
 
 
 @pytest.mark.slow

@@ -272,3 +272,21 @@ def test_versions_of_a_subject_are_bounded(tmp_path: Path) -> None:
         rest.ok("DELETE", "/subjects/s/versions/1")
         rest.ok("DELETE", "/subjects/s/versions/1?permanent=true")
         assert rest.register("s", {**RECORD, "name": "d"}) == 4
+
+
+def test_a_schema_is_found_by_its_text_and_guid_while_digests_are_still_made(tmp_path: Path) -> None:
+    """Right after the start, and whatever has been prepared by then."""
+    with RegistryServer(str(tmp_path / "data"), port=0) as server:
+        guids = {
+            n: Rest(server.address).ok("POST", f"/subjects/s{n}/versions", {"schema": fixed_of(n)})["guid"] for n in range(30)
+        }
+    with RegistryServer(str(tmp_path / "data"), port=0) as server:
+        again = Rest(server.address)
+        for n, guid in guids.items():
+            assert again.ok("POST", f"/subjects/s{n}", {"schema": fixed_of(n)})["guid"] == guid
+            assert again.ok("GET", f"/schemas/guids/{guid}")["schema"] == fixed_of(n)
+        assert again.ok("POST", "/subjects/s3/versions", {"schema": fixed_of(3)})["version"] == 1
+
+
+def fixed_of(n: int) -> str:
+    return f'{{"type":"fixed","name":"F{n}","size":4}}'

@@ -90,6 +90,6 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
         with kernel_loader().held_back():
             yield request.param
         return
-    if not kernel_loader().load("meetings"):
+    if not kernel_loader().load("meetings", "chains", "sessions", "sliding"):
         pytest.skip("the kernels need numba")
     yield request.param

@@ -79,7 +79,7 @@ class Task:
             self.path, application="app", task="t.0", specs=self.program.stores, memory_bytes=1 << 20, wall_s=lambda: 0.0
         )
         for store in self.state.stores.values():
-            store._memory_bytes = self.memory_bytes
+            store.memory_bytes = self.memory_bytes
         self.state.preload()
         self.function = self.program.bind(self.state.stores, self.recorder, self.recorder)
 
@@ -129,6 +129,8 @@ WINDOWS = st.one_of(
     st.none(),
     st.builds(g.TimeWindow, st.just(10_000), st.just(10_000), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
     st.builds(g.TimeWindow, st.just(10_000), st.sampled_from([4_000, 5_000]), st.sampled_from([0, 3_000])),
+    st.builds(g.SlidingWindow, st.sampled_from([300, 2_000]), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
+    st.builds(g.SessionWindow, st.sampled_from([300, 2_000]), st.sampled_from([0, 3_000, 20_000]), st.sampled_from([0, 60_000])),
 )
 
 
@@ -262,7 +264,7 @@ def compare(
 ) -> list[Any]:
     """Run a script without the kernels and with them; return all outputs."""
     outputs: list[Any] = []
-    assert kernel_loader().load()
+    assert kernel_loader().load("chains", "sessions", "sliding")
     program = operator_program(nodes, ["in"], [n.name for n in nodes.values() if isinstance(n, g.Sink)])
     with tempfile.TemporaryDirectory() as directory:
         expected, got = (
@@ -362,3 +364,68 @@ def test_a_store_is_taken_over_with_its_changes(tmp_path: Path) -> None:
     function.flush()
     assert [value for _, _, value, *_ in recorder.outputs] == [b'{"count":68}', b'{"count":66}', b'{"count":66}']
     state.close()
+
+
+def numbers_over(window: g.SessionWindow | g.SlidingWindow, emit: g.Emit) -> dict[str, g.Node]:
+    """Aggregates of every kernel over windows that depend on the records."""
+    source = g.Source(name="in", schema=g.Schema(KEY, FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON)
+    big, x = e.ColumnRef(e.Side.VALUE, "big", BIGINT), e.ColumnRef(e.Side.VALUE, "x", DOUBLE)
+    parts = (
+        g.Aggregation("n", a.count()), g.Aggregation("s", a.total(DOUBLE), (x,)), g.Aggregation("m", a.least(BIGINT), (big,)),
+        g.Aggregation("a", a.mean(BIGINT), (big,)),
+    )  # fmt: skip
+    schema = g.Schema(KEY, tuple(Column(part.name, part.aggregator.type) for part in parts), window=window)
+    table = g.Aggregate(
+        name="counted", inputs=("in",), schema=schema, kind=TABLE, store="counts", aggregations=parts, window=window, emit=emit
+    )
+    sink = g.Sink(name="out", inputs=("counted",), schema=schema, kind=TABLE, topic="out", key_format=KAFKA, value_format=JSON)
+    return {node.name: node for node in (source, table, sink)}
+
+
+@pytest.mark.parametrize("emit", [g.Emit.COMMIT, g.Emit.UPDATE, g.Emit.FINAL])
+@pytest.mark.parametrize(
+    ("window", "memory_bytes", "keys"),
+    [
+        (g.SessionWindow(300, 3_000, 60_000), 1 << 20, 3), (g.SessionWindow(2_000, 20_000), 1_000, 60),
+        (g.SlidingWindow(300, 3_000, 60_000), 1 << 20, 60), (g.SlidingWindow(2_000, 3_000), 1_000, 60),
+    ],
+)  # fmt: skip
+def test_windows_of_numbers_that_depend_on_records(
+    window: g.SessionWindow | g.SlidingWindow, emit: g.Emit, memory_bytes: int, keys: int
+) -> None:
+    assert compare(numbers_over(window, emit), [None], 5, START_MS, memory_bytes, keys)
+
+
+@pytest.mark.parametrize("has_kernels", [False, True])
+def test_a_session_that_is_about_to_close_outlives_a_restart(has_kernels: bool, tmp_path: Path) -> None:
+    nodes = numbers_over(g.SessionWindow(1_000, 2_000), g.Emit.FINAL)
+    assert kernel_loader().load("chains", "sessions")
+    task = Task(operator_program(nodes, ["in"], ["out"]), tmp_path, memory_bytes=1 << 20, has_kernels=has_kernels)
+    ends_ms = START_MS + 3_000
+    task.process(Chunk.from_columns("in", [b"a", b"b"], [PLAIN[0]] * 2, [START_MS, ends_ms]), 0, 2)
+    assert task.commit()[0] == []
+    task.restart()
+    task.process(Chunk.from_columns("in", [b"b"], [PLAIN[0]], [ends_ms + 1]), 0, 1)
+    ((_, key, *_),) = task.commit()[0]
+    assert key.startswith(b"a")
+    task.state.close()
+
+
+@pytest.mark.parametrize("window", [g.SessionWindow(300, 3_000), g.SlidingWindow(300, 3_000)])
+def test_windows_are_taken_over_with_their_changes(window: g.SessionWindow | g.SlidingWindow, tmp_path: Path) -> None:
+    program = operator_program(numbers_over(window, g.Emit.COMMIT), ["in"], ["out"])
+    assert kernel_loader().load("chains", "sessions", "sliding")
+    chunk, done = chunk_of(1, [None], 0.0, START_MS, 600, 20, 0), []
+    for has_kernels in (False, True):
+        task = Task(program, tmp_path / str(has_kernels), memory_bytes=1 << 20, has_kernels=False)
+        task.process(chunk, 0, 150)
+        task.commit()
+        task.process(chunk, 150, 300)
+        task.has_kernels = has_kernels
+        task.process(chunk, 300, 450)
+        assert task.is_columnar is has_kernels
+        committed = task.commit()
+        task.process(chunk, 450, 600)
+        done.append((committed, task.commit()))
+        task.state.close()
+    assert done[0] == done[1]

@@ -68,6 +68,7 @@ def test_rows_and_marks_are_those_of_a_model(steps: list[tuple[str, list[Any], i
     rows: dict[int, Any] = {}
     keys: dict[int, tuple[bytes | None, int]] = {}
     marked: set[int] = set()
+    written = 0
     for what, values, number in steps:
         match what:
             case "append":
@@ -76,7 +77,8 @@ def test_rows_and_marks_are_those_of_a_model(steps: list[tuple[str, list[Any], i
                 keys |= {begin + place: (b"k%d" % number, number) for place in range(len(values))}
             case "write":
                 log.write(99, 0)
-            case "mark" if number in rows:
+                written = log.next_number
+            case "mark" if number in rows and number >= written:
                 log.mark(number)
                 marked.add(number)
             case "unmark":
@@ -88,6 +90,7 @@ def test_rows_and_marks_are_those_of_a_model(steps: list[tuple[str, list[Any], i
                 seen = {n: pair for numbers, ks, times in log.start()
                         for n, *pair in zip(numbers.tolist(), ks.objects(), times.tolist(), strict=True)}  # fmt: skip
                 assert {n: tuple(pair) for n, pair in seen.items()} == keys
+                written = log.next_number
         assert log.marked >= marked
         wanted = [*sorted(rows, reverse=True), -1, *rows]
         assert rows_of(log, wanted) == [rows.get(each) for each in wanted]

@@ -137,11 +137,11 @@ def test_batch_then_live_equals_live_without_spark(log: Log, kind: str, records_
 @pytest.mark.spark
 @pytest.mark.slow
 @NEEDS_JAVA
-@pytest.mark.parametrize("kind", ["repartition", "counted", "grouped"])
-def test_spark_then_live_equals_live(log: Log, spark: Any, kind: str, tmp_path: Path) -> None:
-    check_batch_then_live_equals_live(
-        log, SparkRunner(spark, records_per_range=100, cores=8, ranges_from_records=0), kind, tmp_path
-    )
+@pytest.mark.parametrize(("kind", "slices"), [("repartition", None), ("repartition", 2), ("counted", None), ("grouped", None)])
+def test_spark_then_live_equals_live(log: Log, spark: Any, kind: str, slices: int | None, tmp_path: Path) -> None:
+    size = 100 if slices is None else None
+    runner = SparkRunner(spark, records_per_range=size, cores=8, ranges_from_records=0, slices=slices)
+    check_batch_then_live_equals_live(log, runner, kind, tmp_path)
 
 
 @pytest.mark.slow

@@ -1,0 +1,118 @@
+"""Topologies for the tests of slices: one of each shape that is cut by keys, and some of which a part is run in full."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+import logflume as lf
+from logflume import col
+from logflume.streams.planner import plan
+from logflume.streams.seams import Plan
+
+
+class Sale(msgspec.Struct):
+    shop: str
+    item: str | None
+    amount: int | None
+    price: float | None = None
+
+
+class Refund(msgspec.Struct):
+    item: str | None
+    price: float | None = None
+
+
+JOINS = ("inner", "left", "outer", "self", "joined-then-windowed", "left-then-windowed")
+OTHERS = (
+    "floats",
+    "windowed-floats",
+    "hopping-floats",
+    "updates",
+    "final",
+    "sessions",
+    "final-sessions",
+    "callables",
+    "table-join",
+    "looked-up",
+    "looked-up-windowed",
+    "filtered-table",
+    "sliding",
+    "window-of-window",
+)
+
+
+def refused(value: object) -> bool:
+    """Fail for one item, as a user's function may."""
+    if value == "b":
+        raise ValueError("not b")
+    return True
+
+
+def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Plan:
+    """Return the plan of a topology over JSON sales and refunds."""
+    app = lf.App(name)
+    sales = app.stream(sales_topic, Sale)
+    passing = sales.filter(col.amount != 13)
+    sums = {"n": lf.count(), "total": lf.sum(col.price)}
+    if kind in JOINS:
+        _join(app, kind, passing, refunds_topic, f"{name}-out")
+        return plan(app.topology())
+    match kind:
+        case "floats":
+            passing.group_by_key().aggregate(**sums).to(f"{name}-out")
+            passing.select(col.item).to(f"{name}-items")
+        case "windowed-floats":
+            passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000)).aggregate(**sums).to(f"{name}-out")
+        case "hopping-floats":
+            passing.group_by_key().window(lf.hopping(seconds=60, advance=20_000, grace=5_000)).aggregate(**sums).to(f"{name}-out")
+        case "updates":
+            windowed = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
+            windowed.aggregate(**sums, emit="update").to(f"{name}-out")
+        case "final":
+            windowed = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
+            windowed.aggregate(**sums, emit="final").to(f"{name}-out")
+        case "sessions":
+            passing.group_by_key().window(lf.session(gap=20_000, grace=15_000)).aggregate(**sums).to(f"{name}-out")
+        case "final-sessions":
+            windowed = passing.group_by_key().window(lf.session(gap=20_000, grace=15_000))
+            windowed.aggregate(**sums, emit="final").to(f"{name}-out")
+        case "callables":
+            passing.filter(lambda sale: refused(sale.item)).group_by_key().aggregate(**sums).to(f"{name}-out")
+        case "table-join":
+            refunds = app.table(refunds_topic, Refund)
+            counts = passing.group_by_key().aggregate(**sums)
+            counts.join(refunds, prefix="r_").to(f"{name}-out")
+        case "looked-up":
+            passing.join(app.table(refunds_topic, Refund), prefix="r_").to(f"{name}-out")
+        case "looked-up-windowed":
+            joined = passing.left_join(app.table(refunds_topic, Refund), prefix="r_")
+            joined.group_by_key().window(lf.tumbling(seconds=60, grace=30_000)).aggregate(**sums).to(f"{name}-out")
+        case "filtered-table":
+            passing.group_by_key().aggregate(**sums).filter(col.n > 2).to(f"{name}-out")
+        case "sliding":
+            passing.group_by_key().window(lf.sliding(seconds=20, grace=10_000)).aggregate(**sums).to(f"{name}-out")
+        case "window-of-window":
+            counts = passing.group_by_key().aggregate(**sums, emit="update").to_stream()
+            counts.group_by_key().window(lf.tumbling(seconds=60, grace=5_000)).aggregate(k=lf.count()).to(f"{name}-out")
+    return plan(app.topology())
+
+
+def _join(app: lf.App, kind: str, sales: lf.Stream, refunds_topic: str, out: str) -> None:
+    if kind == "self":
+        sales.join(sales, within=lf.seconds(20), grace=lf.seconds(5), prefix="r_").to(out)
+        return
+    refunds = app.stream(refunds_topic, Refund)
+    how = {"left": sales.left_join, "outer": sales.outer_join, "left-then-windowed": sales.left_join}.get(kind, sales.join)
+    joined = how(refunds, within=lf.seconds(20), grace=lf.seconds(5), prefix="r_")
+    if kind.endswith("then-windowed"):
+        by_item = joined.group_by(col.r_item).window(lf.tumbling(seconds=60, grace=0))
+        by_item.aggregate(n=lf.count(), total=lf.sum(col.price)).to(out)
+    else:
+        joined.to(out)
+
+
+def loader(name: str, kind: str, sales_topic: str, refunds_topic: str) -> partial[Plan]:
+    """Return what `plan_backfill` takes."""
+    return partial(make_plan, name, kind, sales_topic, refunds_topic)
