@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -169,6 +170,8 @@ def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
         "results": report.results,
         "entries": report.entries,
         "left_out": report.problems,
+        "stages": [asdict(stage) for stage in report.stages],
+        "hand_over_seconds": report.hand_over_seconds,
         "message": message,
     }
     if as_json:
@@ -177,4 +180,10 @@ def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
     left_out = ", ".join(f"{count:,} {reason}" for reason, count in sorted(report.problems.items())) or "none"
     print(f"computed     {report.records:,} records; left out: {left_out}")
     print(f"installed    {report.entries:,} store entries, {report.results:,} results, offsets = the cut, in one transaction")
+    rows = [(stage.subtopology, stage.way, stage.tasks, f"{stage.seconds:.1f}") for stage in report.stages]
+    print_rows(
+        ("stage", "computed", "tasks", "seconds"),
+        [*rows, ("hand-over", "", "", f"{report.hand_over_seconds:.1f}")],
+        as_json=False,
+    )
     print(message)

@@ -17,6 +17,7 @@ Bound: all executors together have to write within `HAND_OVER_TIMEOUT_MS`; the b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from logflume.streams.runtime.positions import to_offsets
 from logflume.streams.seams import Plan, changelog_topic
 
 from .replay import TaskEnd
-from .steps import Progress, StepResult
+from .steps import Progress, StageDone, StepResult
 from .writing import Target, Written
 
 HAND_OVER_TIMEOUT_MS = 900_000
@@ -37,13 +38,15 @@ WRITES_MAX = 3
 
 @dataclass(slots=True)
 class BackfillReport:
-    """What a backfill did."""
+    """What a backfill did, and in what time."""
 
     records: int = 0
     results: int = 0
     entries: int = 0
     problems: dict[str, int] = field(default_factory=dict)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    stages: list[StageDone] = field(default_factory=list)
+    hand_over_seconds: float = 0.0
 
 
 @contextmanager
@@ -74,6 +77,7 @@ def install(
         LogflumeError: what a writer said; nothing was committed.
     """
     offsets = offsets_of(plan, result.ends)
+    begun = time.monotonic()
     try:
         written = _write(producer, plan, result, offsets, on_progress, failpoint)
         failpoint("after-write")
@@ -86,6 +90,7 @@ def install(
         for reason, count in end.problems.items():
             report.problems[reason] = report.problems.get(reason, 0) + count
     report.offsets = {tp: at.offset for tp, at in offsets.items()}
+    report.stages, report.hand_over_seconds = result.stages, time.monotonic() - begun
     return report
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from .partials import RangeEnd
 from .replay import TaskEnd, joined_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
-from .steps import Progress, StepPlan
+from .steps import Progress, StageDone, StepPlan
 from .writing import RowsToLog, Target, Written
 
 _ALL = 1 << 30
@@ -29,6 +30,7 @@ class LocalResult:
     where: str
     ends: list[TaskEnd]
     parts: list[Any]
+    stages: list[StageDone] = field(default_factory=list)
 
     def write(self, target: Target) -> Written:
         """Write them to the log."""
@@ -55,10 +57,13 @@ class LocalRunner:
         tables = _Tables(step, plan)
         stages = stages_of(step, plan, records_per_range=self.records_per_range, cores=_ALL, slices=self.slices)
         for stage in stages:
+            begun = time.monotonic()
             for number, batch in enumerate(stage.work(tables.input(stage)), 1):
                 tables.add(batch)
                 on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))
             tables.finish(stage)
+            done = StageDone(stage.subtopology, stage.way, stage.count, time.monotonic() - begun)
+            tables.result.stages.append(done)
         tables.result.ends = joined_ends(tables.result.ends)
         return tables.result
 

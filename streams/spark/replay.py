@@ -225,7 +225,7 @@ class Replay:
     def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows]:
         task.flush()
         for columns in task.take_outputs():
-            yield output_rows(columns.node, columns)
+            yield output_rows(columns.node, columns, is_slice=self.own is not None)
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             changed[store].update(dict.fromkeys(entries.keys))
@@ -237,10 +237,10 @@ class Replay:
         return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms)
 
 
-def output_rows(node: str, columns: Columns) -> OutputRows:
-    """Return what an output node has collected."""
+def output_rows(node: str, columns: Columns, *, is_slice: bool = False) -> OutputRows:
+    """Return what an output node has collected; of a slice with the places of causes, which whole tasks and ranges do without."""
     times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
-    causes = np.concatenate(columns.causes) if columns.causes else None
+    causes = np.concatenate(columns.causes) if is_slice else None
     chunk = columns.chunk()
     headers = chunk.headers() if chunk.header_counts.any() else None
     return OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times, causes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -19,7 +20,7 @@ from .ranges import reachable
 from .replay import TaskEnd, joined_ends
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end
 from .stages import Rows, Stage, stages_of, times_before
-from .steps import Progress, StepPlan
+from .steps import Progress, StageDone, StepPlan
 from .writing import WRITTEN, RowsToLog, Target, Written
 
 if TYPE_CHECKING:
@@ -62,27 +63,28 @@ class SparkRunner:
     def compute(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
         """`run`, on executors that were equipped before."""
         done = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(done, on_progress), name="spark-progress", daemon=True)
+        frames = _Frames(self.spark, step, plan)
+        watcher = threading.Thread(target=self._watch, args=(done, frames, on_progress), name="spark-progress", daemon=True)
         watcher.start()
         try:
-            frames = _Frames(self.spark, step, plan)
             cores = self.cores or self.spark.sparkContext.defaultParallelism
             least = self.ranges_from_records
             size, slices = self.records_per_range, self.slices
             for stage in stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices):
                 frames.add(stage)
-            return SparkResult(step.where, frames.made, frames.ends(), frames.sliced)
+            ends = frames.ends()
+            return SparkResult(step.where, frames.made, ends, frames.sliced, frames.stages_done())
         finally:
             done.set()
             watcher.join()
 
-    def _watch(self, done: threading.Event, on_progress: Callable[[Progress], None]) -> None:
+    def _watch(self, done: threading.Event, frames: _Frames, on_progress: Callable[[Progress], None]) -> None:
         tracker = self.spark.sparkContext.statusTracker()
         while not done.wait(WATCH_EVERY_S):
             for stage_id in tracker.getActiveStageIds():
                 stage = tracker.getStageInfo(stage_id)
                 if stage is not None:
-                    on_progress(Progress(f"Spark stage {stage_id}: tasks", stage.numCompletedTasks, stage.numTasks))
+                    on_progress(Progress(f"{frames.at}: tasks", stage.numCompletedTasks, stage.numTasks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class SparkResult:
     frames: list[DataFrame]
     ends: list[TaskEnd]
     sliced: list[bool]
+    stages: list[StageDone]
 
     def write(self, target: Target) -> Written:
         """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition.
@@ -127,10 +130,21 @@ class _Frames:
     made: list[DataFrame] = field(default_factory=list)
     given: dict[Rows, list[DataFrame]] = field(default_factory=dict)
     sliced: list[bool] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    at: str = "Spark"
+    """The stage that is being computed, in words."""
 
     def add(self, stage: Stage) -> None:
-        """Add the frame of a stage."""
+        """Add the frame of a stage; of ranges whose times others want, compute it."""
+        begun = time.monotonic()
+        self.at = f"{stage.subtopology}, {stage.way}"
         self.sliced.append(stage.slices > 1)
+        self.stages.append(stage)
+        self._add(stage)
+        self.seconds.append(time.monotonic() - begun)
+
+    def _add(self, stage: Stage) -> None:
         frame = self._input(stage).mapInArrow(stage.work, ROWS).persist()
         self.made.append(frame)
         in_time = frame
@@ -171,10 +185,19 @@ class _Frames:
     def ends(self) -> list[TaskEnd]:
         """Compute everything; return the ends of all tasks."""
         found = []
-        for frame in self.made:
+        for number, (stage, frame) in enumerate(zip(self.stages, self.made, strict=True)):
+            begun = time.monotonic()
+            self.at = f"{stage.subtopology}, {stage.way}"
             rows = frame.filter(f"kind = {int(RowKind.END)}").select("value").collect()
             found += [decode_end(bytes(row.value)) for row in rows]
+            self.seconds[number] += time.monotonic() - begun
+        self.at = "hand-over"
         return joined_ends(found)
+
+    def stages_done(self) -> list[StageDone]:
+        """Return what was computed, and in what time."""
+        found = zip(self.stages, self.seconds, strict=True)
+        return [StageDone(stage.subtopology, stage.way, stage.count, seconds) for stage, seconds in found]
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

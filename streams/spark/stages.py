@@ -50,6 +50,15 @@ class Stage:
     is_ranged: bool = False
     slices: int = 1
 
+    @property
+    def way(self) -> str:
+        """How it is computed, in words."""
+        if self.is_ranged:
+            return "range by range"
+        if isinstance(self.work, TaskRunner) and self.work.is_merging:
+            return "ranges merged"
+        return "record by record" if self.slices == 1 else f"record by record, each task in {self.slices} slices of its keys"
+
 
 SLICES_MAX = 8
 SLICES_FROM_RECORDS = 1_000_000

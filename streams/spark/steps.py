@@ -74,8 +74,23 @@ class Progress:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """A stage that is done: of which sub-topology, how it was computed, in how many tasks and in what time."""
+
+    subtopology: str
+    way: str
+    tasks: int
+    seconds: float
+
+
 class StepResult(Protocol):
     """What a step computed, kept until `release`."""
+
+    @property
+    def stages(self) -> list[StageDone]:
+        """The stages in the order in which they ran."""
+        ...
 
     @property
     def ends(self) -> list[TaskEnd]:

@@ -115,6 +115,9 @@ def check_batch_then_live_equals_live(log: Log, runner: Any, kind: str, tmp_path
     assert report.records == plan.records, "each record of the inputs counts once, however many stages it goes through"
     assert report.results > 0
     assert report.entries > 0
+    assert {stage.subtopology for stage in report.stages} == {sub.name for sub in make_plan("batch", kind).subtopologies}
+    assert all(stage.way and stage.tasks > 0 for stage in report.stages)
+    assert sum(stage.seconds for stage in report.stages) > 0 < report.hand_over_seconds
     send_orders(log, 500, seed=2, start_ms=now_ms)
     later = run_live(log, "batch", kind, tmp_path / "batch")
     live = run_live(log, "live", kind, tmp_path / "live")
@@ -338,4 +341,5 @@ def test_the_command_computes_an_application_on_spark(server: ServerProcess) -> 
     done = run("backfill", str(DELAYS), "--master", "local[2]", "--json", "--bootstrap", server.address, timeout_s=SPARK_WAIT_S)
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["message"].endswith("goes on at the cut")
+    assert all(stage["tasks"] > 0 and stage["seconds"] > 0 for stage in report["stages"])
     wait_for(server.address, {"United": 15, "Delta": 15})

@@ -25,7 +25,7 @@ from logflume.streams.spark.local import LocalRunner
 from logflume.streams.spark.partials import Merging, PartialRows, RangeEnd, run_range
 from logflume.streams.spark.ranges import OffsetRange
 from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, Work
-from logflume.streams.spark.rows import RowKind
+from logflume.streams.spark.rows import RANGE_SHIFT, RowKind, RowWriter
 from logflume.streams.spark.stages import stages_of
 from logflume.streams.spark.steps import StepPlan, in_order
 from logflume.streams.state.windows import SegmentLayout, window_start
@@ -231,3 +231,16 @@ def test_topics_that_records_say_are_no_work_for_a_backfill() -> None:
     app.stream("sales").to(lf.col.shop, topics=["a"])
     with pytest.raises(InvalidInput, match="records say their topics themselves"):
         in_order(app.plan())
+
+
+def test_where_sinks_share_a_topic_ranges_keep_their_order() -> None:
+    app = lf.App("app")
+    sales = app.stream("sales")
+    sales.filter(lf.col.amount > 1).to("out")
+    sales.filter(lf.col.amount > 2).to("out")
+    form = forms_of(app.plan()).by_name["sales"]
+    chunk = Chunk.from_columns("sales", [b"k"] * 3, [b'{"amount": 3}'] * 3, [0, 1, 2])
+    writer = RowWriter(form.outputs, {"out": 1}, 0, number=7)
+    parts = run_range(form, SALES, iter([chunk]), {}, {"out": 1})
+    numbers = [n >> RANGE_SHIFT for part in parts for batch in writer.rows(part) for n in batch.column("seq").to_pylist()]
+    assert numbers == [7] * 7  # six results, and the end of the range
