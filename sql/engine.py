@@ -53,6 +53,7 @@ from .once import is_computed
 from .parser import known_statement, parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
+from .properties import PUSH_TOKEN, PUSH_TOKENS
 from .pull import KeptTable, answered, bind_pull, is_simple, run_pull
 from .pull_points import PointPull, point_pull
 from .pull_reads import NotHeld, held_rows, table_rows
@@ -60,6 +61,7 @@ from .push import start_push
 from .reach import check_reachable
 from .recorded import check_same, recorded_plan
 from .results import Message, Result, Rows, inserted
+from .resuming import Tokens
 from .rights import check_rights, check_topics
 from .row_records import RecordMakers, ValuesRecord, now_ms
 from .running import RunningQueries, application_id, compile_topology
@@ -396,7 +398,10 @@ class SqlEngine:
     def _push(self, query: ast.Query, context: Context) -> Result:
         plan = plan_push(query, context, query_id="PUSH")
         reset = context.property("ksql.streams.auto.offset.reset", context.properties.get("auto.offset.reset", "earliest"))
-        return start_push(plan, self._log, self.service, offset_reset=reset.lower())
+        token = context.property(PUSH_TOKEN, "")
+        has_tokens = token or context.property(PUSH_TOKENS, "false").lower() == "true"
+        tokens = Tokens(statement_text(ast.QueryStatement(replace(query, limit=None))), token) if has_tokens else None
+        return start_push(plan, self._log, self.service, offset_reset=reset.lower(), tokens=tokens)
 
     def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
         """Check one CREATE ... AS SELECT or INSERT INTO ... SELECT in full, and return it without starting or recording it.

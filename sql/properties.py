@@ -13,8 +13,10 @@ TABLE_SCAN = "ksql.query.pull.table.scan.enabled"
 RANGE_SCAN = "ksql.query.pull.range.scan.enabled"
 LIMIT_CLAUSE = "ksql.query.pull.limit.clause.enabled"
 CACHE_BYTES = "ksql.streams.cache.max.bytes.buffering"
+PUSH_TOKENS = "ksql.query.push.v2.continuation.tokens.enabled"
+PUSH_TOKEN = "request.ksql.query.push.continuation.token"
 COMPUTED = "logflume.query.once.enabled"
-_BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE, COMPUTED})
+_BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE, COMPUTED, PUSH_TOKENS})
 
 # name -> what it does. Names of ksqlDB, where it has one.
 PROPERTIES: Mapping[str, str] = {
@@ -30,6 +32,8 @@ PROPERTIES: Mapping[str, str] = {
     RANGE_SCAN: "whether it may do so for a range of keys, true by default",
     LIMIT_CLAUSE: "whether a pull query may have LIMIT, true by default",
     COMPUTED: "whether a query that ends may have JOIN, GROUP BY and the like, computed once from its topics; true by default",
+    PUSH_TOKENS: "whether SELECT ... EMIT CHANGES of one stream tells tokens, behind which a later one goes on; false by default",
+    PUSH_TOKEN: "the token behind which it goes on",
     "ksql.functions.collect_list.limit": "most items that COLLECT_LIST keeps",
     "ksql.functions.collect_set.limit": "most items that COLLECT_SET keeps",
     "ksql.timestamp.throw.on.invalid": "whether a record without an event time stops the query, false by default",

@@ -113,12 +113,15 @@ def answered(
             found.append(tuple(value_of(e, row) for _, e in pull.columns))
     columns = tuple(Column(name, e.type) for name, e in pull.columns)
     is_limited = pull.limit is not None and len(found) >= pull.limit
-    return Rows(pull.source.name, columns, tuple(found), note + skipped.note(), key_names(pull), is_limited, has_more)
+    return Rows(pull.source.name, columns, tuple(found), note + skipped.note(), roles(pull), is_limited, has_more)
 
 
-def key_names(pull: Pull) -> frozenset[str]:
-    """Return which columns of the answer are keys, by name."""
-    return frozenset(name for name, e in pull.columns if pull.source.is_table and _is_key(e))
+def roles(pull: Pull) -> dict[str, str]:
+    """Return what columns of the answer are other than values, by name: KEY, HEADERS or HEADER('name')."""
+    if not pull.source.is_table:
+        return {}
+    headers = {h.name: "HEADERS" if h.key is None else f"HEADER('{h.key}')" for h in pull.source.headers}
+    return {name: "KEY" if _is_key(e) else headers[name] for name, e in pull.columns if _is_key(e) or name in headers}
 
 
 def _is_key(e: x.Expr) -> bool:
@@ -140,7 +143,11 @@ def bind_pull(query: ast.Query, context: Context) -> Pull:
     source = context.catalog.source(query.source.name, query.source.span)
     _refuse_places(query)
     alias = query.source.alias
-    scope = Scope(tuple(source_columns(source, alias)))
+    columns_of_source = source_columns(source, alias)
+    if source.is_table:  # * has what records carry beside them before their values
+        headers = {h.name for h in source.headers}
+        columns_of_source.sort(key=lambda c: (c.is_pseudo, not c.is_key, c.name not in headers))
+    scope = Scope(tuple(columns_of_source))
     binder = Binder(scope, context.functions, context.catalog.types, "SELECT", fixed_now_ms=context.fixed_now_ms)
     conditions = replace(binder, clause="WHERE")
     where = () if query.where is None else (conditions.condition(query.where),)

@@ -6,7 +6,7 @@ key column with literals of its own type and asks for nothing else. Everything e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from logflume.log.schemas import INT_RANGES, Column, Kind
 from logflume.streams import expr as x
 
 from . import ast
-from .pull import KeptTable, Pull, key_names
+from .pull import KeptTable, Pull, roles
 from .results import Rows
 from .table_state import TableShape
 from .templates import Token, unquoted
@@ -33,7 +33,7 @@ class PointPull:
 
     pull: Pull
     columns: tuple[Column, ...]
-    keys: frozenset[str]
+    roles: Mapping[str, str]
     slots: tuple[int, ...]
     fixed: tuple[tuple[int, str], ...]
     bounds: tuple[int, int] | None
@@ -50,7 +50,7 @@ class PointPull:
         picked = self.picked
         found = table.read(table.shape.encoded([(value,) for value in values]))
         rows = tuple([tuple([row[i] for i in picked]) for row in found])
-        return Rows(self.pull.source.name, self.columns, rows, f"read from {len(values)} key(s) of its state", self.keys)
+        return Rows(self.pull.source.name, self.columns, rows, f"read from {len(values)} key(s) of its state", self.roles)
 
 
 def point_pull(pull: Pull, shape: TableShape, tokens: Sequence[Token]) -> PointPull | None:
@@ -69,7 +69,7 @@ def point_pull(pull: Pull, shape: TableShape, tokens: Sequence[Token]) -> PointP
     return PointPull(
         pull=pull,
         columns=tuple(Column(name, e.type) for name, e in pull.columns),
-        keys=key_names(pull),
+        roles=roles(pull),
         slots=found,
         fixed=tuple((n, token.text) for n, token in enumerate(tokens) if n not in taken),
         bounds=None if kind is Kind.STRING else INT_RANGES[kind],

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from logflume.log import TopicPartition
-from logflume.log.interfaces import Log, OffsetAndMetadata
+from logflume.log.interfaces import Log
 from logflume.streams.runtime import Engine, EngineOptions, Guarantee, forget_application, internal_topics
 
 from . import plan as p
 from .reach import is_reachable
 from .results import PushQuery, PushRow
+from .resuming import Tokens, places_of, start_at, with_places
 from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology
 from .topology import build_topology
 
@@ -46,25 +47,27 @@ def watch_function(
     return watch
 
 
-def _start_at_end(log: Log, application: str, topics: list[str]) -> None:
-    """Fix where a query starts before anybody is told that it runs, so that it has all that is written from then on."""
+def _ends(log: Log, topics: list[str]) -> dict[TopicPartition, int]:
     admin = log.admin()
     described = admin.describe_topics(topics).values()
-    ends = admin.end_offsets([TopicPartition(d.name, number) for d in described for number in range(d.partitions)])
-    consumer = log.consumer(group_id=application)
-    try:
-        consumer.assign(ends)
-        consumer.commit({partition: OffsetAndMetadata(end) for partition, end in ends.items()})
-    finally:
-        consumer.close()
+    return admin.end_offsets([TopicPartition(d.name, number) for d in described for number in range(d.partitions)])
 
 
-def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str = "earliest") -> PushQuery:
-    """Start a push query.
+def start_push(
+    plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str = "earliest", tokens: Tokens | None = None
+) -> PushQuery:
+    """Start a push query. `tokens`: it tells where it is, and may go on behind what an earlier one told.
 
     Raises:
         NotSupported: it cannot run yet. LogflumeError: its topics are missing.
+        StatementError: it can have no tokens, or the token is not one of it.
     """
+    places = None
+    columns = plan.value
+    topics = sorted({o.source.topic for o in p.operators(plan.root) if isinstance(o, p.Scan)})
+    if tokens is not None:
+        plan = with_places(plan)
+        places = places_of(topics[0], tokens, log, offset_reset=offset_reset)
     rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
     over = [False]
     watch = watch_function(rows, lambda: over[0], has_removals=plan.kind is p.ResultKind.TABLE)
@@ -72,10 +75,16 @@ def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str =
     compiled = compile_topology(build_topology(plan, watch=watch), application)
     folder = tempfile.TemporaryDirectory(prefix="logflume-push-", ignore_cleanup_errors=True)
     options = EngineOptions(
-        state_dir=Path(folder.name), guarantee=Guarantee.AT_LEAST_ONCE, offset_reset=offset_reset, commit_interval_ms=200
+        state_dir=Path(folder.name),
+        guarantee=Guarantee.AT_LEAST_ONCE,
+        # Where a start is fixed, a partition without one is newer than it: all of its records are.
+        offset_reset=offset_reset if places is None else "earliest",
+        commit_interval_ms=200,
     )
-    if offset_reset == "latest":
-        _start_at_end(log, application, sorted({o.source.topic for o in p.operators(plan.root) if isinstance(o, p.Scan)}))
+    if places is not None:
+        start_at(log, application, places.starts(topics[0]))
+    elif offset_reset == "latest":
+        start_at(log, application, _ends(log, topics))
     engine = Engine(compiled, log, options)
 
     def stop() -> None:
@@ -99,4 +108,13 @@ def start_push(plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str =
     except BaseException:
         folder.cleanup()
         raise
-    return PushQuery(plan.id, plan.value, rows, limit=plan.limit, check=check, stop=stop, dropped=lambda: engine.status().dropped)
+    return PushQuery(
+        plan.id,
+        columns,
+        rows,
+        limit=plan.limit,
+        check=check,
+        stop=stop,
+        dropped=lambda: engine.status().dropped,
+        places=places,
+    )

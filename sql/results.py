@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from logflume.log.schemas import Column
 
@@ -33,7 +33,7 @@ class Rows:
 
     Attributes:
         note: where it was read from, or what was left out.
-        keys: which columns are keys of the table that was asked, by name.
+        roles: what columns of the table that was asked are other than values, by name: KEY, HEADERS or HEADER('name').
         is_limited: LIMIT ended it.
         has_more: there are more rows than the session asked for.
     """
@@ -42,7 +42,7 @@ class Rows:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
-    keys: frozenset[str] = frozenset()
+    roles: Mapping[str, str] = field(default_factory=dict)
     is_limited: bool = False
     has_more: bool = False
 
@@ -62,6 +62,14 @@ class PushRow:
     is_tombstone: bool = False
 
 
+class Places(Protocol):
+    """Where the rows of a query come from: partition and offset, the last two of each row's values."""
+
+    def is_new(self, partition: int, offset: int) -> bool: ...
+
+    def token(self) -> str: ...
+
+
 class PushQuery:
     """A running query: iterate over its rows, `cancel` it from any thread. Iteration ends at LIMIT, on cancel or on failure.
 
@@ -78,15 +86,22 @@ class PushQuery:
         check: Callable[[], BaseException | None],
         stop: Callable[[], None],
         dropped: Callable[[], Mapping[str, int]] = dict,
+        places: Places | None = None,
     ) -> None:
         self.query_id, self.columns, self.limit = query_id, columns, limit
         self._rows, self._check, self._stop, self._dropped = rows, check, stop, dropped
+        self._places = places
         self._is_cancelled = False
         self._is_stopped = False
 
     @property
     def is_cancelled(self) -> bool:
         return self._is_cancelled
+
+    @property
+    def token(self) -> str | None:
+        """What a later query needs to go on behind the rows that were given; None: nobody asked for one."""
+        return None if self._places is None else self._places.token()
 
     def cancel(self) -> None:
         """End the iteration soon; returns at once."""
@@ -95,7 +110,13 @@ class PushQuery:
     def poll(self, *, timeout_s: float = _WAIT_S) -> PushRow | None:
         """Return the next row, None when none came in time. Raises QueryFailed when the query has stopped."""
         try:
-            return self._rows.get(timeout=timeout_s)
+            row = self._rows.get(timeout=timeout_s)
+            while self._places is not None:
+                *values, partition, offset = row.values
+                if self._places.is_new(partition, offset):
+                    return replace(row, values=tuple(values))
+                row = self._rows.get(timeout=timeout_s)
+            return row
         except queue.Empty:
             error = self._check()
             if error is not None:

@@ -247,6 +247,9 @@ def _check_type(format: Format, type: DataType, at: str) -> None:
         raise InvalidInput(
             f"{format.name}{' format' if format.name.startswith('PROTOBUF') else ''} only supports MAP types with STRING keys"
         )
+    has_repeated = type.kind is Kind.ARRAY and type.element is not None and type.element.kind in (Kind.ARRAY, Kind.MAP)
+    if format.name.startswith("PROTOBUF") and has_repeated:
+        raise InvalidInput(f"the {format.name} format cannot hold {type}: a repeated field cannot be repeated again")
     inner = [t for t in (type.key, type.element) if t is not None] + [field.type for field in type.fields]
     for each in inner:
         _check_type(format, each, at)

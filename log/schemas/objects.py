@@ -88,7 +88,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class ObjectCodec:
-    """Objects of one class as rows. `to_row` and `from_row` map None to None.
+    """Objects of one class as rows. `to_row` and `from_row` map None to None; `from_columns` makes the objects of whole columns.
 
     In `from_row` a null goes to the field's default when the field has one and does not allow None.
     """
@@ -97,6 +97,7 @@ class ObjectCodec:
     columns: tuple[Column, ...]
     to_row: Callable[[Any], Row | None]
     from_row: Callable[[Row | None], Any]
+    from_columns: Callable[[list[list[Any]]], list[Any]]
 
 
 def columns_of(cls: type[Any]) -> tuple[Column, ...]:
@@ -127,7 +128,8 @@ def object_codec(cls: type[Any]) -> ObjectCodec:
     Airline(carrier='AA', name=None)
     """
     fields = _fields(cls)
-    return ObjectCodec(cls, columns_of(cls), _row_maker(cls, fields), _object_maker(cls, fields))
+    from_row = _object_maker(cls, fields)
+    return ObjectCodec(cls, columns_of(cls), _row_maker(cls, fields), from_row, _objects_maker(cls, fields, from_row))
 
 
 def required_fields(cls: type[Any]) -> frozenset[str]:
@@ -324,10 +326,9 @@ def _object_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Row |
     names = [field.name for field in fields]
     converts = [(i, field.from_column) for i, field in enumerate(fields) if field.from_column is not None]
     optional = [i for i, field in enumerate(fields) if field.has_default and not field.is_nullable]
-    is_by_name = typing.is_typeddict(cls) or bool(getattr(cls, "__match_args__", names) != tuple(names))
-    make: Callable[..., Any] = cls
+    is_by_name, make = _takes_names(cls, fields), cls
     if is_model_class(cls):
-        is_by_name, make = True, lambda **values: cls.model_validate(values, by_name=True)
+        make = lambda **values: cls.model_validate(values, by_name=True)  # type: ignore[assignment]  # noqa: E731
 
     def converted(row: Row) -> list[Any]:
         out = list(row)
@@ -346,3 +347,28 @@ def _object_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Row |
         return cls(*values)
 
     return from_row
+
+
+def _takes_names(cls: type[Any], fields: tuple[_Field, ...]) -> bool:
+    """Return whether a class takes its fields by name only."""
+    names = tuple(field.name for field in fields)
+    return typing.is_typeddict(cls) or is_model_class(cls) or bool(getattr(cls, "__match_args__", names) != names)
+
+
+def _objects_maker(
+    cls: type[Any], fields: tuple[_Field, ...], from_row: Callable[[Row | None], Any]
+) -> Callable[[list[list[Any]]], list[Any]]:
+    """Return what makes objects of columns: the class itself over all rows, where it takes its fields by position."""
+    converts = [(i, field.from_column) for i, field in enumerate(fields) if field.from_column is not None]
+    optional = [i for i, field in enumerate(fields) if field.has_default and not field.is_nullable]
+    is_by_name = _takes_names(cls, fields)
+
+    def from_columns(columns: list[list[Any]]) -> list[Any]:
+        if is_by_name or not columns or any(None in columns[i] for i in optional):
+            return list(map(from_row, zip(*columns, strict=True)))
+        parts = list(columns)
+        for i, convert in converts:
+            parts[i] = [None if value is None else convert(value) for value in parts[i]]
+        return list(map(cls, *parts))
+
+    return from_columns

@@ -130,7 +130,8 @@ def _message_type(message: Any, depth: int, extent: Extent) -> DataType:
 def _field_type(field: Any, depth: int, extent: Extent) -> DataType:
     entry = entry_of(field)
     if entry is not None:
-        return map_of(_single_type(entry["key"], depth, extent), _single_type(entry["value"], depth, extent))
+        extent.enter(depth + 1, f"the message {field.message_type.full_name}")
+        return map_of(_single_type(entry["key"], depth, extent), _field_type(entry["value"], depth + 1, extent))
     single = _single_type(field, depth, extent)
     return array_of(single) if is_repeated(field) else single
 
@@ -257,8 +258,6 @@ class _Writer:
         match type.kind:
             case Kind.ARRAY:
                 assert type.element is not None
-                if type.element.kind in (Kind.ARRAY, Kind.MAP):
-                    raise InvalidInput(f"the PROTOBUF format cannot hold {type}: a repeated field cannot be repeated again")
                 name, options, nested = self._single(type.element, indent, is_item=True)
                 return f"repeated {name}", options, nested
             case Kind.MAP:

@@ -53,7 +53,7 @@ def run(
 
 
 def show_lines(statuses: Sequence[ConnectorStatus]) -> None:
-    """Print one line per connector on stderr."""
+    """Print one line per connector on stderr. What makes one fail for good is told once, at the end."""
     for status in statuses:
         records = sum(task.records for task in status.tasks)
         rate = sum(task.rate for task in status.tasks)
@@ -65,7 +65,7 @@ def show_lines(statuses: Sequence[ConnectorStatus]) -> None:
             parts.append(f"{broken} broken, kept in the dead-letter topic")
         if status.eta_s:
             parts.append(f"{status.eta_s:.0f} s to go")
-        parts += [f"task {task.task}: {task.cause}" for task in status.tasks if task.cause]
+        parts += [f"task {task.task}: {task.cause}" for task in status.tasks if task.cause and task.state != "FAILED"]
         print(", ".join(parts), file=sys.stderr, flush=True)
 
 
@@ -146,19 +146,27 @@ def reset(name: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Js
 
 
 def print_places(found: Sequence[Place], paused: Collection[str] = (), *, as_json: bool) -> None:
-    rows = [
-        (
-            each.connector,
-            each.kind,
-            each.part,
-            each.at,
-            each.end,
-            each.members or None,
-            "paused" if each.connector in paused else None,
-        )
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        part, at = (each.part, each.at) if as_json else (readable(each.part), readable(each.at))
+        state = "paused" if each.connector in paused else None
+        rows.append((each.connector, each.kind, part, at, each.end, each.members or None, state))
     print_rows(("connector", "kind", "part", "at", "end", "tasks", "state"), rows, as_json=as_json)
+
+
+def readable(place: str) -> str:
+    """Return what people want to know of a source's place, which is kept as JSON: its plain fields.
+
+    >>> readable('{"file": {"head": "dcaa"}, "line": 5, "position": 122}'), readable("7")
+    ('line 5, position 122', '7')
+    """
+    fields = json.loads(place) if place.startswith("{") else None
+    if not isinstance(fields, dict):
+        return place
+    plain = {
+        name: value for name, value in fields.items() if isinstance(value, int) or (name == "file" and isinstance(value, str))
+    }
+    return ", ".join(f"{name} {value}" for name, value in plain.items())
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -88,7 +89,7 @@ class SqlApp:
 
     async def _query(self, request: Request) -> Response:
         asked = decoded(await body_of(request), KsqlRequest)
-        session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
+        session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope, asked.requestProperties)
         return await self._answer(asked.ksql, session, Chunked())
 
     async def _query_stream(self, request: Request) -> Response:
@@ -99,7 +100,7 @@ class SqlApp:
         if form is None:
             raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(FORMS)} in Accept, found {', '.join(accepted)}")
         asked = decoded(await body_of(request), StreamRequest)
-        session = session_of(asked.properties, asked.sessionVariables, request.scope)
+        session = session_of(asked.properties, asked.sessionVariables, request.scope, asked.requestProperties)
         return await self._answer(asked.sql, session, form())
 
     async def _answer(self, text: str, session: Session, form: Form) -> Response:
@@ -137,7 +138,7 @@ class SqlApp:
         form, code = _SocketForm(), 1000
         try:
             asked = decoded(socket.query_params.get("request", ""), KsqlRequest)
-            session = session_of(asked.streamsProperties, asked.sessionVariables, socket.scope)
+            session = session_of(asked.streamsProperties, asked.sessionVariables, socket.scope, asked.requestProperties)
             started = await run_in_threadpool(self._queries.start, asked.ksql, session)
             async for part in written(started, form, self._queries):
                 for line in part.splitlines():
@@ -241,6 +242,9 @@ class _SocketForm(Chunked):
     def row(self, columns: Any, row: Any) -> bytes:
         return super().row(columns, row)[2:] + b"\n"
 
+    def token(self, token: str) -> bytes:
+        return super().token(token)[2:] + b"\n"
+
     def end(self, message: str | None, error: str | None) -> bytes:
         return super().end(message, error).removeprefix(b",\n").removesuffix(b"]\n")
 
@@ -278,8 +282,9 @@ class _Posts:
         if handler is None:
             await self._others(scope, receive, send)
             return
-        response = await handler(Request(scope, receive))
-        await response(scope, receive, send)
+        with contextlib.suppress(ClientDisconnect):  # nobody is left to be answered
+            response = await handler(Request(scope, receive))
+            await response(scope, receive, send)
 
 
 class _Guard:

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,7 +41,7 @@ class StartedQuery:
 
     id: str
     columns: tuple[Column, ...]
-    keys: frozenset[str]
+    roles: Mapping[str, str]
     rows: Rows | PushQuery
     final: str | None = None
 
@@ -80,7 +80,7 @@ class Queries:
             query_id = f"transient_{name}_{uuid.uuid4().hex[:16]}"
             with self._lock:
                 self._running[query_id] = result
-            return StartedQuery(query_id, result.columns, frozenset(), result)
+            return StartedQuery(query_id, result.columns, {}, result)
         assert isinstance(result, Rows)
         assert isinstance(statement, ast.QueryStatement)
         return self._answered(result, statement.query.source.name)
@@ -99,7 +99,7 @@ class Queries:
         source = self._engine.catalog.sources.get(name)
         ended = "Limit Reached" if rows.is_limited else "Query Completed"
         final = ended if source is not None and not source.is_table else None
-        return StartedQuery(f"query_{uuid.uuid4().hex[:16]}", rows.columns, rows.keys, rows, final)
+        return StartedQuery(f"query_{uuid.uuid4().hex[:16]}", rows.columns, rows.roles, rows, final)
 
     def _reserve(self) -> None:
         with self._lock:
@@ -128,6 +128,8 @@ class Form(Protocol):
 
     def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes: ...
 
+    def token(self, token: str) -> bytes: ...
+
     def end(self, message: str | None, error: str | None) -> bytes: ...
 
 
@@ -137,7 +139,7 @@ class Chunked:
     media_type = "application/vnd.ksql.v1+json"
 
     def head(self, query: StartedQuery) -> bytes:
-        header = {"queryId": query.id, "schema": schema_text(query.columns, query.keys)}
+        header = {"queryId": query.id, "schema": schema_text(query.columns, query.roles)}
         return b"[" + to_json({"header": header})
 
     def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
@@ -145,6 +147,9 @@ class Chunked:
         if row.is_tombstone:
             content["tombstone"] = True
         return b",\n" + to_json({"row": content})
+
+    def token(self, token: str) -> bytes:
+        return b",\n" + to_json({"continuationToken": {"continuationToken": token}})
 
     def end(self, message: str | None, error: str | None) -> bytes:
         if error is not None:
@@ -164,6 +169,9 @@ class Delimited:
     def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
         return to_json(rest_row(columns, row.values)) + b"\n"
 
+    def token(self, token: str) -> bytes:
+        return to_json({"continuationToken": token}) + b"\n"
+
     def end(self, message: str | None, error: str | None) -> bytes:
         if error is None:
             return b""
@@ -180,6 +188,9 @@ class OneArray:
 
     def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
         return b",\n" + to_json(rest_row(columns, row.values))
+
+    def token(self, token: str) -> bytes:
+        return b",\n" + to_json({"continuationToken": token})
 
     def end(self, message: str | None, error: str | None) -> bytes:
         if error is None:
@@ -221,7 +232,8 @@ async def written(query: StartedQuery, form: Form, queries: Queries) -> AsyncIte
                 break
             if rows:
                 left = None if left is None else left - len(rows)
-                yield b"".join(form.row(query.columns, row) for row in rows)
+                token = push.token
+                yield b"".join(form.row(query.columns, row) for row in rows) + (b"" if token is None else form.token(token))
         yield form.end("Limit Reached" if left == 0 else None, error)
     finally:
         with contextlib.suppress(asyncio.CancelledError):

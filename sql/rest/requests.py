@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Scope
 
+from logflume.sql.properties import PUSH_TOKEN
 from logflume.sql.session import Session
 
 from .errors import BAD_REQUEST, TOO_LARGE, RestError
@@ -86,7 +87,13 @@ def as_text(properties: Mapping[str, Any] | None) -> dict[str, str]:
     return found
 
 
-def session_of(properties: Mapping[str, Any] | None, variables: Mapping[str, Any] | None, scope: Scope) -> Session:
-    """Return the session of one request, with the rights that the guard found."""
+def session_of(
+    properties: Mapping[str, Any] | None,
+    variables: Mapping[str, Any] | None,
+    scope: Scope,
+    of_request: Mapping[str, Any] | None = None,
+) -> Session:
+    """Return the session of one request, with the rights that the guard found. `of_request`: its requestProperties."""
     named = {name.upper(): value for name, value in as_text(variables).items()}
-    return Session(as_text(properties), named, scope[RIGHTS])
+    told = {name: value for name, value in as_text(of_request).items() if name == PUSH_TOKEN}
+    return Session(as_text(properties) | told, named, scope[RIGHTS])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -43,14 +43,14 @@ def rest_row(columns: Sequence[Column], values: Sequence[Any]) -> list[Any]:
     return [rest_value(v, c.type) for c, v in zip(columns, values, strict=True)]
 
 
-def schema_text(columns: Iterable[Column], keys: Collection[str] = ()) -> str:
-    """Return a schema on one line.
+def schema_text(columns: Iterable[Column], roles: Mapping[str, str]) -> str:
+    """Return a schema on one line. `roles`: what columns are other than values, by name.
 
     >>> from logflume.log.schemas import BIGINT, STRING
-    >>> schema_text([Column("ID", STRING), Column("N", BIGINT)], {"ID"})
+    >>> schema_text([Column("ID", STRING), Column("N", BIGINT)], {"ID": "KEY"})
     '`ID` STRING KEY, `N` BIGINT'
     """
-    return ", ".join(f"`{c.name}` {show_type(c.type)}{' KEY' if c.name in keys else ''}" for c in columns)
+    return ", ".join(f"`{c.name}` {show_type(c.type)} {roles.get(c.name, '')}".rstrip() for c in columns)
 
 
 def type_entity(type: DataType) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from ..vectors.expressions import Mask, Vector
 from ..windows import bounds_of_key
 from .column import Bytes, Column
 
+MakeAll = Callable[[list[list[Any]]], list[Any]]
 ColumnId = tuple[Side, str]
 PATH_BITS = 39
 """Leaves 24 bits for the records of a round."""
@@ -95,7 +96,7 @@ class Batch:
                 g.is_bare(schema) or (schema.value_class is not None and not is_object_class(schema.value_class))
             ):
                 return only
-            return Column.lazily(len(self), Kind.ANY, lambda: _rows(row_maker(schema), parts, self.nulls))
+            return Column.lazily(len(self), Kind.ANY, lambda: _rows(row_maker(schema), parts, self.nulls, _all_maker(schema)))
         parts = [self.columns[side, column.name] for column in schema.key]
         if not parts:
             return Column.of_nulls(len(self), Kind.ANY)
@@ -204,12 +205,14 @@ def _rows_of(mask: Mask | None, rows: I64) -> Mask | None:
     return found if found.any() else None
 
 
-def _rows(make: Callable[[tuple[Any, ...]], Any], parts: list[Column], nulls: Mask | None) -> list[Any]:
-    """Return one object a row, None where it is null."""
-    if not parts:
-        rows: Any = [()] * (0 if nulls is None else len(nulls))
-    else:
-        rows = zip(*[part.objects() for part in parts], strict=True)
+def _rows(
+    make: Callable[[tuple[Any, ...]], Any], parts: list[Column], nulls: Mask | None, make_all: MakeAll | None = None
+) -> list[Any]:
+    """Return one object a row, None where it is null. `make_all`: the same as `make`, of whole columns."""
+    columns = [part.objects() for part in parts]
+    if make_all is not None and nulls is None and columns:
+        return make_all(columns)
+    rows: Any = zip(*columns, strict=True) if columns else [()] * (0 if nulls is None else len(nulls))
     if nulls is None:
         return list(map(make, rows))
     return [None if null else make(row) for row, null in zip(rows, nulls.tolist(), strict=True)]
@@ -220,7 +223,7 @@ def objects_of(batch: Batch) -> tuple[list[Any], dict[int, Exception]]:
     parts = [batch.columns[Side.VALUE, column.name] for column in batch.schema.value]
     make = row_maker(batch.schema)
     try:
-        return _rows(make, parts, batch.nulls), {}
+        return _rows(make, parts, batch.nulls, _all_maker(batch.schema)), {}
     except Exception:  # noqa: BLE001
         failed: dict[int, Exception] = {}
 
@@ -249,6 +252,13 @@ def row_maker(schema: g.Schema) -> Callable[[tuple[Any, ...]], Any]:
         return object_codec(schema.value_class).from_row
     make: Callable[[tuple[Any, ...]], Any] = row_class(tuple(column.name for column in schema.value))._make
     return make
+
+
+def _all_maker(schema: g.Schema) -> MakeAll | None:
+    """Return what makes the objects of whole columns, where the rows have a class that can."""
+    if schema.value_class is not None and is_object_class(schema.value_class):
+        return object_codec(schema.value_class).from_columns
+    return None
 
 
 def headers_of(chunk: Chunk, rows: I64) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -243,12 +244,15 @@ class App:
         Options are those of `EngineOptions`; they come before the application's own.
 
         Raises:
-            InvalidInput: the class of a topic's values does not fit the schema that the registry has for it; RegistryUnavailable.
+            InvalidInput: the class of a topic's values does not fit the schema that the registry has for it, or there is nothing
+                here to keep state in; RegistryUnavailable.
         """
         from logflume.log import connect
 
         from ..runtime import EngineOptions, run_app
 
+        if find_spec("rocksdict") is None:
+            raise InvalidInput("to run an application needs rocksdict: pip install 'logflume[streams]'")
         plan = self.plan()
         check_registered(self.topology())
         chosen = {"state_dir": Path(self.state_dir), "endpoint": _ENDPOINT, **self.options, **options}

@@ -93,6 +93,7 @@ def test_the_base_installation_stays_small() -> None:
     assert size_bytes <= 100e6, f"{size_bytes / 1e6:.0f} MB"
 
 
+COUNTS = "app.stream('words').group_by_key().count().to('counts')"
 HIDES_MODULES = """
 import sys
 from importlib.machinery import PathFinder
@@ -124,6 +125,10 @@ def test_the_base_installation_serves_and_says_what_the_rest_needs(tmp_path: Pat
             refused = run_cold(*shlex.split(command), code=1).stderr
             assert f"pip install 'logflume[{extra}]'" in refused
             assert "Traceback" not in refused
+        (tmp_path / "app.py").write_text(f"import logflume as lf\napp = lf.App('a', log={address!r})\n{COUNTS}\napp.run()\n")
+        ran = subprocess.run([sys.executable, tmp_path / "app.py"], capture_output=True, text=True, timeout=60, check=False)
+        assert ran.stderr.splitlines()[-1].endswith("needs rocksdict: pip install 'logflume[streams]'")
+        assert len(ran.stderr.splitlines()) < 8
 
 
 @pytest.mark.slow

@@ -115,6 +115,26 @@ def test_a_null_takes_the_default_where_none_is_not_allowed() -> None:
     assert codec.to_row(None) is None
 
 
+def test_whole_columns_make_the_objects_that_rows_make() -> None:
+    class Named(msgspec.Struct, kw_only=True):
+        a: int
+        b: str = "x"
+
+    flight = object_codec(Flight)
+    cases: list[tuple[type[Any], list[Any]]] = [
+        (Place, [("Rome", 1.5), (None, None)]),
+        (Pair, [(1, b"y"), (2, None)]),
+        (Pair, [(1, b"y"), (None, b"z")]),
+        (Loose, [(1, "x"), (2, None)]),
+        (Named, [(1, "y"), (2, None)]),
+        (Flight, [flight.to_row(FLIGHT), (*(flight.to_row(FLIGHT) or ())[:9], None, None)]),
+    ]
+    for cls, rows in cases:
+        codec = object_codec(cls)
+        assert codec.from_columns([list(column) for column in zip(*rows, strict=True)]) == [codec.from_row(row) for row in rows]
+        assert codec.from_columns([[] for _ in codec.columns]) == []
+
+
 def test_typed_dicts() -> None:
     codec = object_codec(Loose)
     assert codec.to_row({"a": 1}) == (1, None)

@@ -159,7 +159,7 @@ REFUSED = {
     "SELECT N, V FROM S PARTITION BY N": "Add EMIT CHANGES",
     "CREATE STREAM X AS SELECT N, V FROM S ORDER BY V": "ORDER BY is for queries that end",
     "INSERT INTO S (ID, VV) VALUES (1, 2)": "Did you mean V?",
-    "INSERT INTO S (ID, V) VALUES (1, 'x')": "`V`: Cannot convert",
+    "INSERT INTO S (ID, V) VALUES (1, 'x')": "field `V` but got STRING(x). Cannot convert",
     "INSERT INTO T (NAME) VALUES ('x')": "primary key",
     "DROP STREAM T": "Incompatible data source type",
     "TERMINATE CTAS_NOPE_0": "Unknown queryId",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import threading
@@ -85,6 +86,19 @@ def test_what_is_there_is_listed(client: httpx.Client, text: str) -> None:
     (entity,) = ksql(client, text)
     assert entity["statementText"] == text
     assert len(entity) >= 3
+
+
+def test_header_columns_of_a_table_stand_behind_its_key(client: httpx.Client) -> None:
+    ksql(client, "CREATE STREAM hs (k INT KEY, v STRING) WITH (KAFKA_TOPIC='h', PARTITIONS=1, VALUE_FORMAT='JSON');")
+    ksql(client, "INSERT INTO hs VALUES (1, 'x');")
+    ksql(
+        client,
+        "CREATE SOURCE TABLE h (k INT PRIMARY KEY, v STRING, b BYTES HEADER('abc')) WITH (KAFKA_TOPIC='h', VALUE_FORMAT='JSON');",
+    )
+    header, row = client.post("/query", json={"ksql": "SELECT * FROM h;"}).json()[:2]
+    assert header["header"]["schema"] == "`K` INTEGER KEY, `B` BYTES HEADER('abc'), `V` STRING"
+    assert row["row"]["columns"] == [1, None, "x"]
+    ksql(client, "DROP TABLE h; DROP STREAM hs DELETE TOPIC;")
 
 
 def test_sessions_live_for_one_request(client: httpx.Client) -> None:
@@ -187,6 +201,34 @@ def test_rows_are_inserted_by_the_line(client: httpx.Client) -> None:
     assert [(each["status"], each["seq"]) for each in told] == [("ok", 0), ("error", 1), ("error", 2), ("ok", 3), ("error", 4)]
     found = client.post("/query", json={"ksql": "SELECT * FROM i;"}).json()
     assert [row["row"]["columns"] for row in found[1:-1]] == [["a", 1, {"x": 2}], ["c", None, None]]
+
+
+def test_rows_of_many_parts_are_told_of_in_order_each_for_itself(client: httpx.Client) -> None:
+    """Parts that are right go to the log together, those with a wrong row row by row."""
+    ksql(client, "CREATE STREAM i3 (k STRING KEY, v INT) WITH (KAFKA_TOPIC='i3', PARTITIONS=1, VALUE_FORMAT='JSON');")
+    rows = [json.dumps({"K": f"key {n} {'x' * 50}", "V": n if n != 3000 else "no"}) for n in range(6000)]
+    content = "\r\n".join([json.dumps({"target": "i3"}), *rows])
+    told = [json.loads(line) for line in client.post("/inserts-stream", content=content).text.splitlines()]
+    assert [each["seq"] for each in told] == list(range(6000))
+    assert [each["seq"] for each in told if each["status"] != "ok"] == [3000]
+    found = client.post("/query", json={"ksql": "SELECT v FROM i3;"}).json()
+    assert [row["row"]["columns"][0] for row in found if "row" in row] == [n for n in range(6000) if n != 3000]
+
+
+def test_rows_of_a_client_that_goes_away_are_written_as_far_as_they_came(
+    server: SqlServer, client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    ksql(client, "CREATE STREAM i4 (k STRING KEY, v INT) WITH (KAFKA_TOPIC='i4', PARTITIONS=1, VALUE_FORMAT='JSON');")
+    with socket.create_connection((server.host, server.port), timeout=120) as sock:
+        sock.sendall(b"POST /inserts-stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+        sock.sendall(b'{"target": "i4"}\n{"K": "a", "V": 1}\n{"K": "b", "V": 2}\n{"K": "cut o')
+        got = b""
+        while b'"seq":1' not in got:
+            got += sock.recv(65536)
+    assert ksql(client, "INSERT INTO i4 VALUES ('after', 3);") == []
+    found = client.post("/query", json={"ksql": "SELECT k FROM i4;"}).json()
+    assert [row["row"]["columns"][0] for row in found if "row" in row] == ["a", "b", "after"]
+    assert [each for each in caplog.records if each.name.startswith("uvicorn") and each.levelno >= logging.WARNING] == []
 
 
 def test_rows_are_acknowledged_while_more_are_still_to_come(server: SqlServer, client: httpx.Client) -> None:

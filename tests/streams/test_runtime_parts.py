@@ -165,7 +165,7 @@ def test_settings_that_cannot_be_right_are_refused(setting: dict[str, object], m
 
 def test_a_status_line_names_what_was_left_out() -> None:
     status = EngineStatus("app", EngineState.RESTORING, "i", dropped={"late": 2}, restore_remaining_records=1000)
-    assert describe_status(status).endswith("lag unknown, 2 late, 1,000 to restore")
+    assert describe_status(status).endswith("lag unknown, left out: 2 late, 1,000 to restore")
     going = replace(status, restore_records_per_s=50.0)
     assert describe_status(going).endswith("1,000 to restore, 50 a second, 20 s to go")
 
