@@ -153,6 +153,10 @@ class AggregateWork(Work):
     def cut(self, own: Slice) -> bool:
         return False
 
+    @property
+    def slack_ms(self) -> int:
+        return self._node.window.grace_ms if isinstance(self._node.window, g.TimeWindow) else 0
+
     def moves_time(self, batch: Batch) -> Mask:
         return has_key(batch)
 

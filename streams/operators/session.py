@@ -68,6 +68,10 @@ class SessionWork(Work):
     def cut(self, own: Slice) -> bool:
         return False
 
+    @property
+    def slack_ms(self) -> int:
+        return self._window.grace_ms
+
     def moves_time(self, batch: Batch) -> Mask:
         return has_key(batch)
 

@@ -32,6 +32,11 @@ class TimedWork(Protocol):
         """Note, before it starts, that the task is cut; return whether it wants the rows of other slices too, to know them by."""
         ...
 
+    @property
+    def slack_ms(self) -> int:
+        """How far behind the largest time a row may be for which no other time makes a difference."""
+        ...
+
     def moves_time(self, batch: Batch) -> Mask:
         """Return which rows of an input move the time of that input."""
         ...
@@ -154,8 +159,9 @@ def _inputs(wiring: Wiring, name: str) -> set[str]:
 class SlicedWork(Work):
     """Gives a Work the rows of a slice, of inputs that come over the cut. The rows of its other inputs are of the slice already.
 
-    Between two rows the time of a Work may have been moved by rows of others. It matters to a row that does not move time itself:
-    before such a one the Work is told, and what is given to it at once ends there.
+    Between two rows the time of a Work may have been moved by rows of others. It matters to a row that does not move time itself
+    and is further behind than what counts for sure: before such a one the Work is told, and what is given to it at once ends
+    there.
     """
 
     def __init__(self, work: Work, name: str, own: Slice) -> None:
@@ -202,7 +208,9 @@ class SlicedWork(Work):
         before = np.maximum(clocks[:, :-1].max(axis=0), elsewhere)
         edges = [0]
         noted = clocks[:, 0]
-        for row in np.flatnonzero(rows.own & (rows.times <= before) & (clocks[:, :-1] > known[:, :-1]).any(axis=0)).tolist():
+        for row in np.flatnonzero(
+            rows.own & (rows.times <= before - work.slack_ms) & (clocks[:, :-1] > known[:, :-1]).any(axis=0)
+        ).tolist():
             if (clocks[:, row] > np.maximum(known[:, row], noted)).any():
                 noted = clocks[:, row]
                 edges.append(row)

@@ -126,6 +126,10 @@ class StreamJoinWork(Work):
         self._slice = own if self._has_outer else None
         return self._has_outer
 
+    @property
+    def slack_ms(self) -> int:
+        return self._node.grace_ms
+
     def moves_time(self, batch: Batch) -> Mask:
         moves = has_key(batch)
         return moves if batch.nulls is None else moves & ~batch.nulls
