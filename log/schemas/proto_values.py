@@ -97,7 +97,10 @@ def _from_message(field: Any, type: DataType, path: str) -> Convert:
     return lambda value: {name: get(value) for name, get in zip(names, getters, strict=True)}
 
 
-def _days(value: Any, path: str) -> int:
+def _days(value: Any, path: str) -> int | None:
+    """Return a date's day; null for a message without any part of it, which is how a null in a list is written."""
+    if not (value.year or value.month or value.day):
+        return None
     try:
         return datetime.date(value.year, value.month, value.day).toordinal() - _EPOCH_DAY
     except ValueError as error:

@@ -81,3 +81,12 @@ def put_entry(store: StateStore, key: bytes, state: State | None, time: int) -> 
         store.resident[key] = Entry(state, time)
     else:
         entry.state, entry.timestamp_ms = state, time
+
+
+def drop_entry(store: StateStore, key: bytes, time: int) -> None:
+    """Delete the entry of a key that has been loaded; one that came after the last commit is as if it had never been."""
+    if store.dirty.get(key, ()) is None:
+        del store.dirty[key]
+        store.resident.pop(key).state = None
+    else:
+        put_entry(store, key, None, time)

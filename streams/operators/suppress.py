@@ -22,7 +22,7 @@ from ..seams import Entry, State, StoreSpec
 from ..windows import WINDOW_START, TimeWindow, bounds_of_key, close_wait_ms
 from .emission import Emission, Emitted, olds_of, rows_of
 from .operator import Bind, Operator, Task, Wiring, Work
-from .rows import put_entry
+from .rows import drop_entry
 
 HELD = (Field("leaves", BIGINT), Field("row", ANY), Field("before", ANY))
 _ENTRY_OVERHEAD_BYTES = 32
@@ -140,7 +140,7 @@ class SuppressWork(Work):
             assert entry.state is not None
             _, new, old = entry.state
             time = entry.timestamp_ms
-            put_entry(self._store, key, None, time)
+            drop_entry(self._store, key, time)
             if self._node.max_bytes is not None:
                 self._measure(key)
             if new is not None or self._node.wait_ms is not None:

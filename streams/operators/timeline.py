@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from ..seams import Entry, State, StateStore
 from ..windows import WINDOW_START
-from .rows import put_entry
+from .rows import drop_entry, put_entry
 
 NEVER = -1
 
@@ -115,13 +115,9 @@ class Timeline:
         full = key + WINDOW_START.pack(time)
         if state is not None:
             self._note(key, time)
-        elif not self._forget(key, time):
-            return
-        elif self.store.dirty.get(full, ()) is None:  # it came after the last commit: nobody has to know
-            del self.store.dirty[full]
-            self.store.resident.pop(full).state = None
-            return
-        put_entry(self.store, full, state, stamp)
+            put_entry(self.store, full, state, stamp)
+        elif self._forget(key, time):
+            drop_entry(self.store, full, stamp)
 
     def sweep(self) -> None:
         """Forget what is not seen any more, each time that half of what is kept has gone by."""

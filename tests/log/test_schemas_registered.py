@@ -344,6 +344,13 @@ def test_broken_payloads_give_an_error_or_a_row(name: str) -> None:
     assert refused > 3_400
 
 
+@pytest.mark.parametrize("name", [*FRAMED, "PROTOBUF_NOSR"])
+def test_a_list_of_dates_may_hold_nulls(name: str) -> None:
+    registry = MemoryRegistry()
+    format = serde(FormatSpec(name, registry=registry.location, subject="t-value"), (Column("A", array(DATE)),))
+    assert format.decode(format.encode(([None, 20_000, None],))) == ([None, 20_000, None],)
+
+
 @pytest.mark.parametrize("name", FRAMED)
 def test_what_is_not_framed_or_not_registered_says_so(name: str) -> None:
     registry = MemoryRegistry()

@@ -429,3 +429,36 @@ def test_windows_are_taken_over_with_their_changes(window: g.SessionWindow | g.S
         done.append((committed, task.commit()))
         task.state.close()
     assert done[0] == done[1]
+
+
+@pytest.mark.parametrize("has_kernels", [False, True])
+def test_what_came_and_went_between_two_commits_is_written_nowhere(has_kernels: bool, tmp_path: Path) -> None:
+    nodes = numbers_over(g.SessionWindow(1_000, 2_000), g.Emit.COMMIT)
+    assert kernel_loader().load("chains", "sessions")
+    task = Task(operator_program(nodes, ["in"], ["out"]), tmp_path, memory_bytes=1 << 20, has_kernels=has_kernels)
+    times = [START_MS + 500 * i for i in range(5)]
+    task.process(Chunk.from_columns("in", [b"a"] * 5, [PLAIN[0]] * 5, times), 0, 5)
+    ((keys, _, stamps, deleted),) = task.commit()[2].values()
+    assert (keys, stamps, deleted) == ([b"a" + g.WINDOW_START.pack(times[-1])], [times[-1]], [])
+    task.process(Chunk.from_columns("in", [b"a"] * 2, [PLAIN[0]] * 2, [times[-1] + 500, times[-1] + 900]), 0, 2)
+    ((keys, _, _, deleted),) = task.commit()[2].values()
+    assert set(keys) == {b"a" + g.WINDOW_START.pack(time) for time in (times[-1], times[-1] + 900)}
+    assert deleted == [b"a" + g.WINDOW_START.pack(times[-1])]
+    task.state.close()
+
+
+def test_what_was_held_back_between_two_commits_only_is_written_nowhere(tmp_path: Path) -> None:
+    app = lf.App("held")
+    counts = app.stream("events", Event, key=str).group_by_key().window(lf.tumbling(seconds=1)).count(emit="update")
+    counts.suppress(lf.until_window_closes()).to("out")
+    program = app.plan().subtopologies[0].program
+    state = TaskState(tmp_path, application="held", task="t", specs=program.stores)
+    recorder = Recorder()
+    function = program.bind(state.stores, recorder, recorder)
+    (source,) = program.sources
+    function.process(source, Chunk.from_columns("events", [b"a", b"b"], [b"{}"] * 2, [START_MS, START_MS + 5_000]), 0, 2)
+    function.flush()
+    assert [key[:1] for _, key, *_ in recorder.outputs] == [b"a"]
+    (held,) = (each for name, each in state.encode_dirty().items() if "suppress" in name)
+    assert [key[:1] for key in held.keys] == [b"b"]
+    state.close()
