@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logflume.cli.common import Json, make_app, print_rows
-from logflume.log.inspect import Entry, dump_file, verify_path
+
+if TYPE_CHECKING:
+    from logflume.log.inspect import Entry
 
 app = make_app(
     "Look into the files of a log: of logflume or of Apache Kafka.\n\n"
@@ -33,6 +35,8 @@ def dump(
 
     Example: logflume log dump ./data/__consumer_offsets-3/00000000000000000000.log --records
     """
+    from logflume.log.inspect import dump_file
+
     is_damaged = False
     for entry in itertools.islice(dump_file(path, has_records=records, decode=decode), limit):
         is_damaged = is_damaged or entry["kind"] == "damage"
@@ -53,6 +57,8 @@ def verify(
 
     Example: logflume log verify ./data
     """
+    from logflume.log.inspect import verify_path
+
     files = damaged = 0
     size_bytes = 0
     rows = []

@@ -21,7 +21,6 @@ from logflume.cli.registry import DEFAULT_LISTEN as DEFAULT_REGISTRY
 from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.client import config_path, load_profiles
 from logflume.log.server import (
     JsonFormatter,
     LogFormat,
@@ -99,6 +98,8 @@ def serve(
 
     Example: logflume serve --data ./data --listen 127.0.0.1:9092
     """
+    from logflume.log.client import config_path
+
     configs = gather_configs(str(config_file) if config_file else None, config or [], os.environ)
     refuse_contradictions(configs, listen=[listen] if listen else [], data=str(data) if data else None, http=http)
     if data is None:
@@ -172,6 +173,8 @@ def way_in(configs: Mapping[str, str], address: str, path: Path) -> str:
 
     `path`: where profiles are; one whose name ends in -admin comes first, for statements make topics.
     """
+    from logflume.log.client import load_profiles
+
     try:
         profiles = load_profiles(path).by_name.values()
     except LogflumeError:

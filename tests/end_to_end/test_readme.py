@@ -28,7 +28,7 @@ def test_the_blocks_of_readme_do_what_they_say(tmp_path: Path, monkeypatch: pyte
             "--host broker.example": f"--host localhost --port {free_port()}",
             "127.0.0.1:9094": f"127.0.0.1:{free_port()}",
             "s3://bucket/archive": "archive",
-            ON_A_CLUSTER: "--master local[1]" if shutil.which("java") else "--engine local",
+            ON_A_CLUSTER: "--master local[1] --conf spark.sql.shuffle.partitions=1" if shutil.which("java") else "--engine local",
         }
         reader = Reader(tmp_path, here)
         try:
