@@ -24,7 +24,7 @@ from .shell import BrokerShell
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 SWITCH_INTERVAL_S = 0.0001
-"""The loop has the interpreter's lock back from other threads so soon: it asks for it about ten times a request. Python's own are 5 ms."""
+"""The loop has the interpreter's lock back from other threads so soon: it asks for it ten times a request. Python says 5 ms."""
 
 
 async def serve(
