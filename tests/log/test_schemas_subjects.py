@@ -110,7 +110,9 @@ def test_a_schema_that_would_leave_a_column_out_is_refused_unless_that_was_said(
     spec = of_topic(FormatSpec(name, uses_latest=True), "orders", "value", registry.location)
     more = (*COLUMNS, Column("TOTAL", DOUBLE))
     for each in (spec, replace(spec, uses_latest=False, schema_id=1)):
-        with pytest.raises(InvalidInput, match="schema 1 of orders-value does not fit what is written: it has no field for the column TOTAL"):
+        with pytest.raises(
+            InvalidInput, match="schema 1 of orders-value does not fit what is written: it has no field for the column TOTAL"
+        ):
             register_schema(each, more)
         data = serde(replace(each, is_strict=False), more).encode((7, "ann", 2.5))
         read = serde(each, COLUMNS).decode(data)
