@@ -14,12 +14,12 @@ from ..calendars import LAST_CALENDAR_MS, LONGEST_MS, calendar_span
 from ..columns import Batch
 from ..seams import Entry, State
 from ..windows import WINDOW_START
+from .clocks import Clocks
 from .closing import OpenEntries
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Task, Wiring, Work
 from .rows import put_entry
-from .session import Clocks
 from .table_aggregate import changed_entries
 from .timeline import NEVER
 from .to_table import keyed_rows

@@ -13,11 +13,11 @@ import numpy as np
 
 from .. import graph as g
 from ..columns import Batch
+from .clocks import Clocks
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Task, Wiring, Work
 from .rows import put_entry
-from .session import Clocks
 from .table_aggregate import changed_entries
 from .to_table import keyed_rows
 

@@ -12,58 +12,34 @@ from typing import Any
 
 import numpy as np
 
-from logflume.log.records import I64
-
 from .. import graph as g
 from ..columns import Batch
-from ..seams import State, StateStore
+from ..seams import State
 from ..state.store import Store
 from ..vectors.expressions import Mask
 from ..windows import WINDOW_START, key_of_bounds
-from .chained import chained_form, forward, has_all, kernels_for
+from .aggregate_columns import ColumnsForm
+from .chained import Found
 from .closing import OpenEntries
-from .emission import Emission, Emitted
+from .emission import Emitted
 from .folding import Folding
-from .operator import Errors, Reporter, Task, Wiring, Work
+from .operator import Errors, Reporter, Task, Wiring
+from .record_windows import RecordWindowsWork
 from .session_columns import Limits, SessionColumns
 from .slices import Slice
-from .timeline import Timeline
-from .to_table import has_key, keyed_rows
+from .to_table import has_key
 
 
-class SessionWork(Work):
-    """An Aggregate over sessions; several inputs (a cogroup) change the same ones."""
+class SessionWork(RecordWindowsWork[SessionColumns]):
+    """An Aggregate over sessions."""
+
+    kernels = "sessions"
 
     def __init__(self, node: g.Aggregate, wiring: Wiring, task: Task) -> None:
         assert isinstance(node.window, g.SessionWindow)
-        self._node, self._task, self._window = node, task, node.window
-        self._store = task.store(node.store)
-        self._wait_ms = self._window.gap_ms + self._window.grace_ms
-        self._keep_ms = max(self._window.retention_ms, self._wait_ms)
-        self._sessions = Timeline(self._store, self._keep_ms)
-        self._foldings = {
-            source: Folding(node, aggregations)
-            for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
-        }
-        self._folding = self._foldings[node.inputs[0]]
-        self._is_update = node.emit is g.Emit.UPDATE
-        self._is_followed = self._is_update and bool(wiring.children[node.name])
-        self._emission = Emission(node, wiring, keeps_keys=self._is_update)
-        self._clocks = Clocks(node.inputs, self._store)
-        self._open = OpenEntries(self._store, self._wait_ms) if node.emit is g.Emit.FINAL else None
-        self._form = chained_form(node, self._store)
-        self._columns: SessionColumns | None = None
-        self._closed_to = -1
-
-    def start(self) -> None:
-        self._clocks.start()
-        self._closed_to = self._store.stream_time_ms - self._wait_ms
-        self._start_objects()
-
-    def _start_objects(self) -> None:
-        self._sessions.start()
-        if self._open is not None:
-            self._open.start()
+        self._window = node.window
+        wait_ms = self._window.gap_ms + self._window.grace_ms
+        super().__init__(node, wiring, task, wait_ms=wait_ms, keep_ms=max(self._window.retention_ms, wait_ms))
 
     def cut(self, own: Slice) -> bool:
         return False
@@ -78,54 +54,24 @@ class SessionWork(Work):
     def note_time(self, source: str, time_ms: int) -> None:
         self._clocks.observe(source, time_ms)
         if self._columns is None:
-            self._sessions.newest = max(self._sessions.newest, time_ms)
+            self._timeline.newest = max(self._timeline.newest, time_ms)
         else:
             self._columns.chained.note_time(time_ms)
 
-    def _choose(self) -> SessionColumns | None:
-        """Keep the sessions as columns from when the kernels are there, until they outgrow the memory."""
-        if self._columns is not None and self._columns.chained.is_given_up:
-            newest, self._columns, self._form = self._columns.chained.newest, None, None
-            self._sessions = Timeline(self._store, self._keep_ms)
-            self._sessions.newest = newest
-            self._open = None if self._open is None else OpenEntries(self._store, self._wait_ms)
-            self._start_objects()
-        elif self._columns is None and self._form is not None:
-            found = kernels_for("sessions")
-            if found is not None:
-                assert isinstance(self._store, Store)
-                if has_all(self._store):
-                    limits = Limits(self._window.gap_ms, self._wait_ms, self._keep_ms)
-                    self._columns = SessionColumns(
-                        self._form, self._store, found, limits, newest=self._sessions.newest, emitted_to=self._closed_to,
-                        keeps_before=self._node.emit is g.Emit.COMMIT,
-                    )  # fmt: skip
-                    self._sessions = Timeline(self._store, self._keep_ms)
-                else:
-                    self._form = None
-        return self._columns
+    def _as_columns(self, form: ColumnsForm, store: Store, found: Found) -> SessionColumns:
+        limits = Limits(self._window.gap_ms, self._wait_ms, self._keep_ms)
+        return SessionColumns(
+            form, store, found, limits, newest=self._timeline.newest, emitted_to=self._closed_to,
+            keeps_before=self._node.emit is g.Emit.COMMIT,
+        )  # fmt: skip
 
-    def process(self, batch: Batch, source: str) -> None:
-        batch = keyed_rows(self._task, self._node.name, batch)
-        if not len(batch):
-            return
-        columns = self._choose()
-        if columns is None:
-            self._process_objects(batch, source)
-        else:
-            self._process_columns(columns, batch, source)
-
-    def _process_columns(self, columns: SessionColumns, batch: Batch, source: str) -> None:
+    def _take(self, columns: SessionColumns, batch: Batch, source: str, errors: Errors) -> Any:
         assert batch.keys is not None
-        errors = Errors(self._task, self._node, batch)
         args = self._foldings[source].columns(batch, errors)
         clocks = np.array(self._clocks.observe_all(source, batch.times), np.int64)
         late, starts, trail = columns.take(batch.keys, batch.times, clocks, args, is_traced=self._is_followed)
-        for row in np.flatnonzero(late).tolist():
-            self._task.late(self._node.name, batch, row, (int(starts[row]), int(clocks[row])))
-        if not self._is_followed:
-            return
-        forward(self._task, self._node, self._emission, columns.followed(batch.keys, trail), batch, errors)
+        self._report_late(batch, late, starts, clocks)
+        return trail
 
     def _process_objects(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
@@ -136,9 +82,9 @@ class SessionWork(Work):
         keys: list[Any] = batch.keys.objects()
         times = batch.times.tolist()
         first = min(times)
-        self._sessions.load((key, first - gap, FAR) for key in dict.fromkeys(keys))
+        self._timeline.load((key, first - gap, FAR) for key in dict.fromkeys(keys))
         clocks = self._clocks.observe_all(source, batch.times)
-        emitted, find, oldest_ms = Emitted(), self._sessions.times, self._wait_ms
+        emitted, find, oldest_ms = Emitted(), self._timeline.times, self._wait_ms
         for row, (key, time, clock, given) in enumerate(zip(keys, times, clocks, arguments, strict=True)):
             if ends := find(key, time - gap, FAR):
                 self._join(emitted, row, key, time, self._met(key, time, ends), clock, given, folding, batch, report)
@@ -146,13 +92,13 @@ class SessionWork(Work):
                 self._task.late(self._node.name, batch, row, (time, clock))
             else:
                 self._begin(emitted, row, key, time, folding.add(None, given, row, report))
-        if self._is_update:
+        if self.is_update:
             self._emission.forward(self._task, emitted, batch, errors=errors)
 
     def _begin(self, emitted: Emitted, row: int, key: bytes, time: int, state: State | None) -> None:
         """A record that no session is near begins one."""
         self._put(key, time, time, state)
-        if self._is_update:
+        if self.is_update:
             emitted.add(row, self._edge_key(key, time, time), time, self._folding.result(state))
 
     def _join(
@@ -172,12 +118,12 @@ class SessionWork(Work):
             for began, ended, own in met:
                 if ended != end:
                     self._put(key, began, ended, None)
-                if self._is_update:
+                if self.is_update:
                     emitted.add(row, self._edge_key(key, began, ended), ended, None, folding.result(own))
         before = state
         state = folding.add(state, arguments, row, report)
         self._put(key, start, end, state)
-        if not self._is_update:
+        if not self.is_update:
             return
         old = folding.result(before) if (start, end) == (time, time) else None
         emitted.add(row, self._edge_key(key, start, end), end, folding.result(state), old)
@@ -186,7 +132,7 @@ class SessionWork(Work):
         """Return start, end and state of the sessions that a record would be in, in order, of those that end so late."""
         gap, found = self._window.gap_ms, []
         for end in ends:
-            entry = self._sessions.entry(key, end)
+            entry = self._timeline.entry(key, end)
             assert entry is not None, "what the timeline shows is in the store"
             assert entry.state is not None
             if entry.state[0] > time + gap:
@@ -195,7 +141,7 @@ class SessionWork(Work):
         return found
 
     def _put(self, key: bytes, start: int, end: int, state: State | None) -> None:
-        self._sessions.put(key, end, None if state is None else (start, *state), end)
+        self._timeline.put(key, end, None if state is None else (start, *state), end)
         if self._open is not None:
             self._open.note(key + WINDOW_START.pack(end))
 
@@ -204,21 +150,10 @@ class SessionWork(Work):
 
     # -- results at a task commit ----------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        columns, is_final = self._columns, self._node.emit is g.Emit.FINAL
-        if columns is None:
-            self._commit_objects()
-        elif not self._is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
-            columns.chained.ready()
-            found = columns.closed(self._clocks.latest) if is_final else columns.changed()
-            forward(self._task, self._node, self._emission, found, None, None)
-
-    def _commit_objects(self) -> None:
-        self._closed_to = self._clocks.latest - self._wait_ms
-        if not self._is_update:
-            closed = self._changed() if self._open is None else self._closed(self._open)
-            self._emission.forward(self._task, closed, None)
-        self._sessions.sweep()
+    def _forward_objects(self) -> None:
+        if not self.is_update:
+            left = self._changed() if self._open is None else self._closed(self._open)
+            self._emission.forward(self._task, left, None)
 
     def _changed(self) -> Emitted:
         emitted, result = Emitted(), self._folding.result
@@ -246,37 +181,3 @@ class SessionWork(Work):
 
 
 FAR = (1 << 63) - 1
-
-
-class Clocks:
-    """The stream time of each input of an operator. After a restart all begin with that of the store."""
-
-    def __init__(self, inputs: Sequence[str], store: StateStore) -> None:
-        self._times = dict.fromkeys(inputs, -1)
-        self._store = store
-
-    def start(self) -> None:
-        """Begin: the store is restored."""
-        self._times = dict.fromkeys(self._times, self._store.stream_time_ms)
-
-    def observe(self, source: str, time: int) -> int:
-        """Note a record's time; return the input's stream time."""
-        now = max(self._times[source], time)
-        self._times[source] = now
-        if now > self._store.stream_time_ms:
-            self._store.stream_time_ms = now
-        return int(now)
-
-    def observe_all(self, source: str, times: I64) -> list[int]:
-        """Note the times of records; return the input's stream time at each of them."""
-        clocks = np.maximum.accumulate(np.maximum(times, self._times[source]))
-        self.observe(source, int(clocks[-1]))
-        return clocks.tolist()  # type: ignore[no-any-return]
-
-    def of(self, source: str) -> int:
-        """Return the stream time of an input."""
-        return int(self._times[source])
-
-    @property
-    def latest(self) -> int:
-        return int(self._store.stream_time_ms)

@@ -18,17 +18,15 @@ from ..columns import Batch
 from ..seams import State
 from ..state.store import Store
 from ..windows import WINDOW_START
-from .chained import chained_form, forward, has_all, kernels_for
-from .closing import OpenEntries
+from .aggregate_columns import ColumnsForm
+from .chained import Found
 from .cogroup import finals
-from .emission import Emission, Emitted
+from .emission import Emitted
 from .folding import Folding
-from .operator import Errors, Reporter, Task, Wiring, Work
-from .session import Clocks
+from .operator import Errors, Reporter, Task, Wiring
+from .record_windows import RecordWindowsWork
 from .sliding_columns import Limits, SlidingColumns
 from .table_aggregate import changed_entries
-from .timeline import Timeline
-from .to_table import keyed_rows
 
 Held = tuple[State | None, int]
 """State and time of a window's entry."""
@@ -39,97 +37,44 @@ def sliding_keep_ms(window: g.SlidingWindow) -> int:
     return max(window.retention_ms, 2 * window.size_ms + window.grace_ms)
 
 
-class SlidingWork(Work):
-    """An Aggregate over sliding windows; several inputs (a cogroup) change the same ones."""
+class SlidingWork(RecordWindowsWork[SlidingColumns]):
+    """An Aggregate over sliding windows."""
+
+    kernels = "sliding"
 
     def __init__(self, node: g.Aggregate, wiring: Wiring, task: Task) -> None:
         assert isinstance(node.window, g.SlidingWindow)
-        self._node, self._task, self._window = node, task, node.window
-        self._store = task.store(node.store)
-        size, grace = node.window.size_ms, node.window.grace_ms
-        is_final = node.emit is g.Emit.FINAL
-        self._keep_ms, self._wait_ms = sliding_keep_ms(node.window), size + grace
-        self._windows = Timeline(self._store, self._keep_ms)
-        self._foldings = {
-            source: Folding(node, aggregations)
-            for source, aggregations in zip(node.inputs, (node.aggregations, *node.others), strict=True)
-        }
-        self._folding = self._foldings[node.inputs[0]]
-        self.is_update = node.emit is g.Emit.UPDATE
-        self._emission = Emission(node, wiring, keeps_keys=self.is_update)
-        self._clocks = Clocks(node.inputs, self._store)
-        self._open = OpenEntries(self._store, self._wait_ms) if is_final else None
-        self._form = chained_form(node, self._store)
-        self._columns: SlidingColumns | None = None
-        self._closed_to = -1
-        self._is_followed = self.is_update and bool(wiring.children[node.name])
+        self.window = node.window
+        wait_ms = self.window.size_ms + self.window.grace_ms
+        super().__init__(node, wiring, task, wait_ms=wait_ms, keep_ms=sliding_keep_ms(node.window))
 
-    def start(self) -> None:
-        self._clocks.start()
-        self._closed_to = self._store.stream_time_ms - self._wait_ms
-        self._start_objects()
+    def _as_columns(self, form: ColumnsForm, store: Store, found: Found) -> SlidingColumns:
+        limits = Limits(self.window.size_ms, self.window.grace_ms, self._keep_ms)
+        return SlidingColumns(
+            form, store, found, limits, newest=self._timeline.newest, emitted_to=self._closed_to,
+            keeps_before=self._node.emit is g.Emit.COMMIT,
+        )  # fmt: skip
 
-    def _start_objects(self) -> None:
-        self._windows.start()
-        if self._open is not None:
-            self._open.start()
-
-    def _choose(self) -> SlidingColumns | None:
-        """Keep the windows as columns from when the kernels are there, until they outgrow the memory."""
-        if self._columns is not None and self._columns.chained.is_given_up:
-            newest, self._columns, self._form = self._columns.chained.newest, None, None
-            self._windows = Timeline(self._store, self._keep_ms)
-            self._windows.newest = newest
-            self._open = None if self._open is None else OpenEntries(self._store, self._wait_ms)
-            self._start_objects()
-        elif self._columns is None and self._form is not None:
-            found = kernels_for("sliding")
-            if found is not None:
-                assert isinstance(self._store, Store)
-                if has_all(self._store):
-                    limits = Limits(self._window.size_ms, self._window.grace_ms, self._keep_ms)
-                    self._columns = SlidingColumns(
-                        self._form, self._store, found, limits, newest=self._windows.newest, emitted_to=self._closed_to,
-                        keeps_before=self._node.emit is g.Emit.COMMIT,
-                    )  # fmt: skip
-                    self._windows = Timeline(self._store, self._keep_ms)
-                else:
-                    self._form = None
-        return self._columns
-
-    def process(self, batch: Batch, source: str) -> None:
-        batch = self._valued(keyed_rows(self._task, self._node.name, batch))
-        if not len(batch):
-            return
-        columns = self._choose()
-        if columns is None:
-            self._process_objects(batch, source)
-        else:
-            self._process_columns(columns, batch, source)
-
-    def _process_columns(self, columns: SlidingColumns, batch: Batch, source: str) -> None:
+    def _take(self, columns: SlidingColumns, batch: Batch, source: str, errors: Errors) -> Any:
         assert batch.keys is not None
-        errors = Errors(self._task, self._node, batch)
         args = self._foldings[source].columns(batch, errors)
         clocks = np.array(self._clocks.observe_all(source, batch.times), np.int64)
         late, trail = columns.take(batch.keys, batch.times, clocks, args, is_traced=self._is_followed)
-        for row in np.flatnonzero(late).tolist():
-            self._task.late(self._node.name, batch, row, (int(batch.times[row]) - self._window.size_ms, int(clocks[row])))
-        if self._is_followed:
-            forward(self._task, self._node, self._emission, columns.followed(batch.keys, trail), batch, errors)
+        self._report_late(batch, late, batch.times - self.window.size_ms, clocks)
+        return trail
 
     def _process_objects(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
-        size, folding = self._window.size_ms, self._foldings[source]
+        size, folding = self.window.size_ms, self._foldings[source]
         errors = Errors(self._task, self._node, batch)
         report = errors.callable
         arguments = folding.arguments(batch, errors)
         keys: list[Any] = batch.keys.objects()
         times = batch.times.tolist()
         first, last = min(times), max(times)
-        self._windows.load((key, first - 2 * size, last + 1) for key in dict.fromkeys(keys))
+        self._timeline.load((key, first - 2 * size, last + 1) for key in dict.fromkeys(keys))
         clocks = self._clocks.observe_all(source, batch.times)
-        emitted, find, grace = Emitted(), self._windows.times, self._window.grace_ms
+        emitted, find, grace = Emitted(), self._timeline.times, self.window.grace_ms
         for row, (key, time, clock) in enumerate(zip(keys, times, clocks, strict=True)):
             if time + size < clock - grace:
                 self._task.late(self._node.name, batch, row, (time - size, clock))
@@ -148,7 +93,7 @@ class SlidingWork(Work):
 
     def _begin(self, emitted: Emitted, row: int, key: bytes, time: int, state: State | None) -> None:
         """A record that no other is near makes the window that ends at it."""
-        edge_key = self.put(key, time - self._window.size_ms, state, time)
+        edge_key = self.put(key, time - self.window.size_ms, state, time)
         if self.is_update:
             emitted.add(row, edge_key, time, self._folding.result(state))
 
@@ -163,41 +108,26 @@ class SlidingWork(Work):
     def rows(self, key: bytes, low: int, high: int) -> dict[int, Held]:
         """Return the windows of a key that start within, in order of their starts."""
         found: dict[int, Held] = {}
-        for start in self._windows.times(key, low, high):
-            entry = self._windows.entry(key, start)
+        for start in self._timeline.times(key, low, high):
+            entry = self._timeline.entry(key, start)
             assert entry is not None, "what the timeline shows is in the store"
             found[start] = (entry.state, entry.timestamp_ms)
         return found
 
     def put(self, key: bytes, start: int, state: State | None, stamp: int) -> bytes:
         """Set the state of a window; return its key."""
-        self._windows.put(key, start, state, stamp)
+        self._timeline.put(key, start, state, stamp)
         edge_key = key + WINDOW_START.pack(start)
         if self._open is not None:
             self._open.note(edge_key)
         return edge_key
 
-    @property
-    def window(self) -> g.SlidingWindow:
-        return self._window
-
-    def commit(self) -> None:
-        columns, is_final = self._columns, self._node.emit is g.Emit.FINAL
-        if columns is None:
-            self._commit_objects()
-        elif not self.is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
-            columns.chained.ready()
-            found = columns.closed(self._clocks.latest) if is_final else columns.changed()
-            forward(self._task, self._node, self._emission, found, None, None)
-
-    def _commit_objects(self) -> None:
-        self._closed_to = self._clocks.latest - self._wait_ms
+    def _forward_objects(self) -> None:
         if self._open is not None:
             closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
             self._emission.forward(self._task, finals(closed, self._folding), None)
         elif not self.is_update:
             self._emission.forward(self._task, changed_entries(self._store, self._folding), None)
-        self._windows.sweep()
 
 
 class _Adding:
