@@ -111,8 +111,9 @@ class AssignmentStrategy:
     """A strategy under the name by which members agree on it.
 
     `is_cooperative`: members go on reading what they have while the group rebalances; then `assign` must not give away what
-    another member still has. `user_data` is asked at each join; `advise` is what the leader tells members (by id) beside their
-    partitions, and `on_advice` gets it on the thread that polls, before the partitions.
+    another member still has. After a session timeout it is asked again about what it left over. `user_data` is asked at each
+    join; `advise` is what the leader tells members (by id) beside their partitions, and `on_advice` gets it on the thread that
+    polls, before the partitions.
     """
 
     name: str

@@ -13,7 +13,7 @@ from numba import njit, types
 
 from logflume.log.memory import load_byte
 
-from .signatures import B1, B2, F2, I2, I32, I64, IN_I64, U8
+from .signatures import B1, B2, F2, I2, I32, I64, IN_I2, IN_I32, IN_I64, U8
 from .slots import CHANGED, Before, Slots, Spec, hash_of
 
 
@@ -55,6 +55,11 @@ BEFORE_TYPE = types.NamedTuple((B1, I2, F2, B2), Before)
 SPEC_TYPE = types.NamedTuple((I64, I64, I64, I64, I64, I64, F1, B1, I64), Spec)
 CHAINS_TYPE = types.NamedTuple((I32, I32, I64, I64), Chains)
 TRAIL_TYPE = types.NamedTuple((I64, I64, I64, B1, I2, F2, B2, B1, I2, F2, B2, I64), Trail)
+FOLD_TYPE = types.int64(
+    SLOTS_TYPE, BEFORE_TYPE, CHAINS_TYPE, SPEC_TYPE, TRAIL_TYPE, IN_I64, IN_I32, IN_I64, IN_I64, IN_I64, types.int64,
+    types.int64, IN_I2, B1, I64,
+)  # fmt: skip
+"""What takes rows into entries: arrays, keys and sizes, times, clocks, limits, from, to, arguments, late, and one of its own."""
 
 
 @njit(inline="always")

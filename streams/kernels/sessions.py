@@ -13,8 +13,8 @@ from numba import njit, types
 
 from logflume.log.memory import load_byte
 
-from .chains import BEFORE_TYPE, CHAINS_TYPE, SLOTS_TYPE, SPEC_TYPE, TRAIL_TYPE, copy, copy_out, note, place_of
-from .signatures import B1, I64, IN_I2, IN_I32, IN_I64, U8
+from .chains import FOLD_TYPE, copy, copy_out, note, place_of
+from .signatures import I64, IN_I32, IN_I64, U8
 from .slots import ARENA, COUNT, MEAN, MIN, SLOTS, SUM, add_row, find_slot, hash_of, new_slot
 
 
@@ -65,15 +65,7 @@ def _merge(
             states[into, c + 1] += states[slot, c + 1]
 
 
-@njit(
-    types.int64(
-        SLOTS_TYPE, BEFORE_TYPE, CHAINS_TYPE, SPEC_TYPE, TRAIL_TYPE, IN_I64, IN_I32, IN_I64, IN_I64, IN_I64, types.int64,
-        types.int64, IN_I2, B1, I64,
-    ),
-    cache=True,
-    nogil=True,
-    error_model="numpy",
-)  # fmt: skip
+@njit(FOLD_TYPE, cache=True, nogil=True, error_model="numpy")
 def fold_sessions(
     slots: Any, before: Any, chains: Any, spec: Any, trail: Any, keys: Any, key_sizes: Any, times: Any, clocks: Any,
     limits: Any, first: int, last: int, arguments: Any, late: Any, late_starts: Any,

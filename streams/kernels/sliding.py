@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
-from .chains import BEFORE_TYPE, CHAINS_TYPE, SLOTS_TYPE, SPEC_TYPE, TRAIL_TYPE, copy, copy_out, note, place_of
-from .signatures import B1, I64, IN_I2, IN_I32, IN_I64
+from .chains import FOLD_TYPE, copy, copy_out, note, place_of
 from .slots import ARENA, SLOTS, add_row, find_slot, hash_of, new_slot
 
 MOST_NEW = 3
@@ -97,15 +96,7 @@ def _add(slots: Any, spec: Any, trail: Any, slot: int, time: int, arguments: Any
         copy_out(trail.ints, trail.floats, trail.nulls, at, states, reals, gaps, slot)
 
 
-@njit(
-    types.int64(
-        SLOTS_TYPE, BEFORE_TYPE, CHAINS_TYPE, SPEC_TYPE, TRAIL_TYPE, IN_I64, IN_I32, IN_I64, IN_I64, IN_I64, types.int64,
-        types.int64, IN_I2, B1, I64,
-    ),
-    cache=True,
-    nogil=True,
-    error_model="numpy",
-)  # fmt: skip
+@njit(FOLD_TYPE, cache=True, nogil=True, error_model="numpy")
 def fold_sliding(
     slots: Any, before: Any, chains: Any, spec: Any, trail: Any, keys: Any, key_sizes: Any, times: Any, clocks: Any,
     limits: Any, first: int, last: int, arguments: Any, late: Any, met: Any,
