@@ -31,6 +31,8 @@ _MAX_RATIO = 1100
 _GZIP_WINDOW_BITS = 31
 _ZSTD_LEVEL = 3
 _ZSTD_MAX_WINDOW_LOG = 27
+_PIECE_BYTES = 4096
+"""So much is given to a second or later stream at first: what it does not want is copied, for each of very many tiny ones."""
 
 
 class Codec(IntEnum):
@@ -113,7 +115,7 @@ class _Decompressor(Protocol):
     def eof(self) -> bool: ...
 
     @property
-    def unused_data(self) -> bytes: ...
+    def unused_data(self) -> bytes | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +143,28 @@ def _decompression(codec: int, data: Buffer, max_bytes: int) -> _Decompression:
 
 def _decompress_streams(codec: _Decompression, data: Buffer, max_bytes: int, *, is_single: bool) -> bytes:
     """Undo one stream after the other to the end of the data. Raises as `decompress`."""
-    parts: list[bytes] = []
-    left_bytes = max_bytes
-    rest: Buffer = data
-    while rest:
+    view, parts, left_bytes = memoryview(data), list[bytes](), max_bytes
+    at, piece_bytes = 0, len(view)
+    while at < len(view):
         decompressor = codec.decompressor()
-        try:
-            part = decompressor.decompress(rest, left_bytes + 1)
-        except codec.damage as error:
-            raise CorruptBatch(f"{codec.name} data is damaged: {error}") from error
-        parts.append(part)
-        left_bytes -= len(part)
-        if left_bytes < 0:
-            raise _too_large(codec.name, max_bytes)
-        if not decompressor.eof:
-            raise CorruptBatch(f"{codec.name} data ends early")
-        rest = decompressor.unused_data
-        if rest and is_single:
-            raise CorruptBatch(f"{len(rest)} bytes lie behind the {codec.name} data")
+        while not decompressor.eof:
+            piece = view[at : at + piece_bytes]
+            if not piece:
+                raise CorruptBatch(f"{codec.name} data ends early")
+            try:
+                part = decompressor.decompress(piece, left_bytes + 1)
+            except codec.damage as error:
+                raise CorruptBatch(f"{codec.name} data is damaged: {error}") from error
+            parts.append(part)
+            left_bytes -= len(part)
+            if left_bytes < 0:
+                raise _too_large(codec.name, max_bytes)
+            at += len(piece)
+            piece_bytes *= 2
+        at -= len(decompressor.unused_data or b"")
+        if at < len(view) and is_single:
+            raise CorruptBatch(f"{len(view) - at} bytes lie behind the {codec.name} data")
+        piece_bytes = _PIECE_BYTES
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import zlib
 from functools import partial
 from typing import Any
 
@@ -226,6 +227,47 @@ def test_snappy_is_read_raw_and_in_java_framing_with_several_blocks() -> None:
 
 
 ZEROS = bytes(64 * 1024 * 1024)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_streams_behind_each_other_are_undone_one_after_the_other(codec: Codec) -> None:
+    parts = [b"", b"a", bytes(70_000), b"b" * 9000, *(b"%d" % n for n in range(300)), bytes(200_000)]
+    joined = b"".join(compress(codec, part) for part in parts)
+    assert decompress(codec, joined) == b"".join(parts)
+    assert decompress(codec, joined, max_bytes=len(b"".join(parts))) == b"".join(parts)
+    with pytest.raises(BatchTooLarge):
+        decompress(codec, joined, max_bytes=len(b"".join(parts)) - 1)
+    with pytest.raises(CorruptBatch, match="lie behind"):
+        decompress(codec, joined, is_single=True)
+    with pytest.raises(CorruptBatch, match="early"):
+        decompress(codec, joined[:-3])
+
+
+def test_very_many_tiny_streams_cost_no_more_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a stream does not want is copied: of all that follows, that would be a square of their number."""
+    make = zlib.decompressobj
+
+    def copied_bytes(count: int) -> int:
+        copied = 0
+
+        class Counting:
+            def __init__(self, bits: int) -> None:
+                self._own = make(bits)
+
+            def decompress(self, data: memoryview, most: int) -> bytes:
+                found = self._own.decompress(data, most)
+                nonlocal copied
+                copied += len(self._own.unused_data)
+                return found
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._own, name)
+
+        monkeypatch.setattr(zlib, "decompressobj", Counting)
+        assert decompress(Codec.GZIP, compress(Codec.GZIP, b"") * count) == b""
+        return copied
+
+    assert copied_bytes(4000) < 2.2 * copied_bytes(2000)
 
 
 @pytest.mark.parametrize(
