@@ -15,7 +15,7 @@ from lark.exceptions import VisitError
 from logflume.log import near_matches
 
 from . import ast
-from .ast import Span
+from .ast import NOWHERE, Span
 from .ast_builder import AstBuilder
 from .errors import SqlError, StatementError, SyntaxFault
 from .parser_cache import cached_parser
@@ -139,7 +139,7 @@ def _refuse_deep(tree: Tree[Any]) -> None:
         if not level:
             return
     places = [found.meta for found in level if not found.meta.empty]
-    span = Span(places[0].start_pos, places[0].end_pos) if places else None
+    span = Span(places[0].start_pos, places[0].end_pos) if places else NOWHERE
     raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", span)
 
 
