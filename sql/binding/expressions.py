@@ -444,9 +444,7 @@ class Binder:
             if is_struct
             else "An ARRAY or a MAP has items"
         )
-        raise StatementError(
-            f"{self._context()}Subscript expression ({shown}) do not apply to {show_type(operand.type)}. {hint}"
-        )
+        raise StatementError(f"{self._context()}Subscript expression ({shown}) do not apply to {show_type(operand.type)}. {hint}")
 
     def _dereference(self, e: ast.Dereference) -> x.Expr:
         operand = self.bind(e.operand)

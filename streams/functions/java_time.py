@@ -456,7 +456,7 @@ _ISO = re.compile(
 _ISO_WANTED = (
     "Required format is: \"yyyy-MM-dd'T'HH:mm:ss.SSS\", with an optional numeric 4-digit timezone, for example: "
     "'2020-05-26T23:59:58.000' or with tz: '2020-05-26T23:59:58.000+0200'. A trailing 'Z' instead of tz indicates the zero UTC "
-    "offset. Partials are also supported, for example \"2020-05-26\""
+    'offset. Partials are also supported, for example "2020-05-26"'
 )
 
 

@@ -241,7 +241,9 @@ def test_the_grammar_stays_small() -> None:
     assert len(Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True).rules) < 1_000
 
 
-@pytest.mark.parametrize("text", ["SELECT A FROM S LIMIT 3 3", "CREATE TABLE X *", "SELECT (A + ) FROM S", "DROP STREAM IF", "SHOW ,"])
+@pytest.mark.parametrize(
+    "text", ["SELECT A FROM S LIMIT 3 3", "CREATE TABLE X *", "SELECT (A + ) FROM S", "DROP STREAM IF EXISTS", "SHOW ,"]
+)
 def test_what_could_come_instead_is_what_the_parser_would_take(text: str) -> None:
     with pytest.raises(UnexpectedToken) as caught:
         syntax_tree(text)
