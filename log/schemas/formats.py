@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
@@ -268,7 +269,18 @@ def check_columns(format: Format, columns: tuple[Column, ...]) -> None:
                 f"{format.name} has no column names with quotes, backslashes or control characters, found {column.name!r}"
             )
         at = f", column: `{column.name}`" if format.name == "DELIMITED" else ""
+        _check_proto_name(format, column.name)
         _check_type(format, column.type, at)
+
+
+_PROTO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def _check_proto_name(format: Format, name: str) -> None:
+    if format.name.startswith("PROTOBUF") and not _PROTO_NAME.match(name):
+        raise InvalidInput(
+            f"Schema is not compatible with Protobuf: a field's name has letters of ASCII, digits and _ alone, found {name!r}"
+        )
 
 
 def _check_type(format: Format, type: DataType, at: str) -> None:
@@ -282,6 +294,8 @@ def _check_type(format: Format, type: DataType, at: str) -> None:
     if format.name.startswith("PROTOBUF") and has_repeated:
         raise InvalidInput(f"the {format.name} format cannot hold {type}: a repeated field cannot be repeated again")
     inner = [t for t in (type.key, type.element) if t is not None] + [field.type for field in type.fields]
+    for field in type.fields:
+        _check_proto_name(format, field.name)
     for each in inner:
         _check_type(format, each, at)
 
