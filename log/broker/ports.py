@@ -297,7 +297,7 @@ class TxnAdmission(Protocol):
     def admit(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, can_add: bool
     ) -> Admission:
-        """A caller that may append must do so before it gives up control, so that the end of the transaction cannot slip between."""
+        """Who may append must do so before giving up control, so that the end of the transaction cannot slip between."""
         ...
 
 

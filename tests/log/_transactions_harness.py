@@ -39,7 +39,7 @@ class Data:
 
 @dataclass(eq=False)
 class Partitions:
-    """Data partitions that note their markers, and what else is on disk. With `is_manual` a marker is on disk when `flush` says so."""
+    """Data partitions that note their markers, and their logs. With `is_manual` a marker is on disk when `flush` says so."""
 
     counts: dict[str, int] = field(default_factory=lambda: {"t": 4, "u": 2, "__consumer_offsets": OFFSETS_PARTITIONS})
     markers: list[Marker] = field(default_factory=list)

@@ -181,7 +181,6 @@ class AnyOrderFlusher:
         for callback in callbacks:
             callback(None)
 
-
     def together(self) -> None:
         """Flush what waits now, at the same time; what it makes others ask for waits for the next time."""
         waiting, self.waiting = self.waiting, {}
@@ -215,7 +214,7 @@ class GroupCommitBroker(CoordinatedBroker):
 
 
 class ModelOfVersionTwo(Model):
-    """One producer whose transactions write to two partitions and commit offsets; `seen`: what readers have had of partition 0."""
+    """One producer whose transactions write to two partitions and commit offsets; `seen`: what readers have had."""
 
     broker: GroupCommitBroker
 

@@ -9,7 +9,7 @@ and once everybody rests no record is left undecided.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import settings

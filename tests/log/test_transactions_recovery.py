@@ -96,7 +96,9 @@ def test_a_commit_of_which_only_markers_are_there_is_finished(broker: TxnBroker,
 
 
 @pytest.mark.parametrize("is_timeout", [True, False])
-def test_nothing_is_aborted_while_a_partition_that_cannot_be_read_may_hold_its_commit(broker: TxnBroker, is_timeout: bool) -> None:
+def test_nothing_is_aborted_while_a_partition_that_cannot_be_read_may_hold_its_commit(
+    broker: TxnBroker, is_timeout: bool
+) -> None:
     producer = broker.started(timeout_ms=5_000)
     broker.produce(producer, ("t", 0))
     broker.produce(producer, ("t", 1))

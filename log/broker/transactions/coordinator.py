@@ -223,7 +223,7 @@ class TransactionCoordinator:
         return _error(refusal) if refusal else self._add(slot, partitions, is_there=False)
 
     def _add(self, slot: _Slot, partitions: Collection[TopicPartition], *, is_there: bool) -> Reply:
-        """Add partitions to a transaction. `is_there`: they have records of it, so they belong to it whatever the journal says."""
+        """Add partitions to a transaction. `is_there`: they have records of it, and belong to it whatever the journal says."""
         latest = slot.latest
         if not partitions or (latest.state is TxnState.ONGOING and latest.partitions.issuperset(partitions)):
             return _error(ErrorCode.NONE) if slot.next is None or slot.adding is None else slot.adding
