@@ -1,11 +1,11 @@
-"""Backfill: the history of an application as a Spark job, handed to the live application in one transaction (architecture, D11).
+"""Backfill: the history of an application as a Spark job, handed to the live application in one step (architecture, D11).
 
     plan = plan_backfill(load_plan, where)      # freezes the cut: source partition -> offset; changes nothing
     report = run_backfill(plan, spark)          # computes [start, cut) on Spark, then installs it
 
 The hand-over (`handover.py`) happens wholly or not at all: a live application that starts afterwards restores its stores from
-the changelogs and goes on at the cut. Before it, nothing but new topics exists; a backfill that fails removes them, and what
-a killed one left is taken over by the next.
+the changelogs and goes on at the cut. Before it, nobody can run the application, and no reader sees anything; a backfill that
+fails takes back what it has made, and what a killed one left goes with the next, or by `abort_backfill`.
 
 The result topic receives what a live run that commits every 500,000 records of a task would have put there: every record of a
 stream result; of a table result the last value of each key (and window) at each of those commits, so the newest record per key
@@ -14,15 +14,17 @@ is the value at the cut.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from logflume.log import InvalidInput, Log, TopicPartition, connect
+from logflume.log import InvalidInput, TopicPartition, connect
 from logflume.streams.runtime.topics import prepare_topics
-from logflume.streams.seams import Plan, changelog_topic
+from logflume.streams.seams import Plan
 
 from .archives import Archive, find_archive, join_history, left_to_the_log
-from .handover import BackfillReport, hand_over_producer, install
+from .claims import abandon, check_claimed, check_unused, claim, claim_of
+from .handover import RESULTS, BackfillReport, hand_over_producer, install, write_ahead
 from .ranges import OffsetRange, check_available
 from .steps import Progress, StepPlan, StepRunner, refuse_global_tables
 
@@ -91,23 +93,6 @@ def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | N
     )
 
 
-def check_unused(log: Log, application: str, *, is_stable: bool = False) -> None:
-    """Refuse an application that has members or committed offsets: its history has been computed, or is being."""
-    admin = log.admin()
-    if application not in admin.list_groups():
-        return
-    members = len(admin.describe_group(application).members)
-    if members:
-        raise InvalidInput(
-            f"application {application!r} is running ({members} members): stop it, or give the backfill another name"
-        )
-    if admin.group_offsets(application, is_stable=is_stable):
-        raise InvalidInput(
-            f"application {application!r} has committed offsets, so it has begun already: give the backfill another name, or "
-            "delete the group and its internal topics to compute it again"
-        )
-
-
 def run_backfill(
     backfill: BackfillPlan,
     runner: StepRunner,
@@ -115,37 +100,46 @@ def run_backfill(
     on_progress: Callable[[Progress], None] = lambda _: None,
     failpoint: Callable[[str], None] = lambda _: None,
 ) -> BackfillReport:
-    """Compute [start, cut) and install it in one transaction; on any error nothing is left behind.
+    """Compute [start, cut) and hand it over; on any error nothing is left behind.
 
     Args:
         runner: `SparkRunner(session)`, or `LocalRunner()` for a history that one core of this machine can take.
         failpoint: called with a name at each step, so that tests can kill the process there; pickles.
     """
     plan = backfill.load_plan()
+    token = uuid.uuid4().hex
     with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
-        check_unused(log, backfill.application, is_stable=True)
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
         check_available(log, left)
-        before = set(log.admin().list_topics(include_internal=True))
+        ours = claim(log, plan, backfill.ranges, token)
         try:
+            failpoint("after-claim")
             topics = prepare_topics(plan, log.admin())
             failpoint("after-topics")
             step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive)
             result = runner.run(step, plan, on_progress)
             failpoint("after-job")
-            report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)
+            entries = write_ahead(plan, result, token, on_progress=on_progress, failpoint=failpoint)
+            failpoint("after-changelogs")
+            check_claimed(log, plan.application, token)
+            report = install(producer, plan, result, kinds=RESULTS, on_progress=on_progress, failpoint=failpoint)
             result.release()
         except BaseException:
-            remove_new_topics(log, before, plan)
+            abandon(log, plan, ours)
             raise
     failpoint("after-commit")
+    report.entries = entries
     return report
 
 
-def remove_new_topics(log: Log, before: set[str], plan: Plan) -> None:
-    """Delete the topics of the application that did not exist before."""
-    own = {out.topic for sub in plan.subtopologies for out in sub.outputs.values()}
-    own |= {changelog_topic(plan.application, spec.name) for sub in plan.subtopologies for spec in sub.program.stores}
-    admin = log.admin()
-    for topic in sorted((own & set(admin.list_topics(include_internal=True))) - before):
-        admin.delete_topic(topic)
+def abort_backfill(load_plan: Callable[[], Plan], where: str) -> None:
+    """Take back what a backfill that was killed has left.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    plan = load_plan()
+    with connect(where) as log, hand_over_producer(log, plan.application):
+        held = claim_of(log, plan.application)
+        if held is None or not abandon(log, plan, held):
+            raise InvalidInput(f"there is no unfinished backfill of application {plan.application!r}")

@@ -32,9 +32,10 @@ class LocalResult:
     parts: list[Any]
     stages: list[StageDone] = field(default_factory=list)
 
-    def write(self, target: Target) -> Written:
-        """Write them to the log."""
-        return Written.of(RowsToLog(self.where, target)(iter(self.parts)))
+    def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
+        """Write those of these kinds to the log."""
+        wanted = (part for part in self.parts if part.column("kind")[0].as_py() in kinds)
+        return Written.of(RowsToLog(self.where, target)(wanted))
 
     def release(self) -> None:
         """Forget the rows."""

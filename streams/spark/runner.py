@@ -97,21 +97,26 @@ class SparkResult:
     sliced: list[bool]
     stages: list[StageDone]
 
-    def write(self, target: Target) -> Written:
+    def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
         """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition.
 
         Of a task that was cut the changelogs go through that too: a partition has one writer.
         """
         from pyspark.sql.functions import lit
 
-        staged = [frame.withColumn("stage", lit(number)) for number, frame in enumerate(self.frames)]
-        sinks, logs = f"kind = {int(RowKind.SINK)}", f"kind = {int(RowKind.CHANGELOG)}"
-        wheres = [f"{sinks} OR {logs}" if is_sliced else sinks for is_sliced in self.sliced]
-        results = _union([frame.filter(where) for frame, where in zip(staged, wheres, strict=True)])
-        cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
-        results = results.repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC)
-        in_place = [frame.filter(logs) for frame, is_sliced in zip(staged, self.sliced, strict=True) if not is_sliced]
-        written = _union([*in_place, results]).mapInArrow(RowsToLog(self.where, target), WRITTEN)
+        in_place: list[DataFrame] = []
+        shuffled: list[DataFrame] = []
+        for number, (frame, is_sliced) in enumerate(zip(self.frames, self.sliced, strict=True)):
+            staged = frame.withColumn("stage", lit(number))
+            if RowKind.CHANGELOG in kinds and not is_sliced:
+                in_place.append(staged.filter(staged.kind == int(RowKind.CHANGELOG)))
+            others = kinds if is_sliced else kinds - {RowKind.CHANGELOG}
+            if others:
+                shuffled.append(staged.filter(staged.kind.isin([int(kind) for kind in others])))
+        if shuffled:
+            cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
+            in_place.append(_union(shuffled).repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC))
+        written = _union(in_place).mapInArrow(RowsToLog(self.where, target), WRITTEN)
         return Written.of([written.toArrow()])
 
     def release(self) -> None:

@@ -31,7 +31,7 @@ from .forms import RangeForm, forms_of
 from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
-from .rows import RowWriter, parts_of, unpack_headers
+from .rows import RowKind, RowWriter, parts_of, unpack_headers
 from .writing import Target, Written
 
 KERNELS_FROM_RECORDS = 50_000
@@ -97,8 +97,8 @@ class StepResult(Protocol):
         """The end of each task that ran."""
         ...
 
-    def write(self, target: Target) -> Written:
-        """Write the records of sinks and changelogs, those of one partition in order."""
+    def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
+        """Write the records of these kinds, sinks or changelogs, those of one partition in order."""
         ...
 
     def release(self) -> None: ...
