@@ -27,7 +27,7 @@ class Claim(msgspec.Struct, frozen=True):
 
     Attributes:
         token: tells this claim from one before or after it.
-        what: what it is claimed for, in words.
+        what: what it is claimed for, and what to do, in words.
         made: topics that did not exist when it was claimed.
     """
 
@@ -141,10 +141,7 @@ def refuse_claimed(application: str, offsets: Mapping[TopicPartition, OffsetAndM
     """Raise InvalidInput if somebody has the application for itself."""
     claim = read_times(offsets).claim
     if claim is not None:
-        raise InvalidInput(
-            f"application {application!r} is {claim.what}: start it when that is done; if it was killed, run it once more, or "
-            "take it back (logflume backfill ... --abort)"
-        )
+        raise InvalidInput(f"application {application!r} is {claim.what}")
 
 
 def addresses(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, str]:

@@ -25,8 +25,9 @@ from logflume.streams.seams import Plan
 from .archives import Archive, find_archive, join_history, left_to_the_log
 from .claims import abandon, check_claimed, check_unused, claim, claim_of
 from .handover import RESULTS, BackfillReport, hand_over_producer, install, write_ahead
+from .kept import Kept, cut_of
 from .ranges import OffsetRange, check_available
-from .steps import Progress, StepPlan, StepRunner, refuse_global_tables
+from .steps import Progress, StepPlan, StepResult, StepRunner, refuse_global_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class BackfillPlan:
         stores: names of the stores that are installed through their changelogs.
         result_topics: where results go.
         archive: what of the ranges is read from files: offsets up to the last one's end.
+        token: tells this run, and those that go on with it, from any other.
+        kept: where the cut and finished stages are kept for a run that goes on with it; None: nowhere.
     """
 
     application: str
@@ -48,6 +51,8 @@ class BackfillPlan:
     stores: tuple[str, ...]
     result_topics: tuple[str, ...]
     archive: Archive = field(default_factory=dict)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    kept: Kept | None = None
 
     @property
     def records(self) -> int:
@@ -55,10 +60,13 @@ class BackfillPlan:
         return sum(len(each) for each in self.ranges.values())
 
 
-def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | None = None) -> BackfillPlan:
-    """Freeze the cut: the last stable offset of each source partition as of now. Changes nothing.
+def plan_backfill(
+    load_plan: Callable[[], Plan], where: str, *, history: str | None = None, keep: str | None = None
+) -> BackfillPlan:
+    """Freeze the cut: the last stable offset of each source partition as of now, or that of a run that died. Changes nothing.
 
     Args:
+        keep: a directory in which the run keeps what it has finished; one that holds what another run has kept is gone on with.
         history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
             read from the log alone: a live application fills its stores from there.
 
@@ -69,8 +77,11 @@ def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | N
     """
     plan = load_plan()
     refuse_global_tables(plan)
+    kept = None if keep is None else Kept(keep)
+    former = None if kept is None else kept.cut(plan)
     with connect(where) as log:
         check_unused(log, plan.application)
+        held = claim_of(log, plan.application, is_stable=False)
         internal = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
         topics = sorted({topic for sub in plan.subtopologies for topic in sub.program.sources.values()} - internal)
         admin = log.admin()
@@ -80,16 +91,24 @@ def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | N
     tables = {sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values()}
     archive = find_archive(history, [topic for topic in topics if topic not in tables]) if history else {}
     logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
+    ranges = {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()}
+    goes_on = former is not None and held is not None and held.token == former.token
+    token = uuid.uuid4().hex
+    if goes_on:
+        assert former is not None
+        ranges, token = former.by_partition(), former.token
     stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores if spec.name not in sub.table_sources]
     results = [out.topic for sub in plan.subtopologies for out in sub.outputs.values() if not out.is_repartition]
     return BackfillPlan(
         plan.application,
         where,
         load_plan,
-        {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()},
+        ranges,
         tuple(sorted(stores)),
         tuple(sorted(set(results))),
         archive,
+        token,
+        kept,
     )
 
 
@@ -100,40 +119,65 @@ def run_backfill(
     on_progress: Callable[[Progress], None] = lambda _: None,
     failpoint: Callable[[str], None] = lambda _: None,
 ) -> BackfillReport:
-    """Compute [start, cut) and hand it over; on any error nothing is left behind.
+    """Compute [start, cut) and hand it over; on any error nothing is left behind, unless it is kept to be gone on with.
 
     Args:
         runner: `SparkRunner(session)`, or `LocalRunner()` for a history that one core of this machine can take.
         failpoint: called with a name at each step, so that tests can kill the process there; pickles.
     """
     plan = backfill.load_plan()
-    token = uuid.uuid4().hex
+    kept = backfill.kept
     with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
         check_available(log, left)
-        ours = claim(log, plan, backfill.ranges, token)
+        if kept is not None:
+            kept.begin(cut_of(plan, backfill.token, backfill.ranges))
+        ours = claim(log, plan, backfill.ranges, backfill.token)
         try:
             failpoint("after-claim")
             topics = prepare_topics(plan, log.admin())
             failpoint("after-topics")
-            step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive)
+            step = StepPlan(
+                backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive, kept=kept
+            )
             result = runner.run(step, plan, on_progress)
             failpoint("after-job")
-            entries = write_ahead(plan, result, token, on_progress=on_progress, failpoint=failpoint)
+            entries = _written_ahead(backfill, plan, result, on_progress, failpoint)
             failpoint("after-changelogs")
-            check_claimed(log, plan.application, token)
+            check_claimed(log, plan.application, backfill.token)
             report = install(producer, plan, result, kinds=RESULTS, on_progress=on_progress, failpoint=failpoint)
             result.release()
         except BaseException:
-            abandon(log, plan, ours)
+            if kept is None:
+                abandon(log, plan, ours)
             raise
     failpoint("after-commit")
+    if kept is not None:
+        kept.forget()
     report.entries = entries
     return report
 
 
-def abort_backfill(load_plan: Callable[[], Plan], where: str) -> None:
-    """Take back what a backfill that was killed has left.
+def _written_ahead(
+    backfill: BackfillPlan,
+    plan: Plan,
+    result: StepResult,
+    on_progress: Callable[[Progress], None],
+    failpoint: Callable[[str], None],
+) -> int:
+    """Have the changelogs written, unless a run before has; return how many entries."""
+    kept = backfill.kept
+    done = None if kept is None else kept.entries()
+    if done is not None:
+        return done
+    entries = write_ahead(plan, result, backfill.token, on_progress=on_progress, failpoint=failpoint)
+    if kept is not None:
+        kept.have_written(entries)
+    return entries
+
+
+def abort_backfill(load_plan: Callable[[], Plan], where: str, *, keep: str | None = None) -> None:
+    """Take back what a backfill that was killed, or fails, has left; what it has kept too.
 
     Raises:
         InvalidInput: there is none.
@@ -143,3 +187,5 @@ def abort_backfill(load_plan: Callable[[], Plan], where: str) -> None:
         held = claim_of(log, plan.application)
         if held is None or not abandon(log, plan, held):
             raise InvalidInput(f"there is no unfinished backfill of application {plan.application!r}")
+    if keep is not None:
+        Kept(keep).forget()

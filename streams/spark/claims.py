@@ -22,6 +22,10 @@ from logflume.streams.seams import Plan
 from .ranges import OffsetRange
 from .writing import take_partition
 
+_COMPUTED = (
+    "being computed from its history: start it when that is done; if it was killed, run it once more, or take it back "
+    "(logflume backfill ... --abort)"
+)
 _GONE_TIMEOUT_S = 30.0
 _MADE_MAX = 40
 """So many names fit beside an offset."""
@@ -59,7 +63,7 @@ def claim(log: Log, plan: Plan, ranges: Mapping[TopicPartition, OffsetRange], to
         _refuse_state(log, plan, existing)
     results = {topic for sub in plan.subtopologies for out in sub.outputs.values() for topic in out.topics()}
     made = sorted((results - existing - internal_topics(plan)) | set(former.made if former else ()))
-    ours = Claim(token, "being computed from its history", tuple(made[:_MADE_MAX]))
+    ours = Claim(token, _COMPUTED, tuple(made[:_MADE_MAX]))
     offsets = {tp: with_claim(OffsetAndMetadata(whole.end), ours) for tp, whole in ranges.items()}
     admin.set_group_offsets(plan.application, offsets)
     if former is not None and former.token != token:
@@ -68,9 +72,9 @@ def claim(log: Log, plan: Plan, ranges: Mapping[TopicPartition, OffsetRange], to
     return ours
 
 
-def claim_of(log: Log, application: str) -> Claim | None:
-    """Return who has an application for itself, once no transaction can change that any more."""
-    return read_times(log.admin().group_offsets(application, is_stable=True)).claim
+def claim_of(log: Log, application: str, *, is_stable: bool = True) -> Claim | None:
+    """Return who has an application for itself; `is_stable`: once no open transaction can change that any more."""
+    return read_times(log.admin().group_offsets(application, is_stable=is_stable)).claim
 
 
 def check_claimed(log: Log, application: str, token: str) -> None:

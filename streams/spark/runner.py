@@ -15,6 +15,7 @@ from logflume.log import connect
 from logflume.streams.seams import Plan
 
 from .executors import equip
+from .kept import Kept, stage_names
 from .partials import RangeEnd
 from .ranges import reachable
 from .replay import TaskEnd, joined_ends
@@ -70,8 +71,9 @@ class SparkRunner:
             cores = self.cores or self.spark.sparkContext.defaultParallelism
             least = self.ranges_from_records
             size, slices = self.records_per_range, self.slices
-            for stage in stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices):
-                frames.add(stage)
+            stages = stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices)
+            for stage, name in zip(stages, stage_names(stages), strict=True):
+                frames.add(stage, name)
             ends = frames.ends()
             return SparkResult(step.where, frames.made, ends, frames.sliced, frames.stages_done())
         finally:
@@ -136,21 +138,30 @@ class _Frames:
     given: dict[Rows, list[DataFrame]] = field(default_factory=dict)
     sliced: list[bool] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
+    ways: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     at: str = "Spark"
     """The stage that is being computed, in words."""
 
-    def add(self, stage: Stage) -> None:
-        """Add the frame of a stage; of ranges whose times others want, compute it."""
+    def add(self, stage: Stage, name: str) -> None:
+        """Add the frame of a stage; of ranges whose times others want, and of one that is to be kept as `name`, compute it."""
         begun = time.monotonic()
         self.at = f"{stage.subtopology}, {stage.way}"
-        self.sliced.append(stage.slices > 1)
+        kept = self.step.kept
+        self.sliced.append(stage.slices > 1 or kept is not None)  # what is kept is read in other pieces than it was written
         self.stages.append(stage)
-        self._add(stage)
+        self.ways.append(f"{stage.way}, kept" if kept is not None and kept.has(name) else stage.way)
+        frame = self._input(stage).mapInArrow(stage.work, ROWS)
+        self._give(stage, frame.persist() if kept is None else self._kept(kept, name, frame))
         self.seconds.append(time.monotonic() - begun)
 
-    def _add(self, stage: Stage) -> None:
-        frame = self._input(stage).mapInArrow(stage.work, ROWS).persist()
+    def _kept(self, kept: Kept, name: str, frame: DataFrame) -> DataFrame:
+        path = kept.stage_path(name)
+        if not kept.has(name):
+            frame.write.mode("overwrite").parquet(path)
+        return self.spark.read.schema(ROWS).parquet(path)
+
+    def _give(self, stage: Stage, frame: DataFrame) -> None:
         self.made.append(frame)
         in_time = frame
         if stage.is_ranged and any(kind is RowKind.REPARTITION for kind, _ in stage.gives):
@@ -201,8 +212,8 @@ class _Frames:
 
     def stages_done(self) -> list[StageDone]:
         """Return what was computed, and in what time."""
-        found = zip(self.stages, self.seconds, strict=True)
-        return [StageDone(stage.subtopology, stage.way, stage.count, seconds) for stage, seconds in found]
+        found = zip(self.stages, self.ways, self.seconds, strict=True)
+        return [StageDone(stage.subtopology, way, stage.count, seconds) for stage, way, seconds in found]
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

@@ -28,6 +28,7 @@ from logflume.streams.state import Checkpoint
 
 from .archives import Archive, read_history
 from .forms import RangeForm, forms_of
+from .kept import Kept
 from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
@@ -49,6 +50,7 @@ class StepPlan:
         state_root: directory that holds the stores between steps, one folder a task, on a file system that all executors share;
             None: each task keeps its stores in a scratch directory of its executor, and removes it.
         archive: what of the ranges is read from files instead of the log.
+        kept: where finished stages are kept; None: nowhere.
     """
 
     load_plan: Callable[[], Plan]
@@ -59,6 +61,7 @@ class StepPlan:
     state_root: str | None = None
     memory_bytes: int = 512 << 20
     archive: Archive = field(default_factory=dict)
+    kept: Kept | None = None
 
     def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of a range, from wherever they are."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,14 +12,17 @@ import pytest
 
 from logflume.log import InvalidInput, Log, LogflumeError, connect
 from logflume.streams.runtime import Engine, EngineOptions, internal_topics
-from logflume.streams.spark import LocalRunner, abort_backfill, plan_backfill, run_backfill, writing
+from logflume.streams.spark import BackfillReport, LocalRunner, Progress, abort_backfill, plan_backfill, run_backfill, writing
 from logflume.streams.spark.handover import longest_transaction_ms
+from logflume.streams.spark.ranges import reachable
+from logflume.streams.spark.steps import in_order
 
 from ..log._server_process import ServerProcess
-from ._spark_apps import ORDERS, PARTITIONS, create_inputs, final_results, loader, make_plan, send_orders
+from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, create_inputs, final_results, loader, make_plan, run_live, send_orders
 from .running import embedded
 
 KIND = "repartition"
+ROOT = Path(__file__).resolve().parents[2]
 STEPS = ["after-claim", "after-topics", "after-job", "writing-ahead", "after-changelogs", "after-send-offsets", "writing"]
 
 
@@ -143,3 +149,82 @@ def test_the_last_transaction_is_given_as_long_as_the_broker_allows(tmp_path: Pa
             assert longest_transaction_ms(log) == 7_200_000
     finally:
         process.stop()
+
+
+def ways(report: BackfillReport) -> list[bool]:
+    """Return of each stage whether it was kept from a run before."""
+    return [stage.way.endswith(", kept") for stage in report.stages]
+
+
+def resumed(log: Log, keep: Path) -> BackfillReport:
+    return run_backfill(plan_backfill(loader("batch", KIND), log.where, keep=str(keep)), LocalRunner())
+
+
+@pytest.mark.parametrize(("failpoint", "kept"), [("after-topics", False), ("writing-ahead", True), ("after-write", True)])
+def test_a_killed_driver_is_gone_on_with_at_its_cut(log: Log, failpoint: str, kept: bool, tmp_path: Path) -> None:
+    where, keep = reachable(log), tmp_path / "kept"
+    command = [sys.executable, "-m", "tests.streams._backfill_process", where, "batch", KIND, failpoint, str(tmp_path / "killed")]
+    killed = subprocess.run([*command, str(keep)], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    cut = {tp: log.admin().end_offsets([tp])[tp] for tp in ORDERS}
+    send_orders(log, 30, seed=2, start_ms=9_000_000)
+    report = resumed(log, keep)
+    assert set(ways(report)) == {kept}
+    assert {tp: report.offsets[tp] for tp in ORDERS} == cut
+    assert not list(keep.iterdir()), "what was kept is gone once it is handed over"
+    run_live(log, "batch", KIND, tmp_path / "batch")
+    run_live(log, "live", KIND, tmp_path / "live")
+    assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+
+
+def test_only_unfinished_stages_run_again(log: Log, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    plan = plan_backfill(loader("batch", KIND), log.where, keep=str(keep))
+    stages = [sub.name for sub in in_order(make_plan("batch", KIND))]
+
+    def fail(at: Progress) -> None:
+        if at.step.startswith(f"{stages[-1]}:"):
+            raise InvalidInput("stopped here")
+
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(plan, LocalRunner(), on_progress=fail)
+    with pytest.raises(InvalidInput, match="is being computed from its history"):
+        Engine(make_plan("batch", KIND), log, EngineOptions(state_dir=tmp_path)).start()
+    report = resumed(log, keep)
+    assert [stage.subtopology for stage in report.stages] == stages
+    assert ways(report) == [True] * (len(stages) - 1) + [False]
+    check_as_if_alone(log)
+
+
+def test_what_is_kept_of_another_application_is_not_taken(log: Log, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(
+            plan_backfill(loader("batch", KIND), log.where, keep=str(keep)), LocalRunner(), failpoint=Once("after-job", stop)
+        )
+    with pytest.raises(InvalidInput, match=r"keeps a backfill of 'batch' as it was then, not of 'other'"):
+        plan_backfill(loader("other", KIND), log.where, keep=str(keep))
+    with pytest.raises(InvalidInput, match=r"keeps a backfill of 'batch' as it was then, not of 'batch' as it is now"):
+        plan_backfill(loader("batch", "direct"), log.where, keep=str(keep))
+    (keep / "cut.json").write_text("{")
+    with pytest.raises(InvalidInput, match=r"cut\.json is not a kept cut"):
+        plan_backfill(loader("batch", KIND), log.where, keep=str(keep))
+
+
+def stop() -> None:
+    raise InvalidInput("stopped here")
+
+
+def test_what_is_kept_is_taken_back_with_the_rest(log: Log, tmp_path: Path) -> None:
+    before, keep = topics_of(log), tmp_path / "kept"
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(
+            plan_backfill(loader("batch", KIND), log.where, keep=str(keep)),
+            LocalRunner(),
+            failpoint=Once("after-changelogs", stop),
+        )
+    (keep / "mine").touch()
+    assert topics_of(log) != before
+    abort_backfill(loader("batch", KIND), log.where, keep=str(keep))
+    assert topics_of(log) == before
+    assert [path.name for path in keep.iterdir()] == ["mine"]
