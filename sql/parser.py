@@ -15,7 +15,7 @@ from lark.exceptions import VisitError
 from logflume.log import near_matches
 
 from . import ast
-from .ast import Span
+from .ast import NOWHERE, Span
 from .ast_builder import AstBuilder
 from .errors import SqlError, StatementError, SyntaxFault
 from .parser_cache import cached_parser
@@ -23,7 +23,8 @@ from .scripts import StatementText, split_script, substitute
 from .templates import Scanned, Templates, scan
 from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 
-# Deeper nesting is refused: every later stage walks the tree by recursion.
+# Deeper nesting is refused: every later stage walks the tree by recursion. Levels are counted in the parser's tree, before
+# anything recurses: how many of them Python itself can stand depends on who calls.
 NESTING_MAX = 200
 DEPTH_MAX = 150
 # Statements whose trees are kept, and how long they may be: a server looks at each several times, and clients repeat themselves.
@@ -118,38 +119,41 @@ def _build(text: str) -> Any:
     if deepest > NESTING_MAX:
         raise SyntaxFault(f"nested {deepest} deep; at most {NESTING_MAX} are allowed")
     try:
-        statement = AstBuilder().transform(_grammar().parse(text))
-        _check_nodes(statement, text)
+        tree = _grammar().parse(text)
+        _refuse_deep(tree)
+        statement = AstBuilder().transform(tree)
+        _refuse_infinite(statement, text)
         return statement
     except VisitError as e:
         if isinstance(e.orig_exc, SqlError):
             raise e.orig_exc from None
-        if isinstance(e.orig_exc, RecursionError):
-            raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
         raise
     except UnexpectedInput as e:
         raise _explain(text, e) from None
-    except RecursionError:
-        raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
 
 
-def _check_nodes(statement: ast.Node, text: str) -> None:
-    """Refuse expressions nested beyond what all later stages can walk, and doubles out of range; walks without recursion."""
-    todo: list[tuple[Any, int]] = [(statement, 0)]
+def _refuse_deep(tree: Tree[Any]) -> None:
+    level = [tree]
+    for _ in range(DEPTH_MAX):
+        level = [child for parent in level for child in parent.children if isinstance(child, Tree)]
+        if not level:
+            return
+    places = [found.meta for found in level if not found.meta.empty]
+    span = Span(places[0].start_pos, places[0].end_pos) if places else NOWHERE
+    raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", span)
+
+
+def _refuse_infinite(statement: ast.Node, text: str) -> None:
+    todo: list[Any] = [statement]
     while todo:
-        value, depth = todo.pop()
+        value = todo.pop()
         if isinstance(value, tuple):
-            todo += [(item, depth) for item in value]
-        elif isinstance(value, ast.Node):
-            if isinstance(value, ast.DoubleLiteral) and math.isinf(value.value):
+            todo += value
+        elif isinstance(value, ast.DoubleLiteral):
+            if math.isinf(value.value):
                 raise SyntaxFault(f"Number overflows DOUBLE: {text[value.span.start : value.span.stop]}", value.span)
-            if depth > DEPTH_MAX:
-                raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", value.span)
-            todo += [
-                (getattr(value, name), depth + (not isinstance(value, ast.When)))
-                for name in value.__dataclass_fields__
-                if name != "span"
-            ]
+        elif isinstance(value, ast.Node):
+            todo += [getattr(value, name) for name in value.__dataclass_fields__ if name != "span"]
 
 
 def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
