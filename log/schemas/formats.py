@@ -68,6 +68,7 @@ class Format:
         settings: which of `full_name` and `nullables` it knows.
         layouts: how kernels read and write its records; None: they do not.
         is_by_name: whether a serde of fewer columns reads what was written with more.
+        make_part_decode: decodes some of the columns where it is not by name; None: all are decoded.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Format:
     settings: frozenset[str] = frozenset()
     layouts: Layouts | None = None
     is_by_name: bool = False
+    make_part_decode: Callable[[FormatSpec, tuple[Column, ...], tuple[Column, ...]], Decode] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +136,7 @@ _FORMATS = (
     ),
     Format(
         "PROTOBUF_NOSR", _TYPED, True, False, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE,
-        _BARE_PROTO_LAYOUTS,
+        _BARE_PROTO_LAYOUTS, make_part_decode=proto_format.make_bare_decode,
     ),
 )  # fmt: skip
 FORMATS = MappingProxyType({format.name: format for format in _FORMATS})
@@ -185,6 +187,35 @@ def serde(spec: FormatSpec, columns: Iterable[Column]) -> CompiledSerde:
     if not columns and spec.name != "JSON":
         format = format_of("NONE")
     return CompiledSerde(spec, columns, format.make_decode(spec, columns), format.make_encode(spec, columns))
+
+
+def part_decode(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> Decode:
+    """Return what decodes some of the columns of a record that is written with all of them.
+
+    A value that does not fit its column makes the record undecodable only where that column is wanted, or where the format has no
+    way to find a value but to read what stands before it. It is the same with kernels and without.
+
+    >>> from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, part_decode
+    >>> id, name = Column("ID", BIGINT), Column("NAME", STRING)
+    >>> part_decode(FormatSpec("JSON"), (id, name), (name,))(b'{"id": "x", "name": "y"}')
+    ('y',)
+    """
+    format = format_of(spec.name)
+    has_names = spec.is_wrapped or len(columns) > 1
+    if has_names and format.is_by_name:
+        return format.make_decode(spec, wanted)
+    if has_names and format.make_part_decode is not None:
+        return format.make_part_decode(spec, columns, wanted)
+    decode = serde(spec, columns).decode
+    if wanted == columns:
+        return decode
+    places = [columns.index(column) for column in wanted]
+
+    def pick(data: bytes | None) -> Row | None:
+        row = decode(data)
+        return None if row is None else tuple([row[place] for place in places])
+
+    return pick
 
 
 def has_layouts(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> bool:
