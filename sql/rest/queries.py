@@ -92,7 +92,7 @@ class Queries:
     def _pulled(self, text: str, session: Session, keys_max: int) -> StartedQuery | None:
         """Answer a pull query by keys whose state is here, if nothing is new of it but its literals."""
         scanned = sole_scanned(text)
-        rows = None if scanned is None else self._engine.pull_at_once(scanned, session, keys_max=keys_max)
+        rows = None if scanned is None else self._engine.at_once.pull(scanned, session, keys_max=keys_max)
         return None if rows is None else self._answered(rows, rows.title)
 
     def _answered(self, rows: Rows, name: str) -> StartedQuery:

@@ -10,7 +10,7 @@ from .queries import StoreView
 from .replay import replay
 from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, TaskStatus
-from .topics import create_results
+from .topics import create_results, prepare_topics
 
 __all__ = [
     "CommitStatus",
@@ -37,6 +37,7 @@ __all__ = [
     "forget_application",
     "instances",
     "internal_topics",
+    "prepare_topics",
     "replay",
     "reset_application",
     "run_app",
