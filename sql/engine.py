@@ -67,6 +67,7 @@ from .running import RunningQueries, application_id, compile_topology
 from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
+from .shared_readers import SharedReaders
 from .table_state import TablePage, TableRead, Tables, read_state
 from .tree import source_names
 from .upgrades import check_query_replacement
@@ -141,6 +142,7 @@ class SqlEngine:
         self._tables = Tables()
         self._running = RunningQueries(log, self._options, service)
         self._workers = Workers(log, service)
+        self._readers = SharedReaders(log)
         self._connectors = None if connectors is None else connectors(log, service)
         self._commands = CommandLog(log, command_topic(service))
         self._writer, self._makers = RecordWriter(log), RecordMakers()
@@ -409,7 +411,7 @@ class SqlEngine:
         token = context.property(PUSH_TOKEN, "")
         has_tokens = token or context.property(PUSH_TOKENS, "false").lower() == "true"
         tokens = Tokens(statement_text(ast.QueryStatement(replace(query, limit=None))), token) if has_tokens else None
-        return start_push(plan, self._log, self.service, offset_reset=reset.lower(), tokens=tokens)
+        return start_push(plan, self._log, self.service, self._readers, offset_reset=reset.lower(), tokens=tokens)
 
     def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
         """Check one CREATE ... AS SELECT or INSERT INTO ... SELECT in full, and return it without starting or recording it.
@@ -705,6 +707,7 @@ class SqlEngine:
             self._is_closed = True
             if self._connectors is not None:
                 self._connectors.close()
+            self._readers.close()
             self._running.close()
             self._workers.close()
             self._writer.close()
