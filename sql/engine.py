@@ -287,7 +287,8 @@ class SqlEngine:
             with self._lock:
                 self.catch_up()
                 results = self._dispatch(statement, user, settings)
-            if user.on_read is None or settings.get("auto.offset.reset", "earliest").lower() != "earliest":
+            reset = settings.get("ksql.streams.auto.offset.reset", settings.get("auto.offset.reset", "earliest"))
+            if user.on_read is None or reset.lower() != "earliest":
                 return results
             return [self._first_read(each, user.on_read) for each in results]
         except StatementError as e:
