@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .applications import AppFile, app_of
     from .archives import ArchiveUnreadable, archive_topic
-    from .backfill import BackfillPlan, plan_backfill, run_backfill
+    from .backfill import BackfillPlan, abort_backfill, plan_backfill, run_backfill
     from .continuous import run_continuously
     from .handover import BackfillReport
     from .local import LocalRunner
@@ -34,12 +34,14 @@ _HOME = {
     "check_spark": "session",
     "open_session": "session",
     "parse_conf": "session",
+    "abort_backfill": "backfill",
     "plan_backfill": "backfill",
     "run_backfill": "backfill",
     "run_continuously": "continuous",
 }
 
 __all__ = [
+    "abort_backfill",
     "AppFile",
     "ArchiveUnreadable",
     "BackfillPlan",

@@ -55,7 +55,7 @@ def find_archive(root: str, topics: Sequence[str]) -> Archive:
     """
     from pyarrow import fs
 
-    system, base = _open_root(root)
+    system, base = open_root(root)
     if system.get_file_info(base).type is not fs.FileType.Directory:
         raise InvalidInput(f"no archive at {root}; make one with: logflume archive TOPIC --to {root}")
     found: dict[TopicPartition, list[ArchiveFile]] = {}
@@ -128,7 +128,7 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    system, _ = _open_root(file.root)
+    system, _ = open_root(file.root)
     try:
         with system.open_input_file(file.path) as opened:
             parquet = pq.ParquetFile(opened)
@@ -174,7 +174,7 @@ def archive_topic(
     """
     from pyarrow import fs
 
-    system, base = _open_root(root)
+    system, base = open_root(root)
     admin = log.admin()
     partitions = admin.describe_topics([topic])[topic].partitions
     every = [TopicPartition(topic, partition) for partition in range(partitions)]
@@ -230,7 +230,7 @@ def _sync(path: Path) -> None:
 
 
 @cache
-def _open_root(root: str) -> tuple[Any, str]:
+def open_root(root: str) -> tuple[Any, str]:
     """Return the file system of an archive and where the archive is in it."""
     import pyarrow as pa
     from pyarrow import fs
