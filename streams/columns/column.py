@@ -196,6 +196,40 @@ def _spans(texts: list[str]) -> tuple[I64, I64, object, Mask | None] | None:
     return data.ctypes.data + np.cumsum(sizes) - sizes, sizes, data, special
 
 
+def spread(column: Column, rows: I64, count: int) -> Column:
+    """Return `count` values: those of a column at some rows, null elsewhere."""
+    vector = column.vector() if column.has_vector else None
+    if vector is None:
+        values: list[Any] = [None] * count
+        for row, value in zip(rows.tolist(), column.objects(), strict=True):
+            values[row] = value
+        return Column.of_objects(values, column.kind)
+    nulls = np.ones(count, np.bool_)
+    nulls[rows] = False if vector.nulls is None else vector.nulls
+    data, sizes, unsure = (
+        None if part is None else _spread(part, rows, count) for part in (vector.data, vector.sizes, vector.unsure)
+    )
+    return Column.of_vector(Vector(data, sizes, nulls, unsure), count, column.kind, column.memory)
+
+
+def _spread(part: Any, rows: I64, count: int) -> Any:
+    made = np.zeros(count, part.dtype)
+    made[rows] = part
+    return made
+
+
+def emptied(column: Column, gone: Mask | None) -> Column:
+    """Return a column that is null where its row is gone."""
+    if gone is None:
+        return column
+    vector = column.vector() if column.has_vector else None
+    if vector is not None:
+        both = gone if vector.nulls is None else vector.nulls | gone
+        return Column.of_vector(Vector(vector.data, vector.sizes, both, vector.unsure), column.count, column.kind, column.memory)
+    values = column.objects()
+    return Column.of_objects([None if null else v for v, null in zip(values, gone.tolist(), strict=True)], column.kind)
+
+
 def patched(vector: Vector, count: int, kind: Kind, rows: I64, values: list[Any], memory: list[Any]) -> Column:
     """Return the column of a vector with the values of some rows given as objects instead."""
     made = typed(values, kind)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from ..vectors.expressions import KINDS, Mask, Unsupported, Vector, VectorOf, co
 from ..vectors.expressions import Rows as VectorRows
 from ..vectors.function_calls import Formed, compile_form
 from .batch import Batch, ColumnId
-from .column import Column, patched
+from .column import Column, patched, spread
 
 FEW_ROWS = 48
 """Below, a loop over rows is cheaper than the operations over columns."""
@@ -102,10 +101,7 @@ class Evaluation:
         rows = np.flatnonzero(~nulls)
         places = rows.tolist()
         part = self._evaluate(batch.take(rows), lambda row, error: report(places[row], error))
-        values: list[Any] = [None] * len(batch)
-        for row, value in zip(places, part.objects(), strict=True):
-            values[row] = value
-        return Column.of_objects(values, self.kind)
+        return spread(part, rows, len(batch))
 
     def truth(self, batch: Batch, report: Report) -> Mask:
         """Return where a condition is True; a null value meets none, but one that sees nulls."""

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from .. import graph as g
-from ..columns import Bytes, Column
+from ..columns import Bytes
 from ..functions.arithmetic import wrap64
 from ..functions.folds import Fold, Reduce
 from ..seams import Entry, StateStore
 from .closing import OpenWindows
 from .entries import Change, States, Updated
-from .folding import step
+from .folding import state_fields, step
 from .operator import Reporter
 
 
@@ -23,7 +23,7 @@ class ObjectEntries:
 
     def __init__(self, node: g.Aggregate, store: StateStore, *, wants_old: bool) -> None:
         self._store, self._wants_old = store, wants_old
-        self._kinds = [column.type.kind for a in node.aggregations for column in a.aggregator.state_columns]
+        self._fields = state_fields(node)
         self._run = _fold_function(node)
         self._window = node.window if isinstance(node.window, g.TimeWindow) else None
         self.emitted_to: int | None = None
@@ -63,8 +63,8 @@ class ObjectEntries:
         if trace is None:
             return None
         after, before, stamps, pairs = trace
-        old = self._states(before) if self._wants_old else None
-        times_of, states, starts = np.array(stamps, np.int64), self._states(after), change.starts
+        old = States.of(before, self._fields) if self._wants_old else None
+        times_of, states, starts = np.array(stamps, np.int64), States.of(after, self._fields), change.starts
         if len(pairs) == len(keys):
             return Updated(Bytes.of_objects(keys), times_of, starts, states, old)
         which = np.array(pairs, np.int64)
@@ -94,17 +94,10 @@ class ObjectEntries:
             unpack = g.WINDOW_START.unpack
             starts = np.array([unpack(key[-8:])[0] for key in keys], np.int64)
         times = np.array([entry.timestamp_ms for entry in entries], np.int64)
-        old = self._states(before) if self._wants_old else None
-        return Updated(Bytes.of_objects(list(keys)), times, starts, self._states([entry.state for entry in entries]), old)
-
-    def _states(self, states: list[Any]) -> States:
-        gone = None
-        if None in states:
-            gone = np.fromiter([state is None for state in states], np.bool_, len(states))
-            nothing = (None,) * len(self._kinds)
-            states = [nothing if state is None else state for state in states]
-        parts = list(zip(*states, strict=True)) or [()] * len(self._kinds)
-        return States([Column.of_objects(list(part), kind) for part, kind in zip(parts, self._kinds, strict=True)], gone)
+        old = States.of(before, self._fields) if self._wants_old else None
+        return Updated(
+            Bytes.of_objects(list(keys)), times, starts, States.of([entry.state for entry in entries], self._fields), old
+        )
 
 
 def _fold_function(node: g.Aggregate) -> Any:

@@ -88,7 +88,12 @@ class Changes:
 
 
 def forward(
-    task: Task, node: g.Aggregate, emission: Emission, changes: Changes, causing: Batch | None, errors: Errors | None
+    task: Task,
+    node: g.Aggregate | g.TableAggregate,
+    emission: Emission,
+    changes: Changes,
+    causing: Batch | None,
+    errors: Errors | None,
 ) -> None:
     """Forward the results of changed entries, without those of rows that failed."""
     if errors is not None and errors.failed:

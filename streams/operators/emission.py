@@ -14,14 +14,16 @@ from logflume.log.schemas import Column as Field
 from .. import graph as g
 from ..columns import Batch, Bytes, Column, Old
 from ..columns.batch import ColumnId
+from ..columns.column import spread
 from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import TABLE_PREFIX, WHOLE, Expr, Meta, Side, columns_used
-from ..seams import State
+from ..seams import State, StateStore
+from ..vectors.expressions import Mask
 from ..windows import key_suffix_bytes
 from .operator import Errors, Task, Wiring
 from .project import computed
-from .rows import Rows, state_columns
+from .rows import Rows, keep_rows, nulls_of, state_columns
 
 LATEST = "LATEST"
 """META column behind a versioned table: whether a change is of the latest version of its key. Absent: all are."""
@@ -102,6 +104,13 @@ class Emission:
         if len(emitted) and self.has_consumers:
             task.forward(self.node.name, self.filled(self.shell(emitted, causing), emitted))
 
+    def put_out(self, task: Task, store: StateStore | None, rows: Batch) -> None:
+        """Keep rows, where the node has a store, and forward them to all consumers."""
+        if store is not None:
+            rows.old = keep_rows(task, store, rows, wants_old=self.wants_old)
+        if len(rows) and self.has_consumers:
+            task.forward(self.node.name, rows)
+
     def filled(self, batch: Batch, emitted: Emitted, failed: Set[int] = frozenset()) -> Batch:
         """Return a shell with its values, without the results that failed."""
         batch.columns |= state_columns(emitted.values, self._columns)
@@ -139,23 +148,15 @@ def places_of(rows: Any) -> Any:
     return np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 
-def nulls_of(values: Sequence[State | None]) -> Any:
-    """Return where values are None; None: nowhere."""
-    return np.fromiter([value is None for value in values], np.bool_, len(values)) if None in values else None
-
-
 def rows_of(batch: Batch, columns: Sequence[Field]) -> list[State | None]:
     """Return the values of a batch as tuples, None for null."""
-    lists = [batch.column(Side.VALUE, column.name).objects() for column in columns]
-    states: list[State | None] = list(zip(*lists, strict=True)) if lists else [()] * len(batch)
-    if batch.nulls is not None:
-        states = [None if null else state for state, null in zip(states, batch.nulls.tolist(), strict=True)]
-    return states
+    return Rows.of(batch).states(columns, len(batch))
 
 
 def olds_of(batch: Batch, columns: Sequence[Field]) -> list[State | None]:
     """Return the rows before the changes of a batch as tuples, None where there was none or nobody asked."""
-    return [None] * len(batch) if batch.old is None else rows_of(batch.before(), columns)
+    before = Rows.before(batch)
+    return [None] * len(batch) if before is None else before.states(columns, len(batch))
 
 
 class Joiner:
@@ -164,53 +165,45 @@ class Joiner:
     def __init__(self, node: g.Node, columns: Sequence[tuple[str, Evaluation]], left: g.Schema, right: g.Schema) -> None:
         self._node, self._columns, self._left, self._right = node, columns, left, right
         self._used = {column for _, each in columns for column in each.used}
-        self.failed: set[int] = set()
-        """The rows of the last call for which a plain callable raised: they go no further."""
 
-    def values(
-        self,
-        task: Task,
-        shell: Batch,
-        lefts: Sequence[State | None],
-        rights: Sequence[State | None],
-        *,
-        is_needed: Sequence[bool],
-    ) -> list[State | None]:
-        """Return the joined values of the rows of a shell, None where they are not needed (and where a bare one is null)."""
-        self.failed = set()
-        if not all(is_needed):
-            rows = [row for row, needed in enumerate(is_needed) if needed]
-            part = shell.take(np.array(rows, np.int64))
-            found = self.values(
-                task, part, [lefts[r] for r in rows], [rights[r] for r in rows], is_needed=[True] * len(rows)
-            )  # fmt: skip
-            self.failed = {rows[place] for place in self.failed}
-            made: list[State | None] = [None] * len(shell)
-            for row, value in zip(rows, found, strict=True):
-                made[row] = value
-            return made
-        batch, errors = self._evaluated(task, shell, _as_rows(self._left, lefts), _as_rows(self._right, rights))
-        self.failed = set(errors.failed)
-        return rows_of(batch, self._node.schema.value)
+    def joined(
+        self, task: Task, shell: Batch, left: Rows, right: Rows, *, needed: Mask | None = None, old: Old | None = None
+    ) -> Batch:
+        """Return the rows of a shell with the joined values, without those for which a plain callable raised.
 
-    def joined(self, task: Task, shell: Batch, left: Rows, right: Rows) -> Batch:
-        """Return the rows of a shell with the joined values, without those for which a plain callable raised."""
-        batch, errors = self._evaluated(task, shell, left, right)
-        return errors.left(batch)
+        `needed`: which rows have a result, the others are null; None: all. `old`: what they were before, if that is known.
+        """
+        found, failed = self._all(task, shell, left, right, needed, is_silent=False)
+        found.old = old
+        return found if not len(failed) else found.take(np.delete(np.arange(len(found)), failed))
 
-    def _evaluated(self, task: Task, shell: Batch, left: Rows, right: Rows) -> tuple[Batch, Errors]:
+    def before(self, task: Task, shell: Batch, left: Rows, right: Rows, *, needed: Mask) -> Old:
+        """Return what the joined rows were before a change."""
+        found, _ = self._all(task, shell, left, right, needed, is_silent=True)
+        return Old(found.values(), ~Rows.of(found).there(len(found)))
+
+    def _all(
+        self, task: Task, shell: Batch, left: Rows, right: Rows, needed: Mask | None, *, is_silent: bool
+    ) -> tuple[Batch, I64]:  # fmt: skip
+        """Return the rows with the joined values, and those for which a plain callable raised."""
+        if needed is None or needed.all():
+            return self._evaluated(task, shell, left, right, is_silent=is_silent)
+        rows = np.flatnonzero(needed)
+        found, failed = self._evaluated(task, shell.take(rows), left.take(rows), right.take(rows), is_silent=is_silent)
+        gone = ~needed
+        if found.nulls is not None:
+            gone[rows] = found.nulls
+        columns = {c: spread(column, rows, len(shell)) for c, column in found.values().items()}
+        return shell.with_values(self._node.schema, columns, nulls=gone, old=None), rows[failed]
+
+    def _evaluated(self, task: Task, shell: Batch, left: Rows, right: Rows, *, is_silent: bool) -> tuple[Batch, I64]:
         columns: dict[ColumnId, Column] = {c: x for c, x in shell.columns.items() if c[0] is not Side.VALUE}
         for schema, rows, prefix in ((self._left, left, ""), (self._right, right, TABLE_PREFIX)):
             columns |= {(Side.VALUE, prefix + name): column for (_, name), column in rows.columns.items()}
             if (Side.VALUE, prefix + WHOLE) in self._used:
-                own = Batch(schema, shell.times, None, rows.columns, nulls=rows.gone)
+                own = Batch(schema, shell.times, None, dict(rows.columns), nulls=rows.gone)
                 columns[Side.VALUE, prefix + WHOLE] = own.column(Side.VALUE, WHOLE)
         both = replace(shell, schema=self._left, columns=columns, nulls=None, old=None)
-        errors = Errors(task, self._node, both)
+        errors = Errors(task, self._node, both, is_silent=is_silent)
         values, nulls = computed(errors, self._node, self._columns, both)
-        return shell.with_values(self._node.schema, values, nulls=nulls, old=None), errors
-
-
-def _as_rows(schema: g.Schema, states: Sequence[State | None]) -> Rows:
-    """Return rows given as tuples, None where there is none."""
-    return Rows(state_columns(list(states), [(column.name, column.type.kind) for column in schema.value]), nulls_of(states))
+        return shell.with_values(self._node.schema, values, nulls=nulls, old=None), np.array(sorted(errors.failed), np.int64)

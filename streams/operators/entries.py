@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from logflume.log.records import I64
+from logflume.log.schemas import Column as Field
 
 from ..columns import Bytes, Column
+from ..seams import State
 from ..vectors.expressions import Mask
 from .operator import Reporter
+from .rows import nulls_of, state_columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +40,12 @@ class States:
 
     columns: list[Column]
     gone: Mask | None
+
+    @classmethod
+    def of(cls, states: Sequence[State | None], fields: Sequence[Field]) -> States:
+        """Make them of state tuples."""
+        found = state_columns(list(states), [(str(place), field.type.kind) for place, field in enumerate(fields)])
+        return cls(list(found.values()), nulls_of(states))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ from functools import cached_property
 from .. import graph as g
 from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
+from ..columns.column import emptied
 from ..columns.evaluate import Evaluation
 from ..expr import Side, columns_used
 from ..seams import StoreSpec
@@ -97,10 +98,4 @@ def _emptied(batch: Batch, gone: Mask) -> dict[ColumnId, Column]:
     """Return the columns, those of the value null where the row is gone: what follows may still read them (a change of key)."""
     if not gone.any():
         return batch.columns
-    is_gone = gone.tolist()
-    found = dict(batch.columns)
-    for column, values in batch.columns.items():
-        if column[0] is Side.VALUE:
-            pairs = zip(values.objects(), is_gone, strict=True)
-            found[column] = Column.of_objects([None if null else value for value, null in pairs], values.kind)
-    return found
+    return {column: emptied(values, gone) if column[0] is Side.VALUE else values for column, values in batch.columns.items()}

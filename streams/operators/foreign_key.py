@@ -6,30 +6,34 @@ the way: an answer carries a hash of the row that asked, and one to another row 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence, Set
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from operator import eq
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from logflume.log.records import I64
 from logflume.log.schemas import BYTES, Kind
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
-from ..columns import Batch, Column
+from ..columns import Batch, Bytes, Column
 from ..columns.batch import ColumnId
+from ..columns.column import emptied
 from ..columns.evaluate import evaluations
 from ..expr import Side, columns_used
 from ..seams import State, StateStore, StoreSpec
 from ..state.values import to_wire
+from ..vectors.expressions import Mask, Vector
 from ..windows import store_window
-from .emission import Emission, Emitted, Joiner, places_of, rows_of
+from .emission import Emission, Joiner, places_of, rows_of
 from .lookups import lookup_of, stores_behind
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work
-from .rows import put_entry, state_columns
+from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
+from .rekey import NewKeys, in_turn
+from .rows import Rows, entries_of, put_entries
 from .to_table import keyed_rows
 from .versions import without_earlier
 
@@ -41,8 +45,8 @@ _PLAIN_KINDS = frozenset((Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.STRING, 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def hasher(columns: Sequence[Field]) -> Callable[[State | None], bytes | None]:
-    """Return the function from a row to what stands for it, None for none: equal for rows of equal values."""
+def hasher(columns: Sequence[Field]) -> Callable[[Sequence[State | None]], list[bytes | None]]:
+    """Return the function from rows to what stands for each, None for none: equal for rows of equal values."""
     kinds = [column.type.kind for column in columns]
     is_plain = _PLAIN_KINDS.issuperset(kinds)
 
@@ -57,7 +61,7 @@ def hasher(columns: Sequence[Field]) -> Callable[[State | None], bytes | None]:
         values = [float(v) if kind is Kind.DOUBLE and v is not None else v for v, kind in zip(row, kinds, strict=True)]
         return blake2b(_encode([to_wire(value) for value in values]), digest_size=16).digest()
 
-    return row_hash
+    return lambda rows: list(map(row_hash, rows))
 
 
 class SubscribeOperator(Operator[g.Subscribe]):
@@ -93,46 +97,31 @@ class SubscribeWork(Work):
             return
         assert batch.keys is not None
         assert batch.old is not None, "the left table of a foreign-key join knows its rows before"
-        news = self._foreign(batch)
-        olds = self._foreign(batch.before())
-        rows: list[int] = []
-        foreign: list[State | None] = []
-        values: list[State] = []
-        lefts = rows_of(batch, self._left.value)
-        was_there = (~batch.old.nulls).tolist()
-        for row, (key, left, new, old, was) in enumerate(zip(batch.keys.objects(), lefts, news, olds, was_there, strict=True)):
-            mark = self._hash(left)
-            for what, to in self._questions(new, old, is_any=left is not None or was):
-                rows.append(row)
-                foreign.append(to)
-                values.append((what, key, mark))
-        if rows:
-            self._forward(batch, np.array(rows, np.int64), foreign, values)
-
-    def _foreign(self, batch: Batch) -> list[State | None]:
-        """Return the foreign key of each row, None where it, or the row, is null."""
-        report = self._task.reporter(self._node.name, batch)
-        found = list(zip(*(each.column(batch, report).objects() for _, each in self._key), strict=True))
-        gone = [False] * len(batch) if batch.nulls is None else batch.nulls.tolist()
-        return [None if null or None in key else key for key, null in zip(found, gone, strict=True)]
-
-    def _questions(self, new: State | None, old: State | None, *, is_any: bool) -> list[tuple[int, State | None]]:
+        before = batch.before()
+        new = NewKeys.of(self._key, batch, Errors(self._task, self._node, batch))
+        old = NewKeys.of(self._key, before, Errors(self._task, self._node, before, is_silent=True))
         if self._node.join is g.JoinKind.LEFT:
-            if not is_any:
-                return []
-            return [(FORGET, old)] * (old is not None and old != new) + [(ANSWER, new)]
-        if new is None:
-            return [] if old is None else [(DROP, old)]
-        if old is None or old == new:
-            return [(ANSWER_IF_THERE, new)]
-        return [(FORGET, old), (ANSWER, new)]
+            forgets = old.there & ~new.stay(old)
+            asks = np.where(Rows.of(batch).there(len(batch)) | ~batch.old.nulls, ANSWER, 0)
+        else:
+            forgets = old.there & new.there & ~new.stay(old)
+            asks = np.where(new.there, np.where(forgets, ANSWER, ANSWER_IF_THERE), np.where(old.there, DROP, 0))
+        rows, is_forgotten = in_turn(forgets, asks > 0)
+        if len(rows):
+            what = np.where(is_forgotten, FORGET, asks[rows])
+            keys = new.columns(old, self._node.schema.key, rows, is_forgotten | (what == DROP))
+            self._forward(batch, rows, what, keys)
 
-    def _forward(self, batch: Batch, rows: Any, foreign: list[State | None], values: list[State]) -> None:
+    def _forward(self, batch: Batch, rows: I64, what: I64, columns: dict[ColumnId, Column]) -> None:
+        """Forward questions: of which rows, what they ask, and the foreign keys they go to."""
+        assert batch.keys is not None
         schema = self._node.schema
+        marks = self._hash(rows_of(batch, self._left.value))
+        instruction, key, mark = ((Side.VALUE, column.name) for column in schema.value)
+        columns[instruction] = Column.of_vector(Vector(what), len(rows), Kind.INTEGER)
+        for column, values in ((key, list(batch.keys.objects())), (mark, marks)):
+            columns[column] = Column.of_objects(values, Kind.BYTES).take(rows)
         after = batch.expand(rows, places_of(rows))
-        keys = state_columns(list(foreign), [(c.name, c.type.kind) for c in schema.key])
-        columns: dict[ColumnId, Column] = {(Side.KEY, name): column for (_, name), column in keys.items()}
-        columns |= state_columns(list(values), [(c.name, c.type.kind) for c in schema.value])
         self._task.forward(self._node.name, replace(after, schema=schema, keys=None, columns=columns, nulls=None, old=None))
 
 
@@ -170,7 +159,6 @@ class AnswerWork(Work):
         self._lookup = lookup_of(wiring, node.inputs[1])
         self._emission = Emission(node, wiring, keeps_keys=False)
         self._subscribers = Subscribers(task.store(node.store))
-        self._nothing = (None,) * len(self._right.value)
 
     def process(self, batch: Batch, source: str) -> None:
         if source == self._node.inputs[0]:
@@ -180,36 +168,51 @@ class AnswerWork(Work):
 
     def _take_questions(self, batch: Batch) -> None:
         assert batch.keys is not None
+        batch = batch.without(batch.nulls)
+        assert batch.keys is not None
         keys = batch.keys.objects()
         rights, right_times = self._lookup.find(self._task, keys, batch)
-        emitted = Emitted()
-        questions = rows_of(batch, g.SUBSCRIPTION)
-        for row, (foreign, question, right, right_time, time) in enumerate(
-            zip(keys, questions, rights, right_times, batch.times.tolist(), strict=True)
-        ):
-            if question is None:
-                continue
-            what, left, mark = question
-            if foreign is not None:
-                self._subscribers.put(foreign, left, None if what in (FORGET, DROP) else (mark,), time)
-            if what == FORGET or (what == ANSWER_IF_THERE and right is None):
-                continue
-            at = time if right is None else max(time, right_time)
-            self._answer(emitted, row, left, at, mark, None if what == DROP else right)
-        self._emission.forward(self._task, emitted, batch)
+        what, lefts, marks = (batch.column(Side.VALUE, column.name).objects() for column in g.SUBSCRIPTION)
+        has_right, asked = rights.there(len(batch)), np.fromiter(what, np.int64, len(batch))
+        questions = zip(keys, what, lefts, marks, batch.times.tolist(), strict=True)
+        self._subscribers.put_all(
+            (to, left, None if ask in (FORGET, DROP) else (mark,), time) for to, ask, left, mark, time in questions
+        )
+        rows = np.flatnonzero((asked != FORGET) & ((asked != ANSWER_IF_THERE) | has_right))
+        rights, gets = rights.take(rows), (has_right & (asked != DROP))[rows]
+        times = np.where(has_right[rows], np.maximum(batch.times, right_times)[rows], batch.times[rows])
+        found = [lefts[row] for row in rows.tolist()], [marks[row] for row in rows.tolist()]
+        self._answer(batch, rows, found, times, rights, gets)
 
     def _take_changes(self, batch: Batch) -> None:
         assert batch.keys is not None
-        emitted = Emitted()
-        rights = rows_of(batch, self._right.value)
+        rows: list[int] = []
+        lefts: list[bytes | None] = []
+        marks: list[bytes | None] = []
         keys: list[Any] = batch.keys.objects()
-        for row, (foreign, right, time) in enumerate(zip(keys, rights, batch.times.tolist(), strict=True)):
+        for row, foreign in enumerate(keys):
             for left, state in self._subscribers.of(foreign):
-                self._answer(emitted, row, left, time, state[0], right)
-        self._emission.forward(self._task, emitted, batch)
+                rows.append(row)
+                lefts.append(left)
+                marks.append(state[0])
+        which = np.array(rows, np.int64)
+        rights = Rows.of(batch).take(which)
+        self._answer(batch, which, (lefts, marks), batch.times[which], rights, rights.there(len(which)))
 
-    def _answer(self, emitted: Emitted, row: int, left: bytes, time: int, mark: bytes | None, right: State | None) -> None:
-        emitted.add(row, left, time, (mark, right is not None, *(self._nothing if right is None else right)))
+    def _answer(
+        self, batch: Batch, rows: I64, asked: tuple[list[bytes | None], list[bytes | None]], times: I64, rights: Rows, gets: Mask
+    ) -> None:
+        """Send answers: to which left rows and their marks, at which times, the right rows, and who gets them."""
+        if not len(rows) or not self._emission.has_consumers:
+            return
+        after = self._emission.shell_of(rows, Bytes.of_objects(asked[0]), times, batch)
+        mark, is_found, *carried = self._node.schema.value
+        after.columns[Side.VALUE, mark.name] = Column.of_objects(asked[1], Kind.BYTES)
+        after.columns[Side.VALUE, is_found.name] = Column.of_vector(Vector(gets), len(rows), Kind.BOOLEAN)
+        gone = None if gets.all() else ~gets
+        for column, theirs in zip(carried, self._right.value, strict=True):
+            after.columns[Side.VALUE, column.name] = emptied(rights.columns[Side.VALUE, theirs.name], gone)
+        self._task.forward(self._node.name, after)
 
 
 class Subscribers:
@@ -220,44 +223,56 @@ class Subscribers:
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
-        self._of: dict[bytes, list[bytes]] = {}
+        self._of: dict[bytes, _Askers] = {}
         self._is_fresh = next(iter(store.range(b"", None)), None) is None
 
-    def _keys(self, foreign: bytes) -> list[bytes]:
+    def _askers(self, foreign: bytes) -> _Askers:
         found = self._of.get(foreign)
         if found is None:
             prefix = _prefix(foreign)
             stored = () if self._is_fresh else self._store.range(prefix, _after(prefix))
-            found = self._of[foreign] = [key[len(prefix) :] for key, _ in stored]
+            found = self._of[foreign] = _Askers(prefix, {key[len(prefix) :] for key, _ in stored})
         return found
 
-    def put(self, foreign: bytes, left: bytes, state: State | None, time: int) -> None:
-        """Set or (None) delete a subscription."""
-        keys, place = self._keys(foreign), _prefix(foreign) + left
-        at = bisect_left(keys, left)
-        is_there = at < len(keys) and keys[at] == left
-        if state is None and not is_there:
-            return
-        if state is None:
-            del keys[at]
-        elif not is_there:
-            keys.insert(at, left)
-        if not self._store.is_resident:
-            self._store.load([place])
-        put_entry(self._store, place, state, time)
+    def put_all(self, changes: Iterable[tuple[bytes | None, bytes, State | None, int]]) -> None:
+        """Set or (state None) delete subscriptions: foreign key (None: of nothing), left key, state, time."""
+        places: list[bytes] = []
+        states: list[State | None] = []
+        times: list[int] = []
+        known = self._of
+        for foreign, left, state, time in changes:
+            if foreign is None:
+                continue
+            askers = known.get(foreign) or self._askers(foreign)
+            if state is not None:
+                askers.keys.add(left)
+            elif left in askers.keys:
+                askers.keys.remove(left)
+            else:
+                continue
+            places.append(askers.prefix + left)
+            states.append(state)
+            times.append(time)
+        put_entries(self._store, places, states, times)
 
     def of(self, foreign: bytes) -> list[tuple[bytes, State]]:
         """Return the subscriptions of a foreign key, in order of their left keys."""
-        keys, prefix = self._keys(foreign), _prefix(foreign)
-        if not keys:
+        askers = self._askers(foreign)
+        if not askers.keys:
             return []
-        self._store.load([prefix + key for key in keys])
-        found = []
-        for key in keys:
-            entry = self._store.resident[prefix + key]
-            assert entry.state is not None, "the index shows what is in the store"
-            found.append((key, entry.state))
-        return found
+        keys = sorted(askers.keys)
+        entries = entries_of(self._store, [askers.prefix + key for key in keys])
+        found = [(key, entry.state) for key, entry in zip(keys, entries, strict=True) if entry is not None]
+        assert len(found) == len(keys), "the index shows what is in the store"
+        return found  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class _Askers:
+    """The left keys that have asked for a row, and what stands before them in the store."""
+
+    prefix: bytes
+    keys: set[bytes]
 
 
 def _prefix(foreign: bytes) -> bytes:
@@ -316,47 +331,26 @@ class ResolveWork(Work):
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), self._left, right_schema(node, self._answers))
         self._emission = Emission(node, wiring, keeps_keys=True, computes=node.columns)
         self._store = None if node.store is None else task.store(node.store)
-        self._columns = tuple(Field(c.name, c.type) for c in self._answers.value)
+        self._carried = self._answers.value[len(g.ANSWER) :]
         self._hash = hasher(self._left.value)
 
     def process(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
         keys: list[Any] = batch.keys.objects()
-        lefts, _ = self._lookup.find(self._task, keys, batch)
-        emitted = Emitted()
-        rights: list[State | None] = []
-        kept: list[State | None] = []
-        for row, (key, left, answer, time) in enumerate(
-            zip(keys, lefts, rows_of(batch, self._columns), batch.times.tolist(), strict=True)
-        ):
-            assert answer is not None
-            mark, is_found, *right = answer
-            if self._hash(left) != mark:
-                continue
-            emitted.add(row, key, time, None)
-            kept.append(left)
-            rights.append(tuple(right) if is_found else None)
-        if not len(emitted):
+        found, _ = self._lookup.find(self._task, keys, batch)
+        marks, has_answer = (batch.column(Side.VALUE, column.name).objects() for column in self._answers.value[: len(g.ANSWER)])
+        hashes = self._hash(found.states(self._left.value, len(batch)))
+        rows = np.flatnonzero(np.fromiter(map(eq, hashes, marks), np.bool_, len(batch)))
+        if not len(rows):
             return
-        is_inner = self._node.join is g.JoinKind.INNER
-        needed = [left is not None and (right is not None or not is_inner) for left, right in zip(kept, rights, strict=True)]
-        shell = self._emission.shell(emitted, batch)
-        emitted.values = self._joiner.values(self._task, shell, kept, rights, is_needed=needed)
-        failed = self._joiner.failed
-        if self._store is not None:
-            self._keep(self._store, emitted, failed)
-        if self._emission.has_consumers:
-            self._task.forward(self._node.name, self._emission.filled(shell, emitted, failed))
-
-    def _keep(self, store: StateStore, emitted: Emitted, failed: Set[int]) -> None:
-        keys: list[Any] = emitted.keys
-        store.load(keys)
-        emitted.olds = []
-        for place, (key, value, time) in enumerate(zip(keys, emitted.values, emitted.times, strict=True)):
-            entry = store.resident.get(key)
-            emitted.olds.append(None if entry is None else entry.state)
-            if place not in failed:
-                put_entry(store, key, value, time)
+        shell = self._emission.shell_of(rows, None, batch.times[rows], batch)
+        is_found = np.fromiter(has_answer, np.bool_, len(batch))[rows]
+        left, answers = found.take(rows), batch.take(rows)
+        columns = {(Side.VALUE, c.name.removeprefix("right:")): answers.columns[Side.VALUE, c.name] for c in self._carried}
+        right = Rows(columns, None if is_found.all() else ~is_found)
+        needed = left.there(len(rows)) & (is_found if self._node.join is g.JoinKind.INNER else True)
+        after = self._joiner.joined(self._task, shell, left, right, needed=needed)
+        self._emission.put_out(self._task, self._store, after)
 
 
 def right_schema(node: g.Resolve, answers: g.Schema) -> g.Schema:

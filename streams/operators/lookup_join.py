@@ -22,7 +22,7 @@ from ..windows import WINDOW_START
 from .emission import Emission, Emitted, Joiner, rows_of
 from .lookups import lookup_of
 from .operator import Task, Wiring, Work
-from .rows import put_entry
+from .rows import Rows, put_entry
 from .versions import is_view_of_versions
 
 WAITING = (Field("rows", ANY),)
@@ -63,8 +63,7 @@ class LookupJoinWork(Work):
         if self._waiting is not None and self._node.grace_ms is not None:
             self._join_later(batch, keys, self._waiting, self._node.grace_ms)
             return
-        values = rows_of(batch, self._stream.value)
-        self._join(batch, batch, keys, values, batch.times.tolist())
+        self._join(batch, keys, Rows.of(batch))
 
     def _valued(self, batch: Batch) -> Batch:
         if batch.nulls is None:
@@ -85,20 +84,16 @@ class LookupJoinWork(Work):
         found, _ = self._encoder.encode(replace(batch, columns=columns, keys=None, schema=self._lookup.schema), report)
         return [None if null else key for key, null in zip(found.objects(), is_null.tolist(), strict=True)]
 
-    def _join(
-        self, shell: Batch, causing: Batch, keys: Sequence[bytes | None], values: Sequence[State | None], times: list[int]
-    ) -> None:
+    def _join(self, shell: Batch, keys: Sequence[bytes | None], values: Rows) -> None:
         """Join rows with the table's, and forward them."""
-        found, _ = self._lookup.find(self._task, keys, shell, as_of=times if self._is_versioned else None)
-        if not self._is_left:
-            rows = np.array([row for row, state in enumerate(found) if state is not None], np.int64)
-            shell, found, values = shell.take(rows), [s for s in found if s is not None], [values[r] for r in rows.tolist()]
-        if not len(shell):
-            return
-        made = self._joiner.values(self._task, shell, values, found, is_needed=[True] * len(shell))
-        joined, failed = _valued(replace(shell, schema=self._node.schema), self._node, made), self._joiner.failed
-        rows = np.array([row for row in range(len(joined)) if row not in failed], np.int64)
-        self._task.forward(self._node.name, joined.take(rows) if failed else joined)
+        found, _ = self._lookup.find(self._task, keys, shell, as_of=shell.times.tolist() if self._is_versioned else None)
+        if not self._is_left and found.gone is not None:
+            rows = np.flatnonzero(~found.gone)
+            shell, found, values = shell.take(rows), found.take(rows), values.take(rows)
+        if len(shell):
+            after = self._joiner.joined(self._task, replace(shell, schema=self._node.schema), values, found)
+            if len(after):
+                self._task.forward(self._node.name, after)
 
     def _join_later(self, batch: Batch, keys: Sequence[bytes | None], waiting: _Waiting, grace_ms: int) -> None:
         """Join rows that are late already, and those that have waited long enough."""
@@ -119,16 +114,7 @@ class LookupJoinWork(Work):
                 emitted.add(row, due_key, due_time, None)
                 values.append(due)
         if len(emitted):
-            self._join(self._emission.shell(emitted, batch), batch, emitted.keys, values, emitted.times)
-
-
-def _valued(shell: Batch, node: g.Node, values: Sequence[State | None]) -> Batch:
-    from .emission import nulls_of
-    from .rows import state_columns
-
-    columns = {c: x for c, x in shell.columns.items() if c[0] is not Side.VALUE}
-    columns |= state_columns(list(values), [(c.name, c.type.kind) for c in node.schema.value])
-    return replace(shell, columns=columns, nulls=nulls_of(values), old=None)
+            self._join(self._emission.shell(emitted, batch), emitted.keys, Rows.of_states(values, self._stream.value))
 
 
 class _Waiting:

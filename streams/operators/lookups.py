@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from logflume.log.records import I64
+
 from .. import graph as g
 from ..columns import Batch
+from ..columns.column import emptied
 from ..columns.evaluate import Evaluation, evaluations
 from ..expr import Side, columns_used
 from ..functions import results_of
-from ..seams import State
+from ..vectors.expressions import Mask
 from ..windows import SESSION_BOUNDS, WINDOW_START
-from .emission import Joiner, nulls_of, rows_of
+from .emission import Joiner
 from .operator import Errors, Task, Wiring
 from .project import computed
-from .rows import state_columns
+from .rows import Rows, entries_of
+from .suppress import before_of
 from .versions import is_versioned, version_at
-
-Found = tuple[list[State | None], list[int]]
-"""Rows, None where there is none, and their times."""
 
 
 class Lookup(Protocol):
@@ -30,8 +31,13 @@ class Lookup(Protocol):
 
     schema: g.Schema
 
-    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
-        """Return the rows of keys, now or (of versioned tables) as of times; `batch`: has the key columns, row by row."""
+    def find(
+        self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None
+    ) -> tuple[Rows, I64]:
+        """Return the rows of keys, now or (of versioned tables) as of times, and their own times, -1 where there is none.
+
+        `batch`: has the key columns, row by row.
+        """
         ...
 
 
@@ -80,25 +86,27 @@ class KeptRows:
         self._result = results_of(node.aggregations) if has_states else None  # type: ignore[attr-defined]
         self._is_session = isinstance(node, g.Aggregate) and isinstance(node.window, g.SessionWindow)
 
-    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
-        store = task.store(self._store)
+    def find(
+        self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None
+    ) -> tuple[Rows, I64]:
+        store, fields = task.store(self._store), self.schema.value
         places = [None if key is None else session_place(key) for key in keys] if self._is_session else keys
-        store.load([place for place in places if place is not None])
-        entries = [None if place is None else store.resident.get(place) for place in places]
+        entries = entries_of(store, places)
         states = [None if entry is None else entry.state for entry in entries]
+        times = np.fromiter([-1 if entry is None else entry.timestamp_ms for entry in entries], np.int64, len(entries))
         if self._is_session:
             starts = [None if key is None else WINDOW_START.unpack_from(key, len(key) - 8)[0] for key in keys]
             pairs = zip(states, starts, strict=True)
             states = [None if state is None or state[0] != start else state[1:] for state, start in pairs]
-        times = [-1 if entry is None else entry.timestamp_ms for entry in entries]
         if self._is_versioned:
             oldest = store.stream_time_ms - self._history_ms
             wanted: Sequence[int | None] = [None] * len(keys) if as_of is None else as_of
             found = [version_at(state, at, oldest) for state, at in zip(states, wanted, strict=True)]
-            return [None if v is None else v[1] for v in found], [-1 if v is None else v[0] for v in found]
-        if self._result is not None:
+            states = [None if v is None else v[1] for v in found]
+            times = np.fromiter([-1 if v is None else v[0] for v in found], np.int64, len(found))
+        elif self._result is not None:
             states = [None if state is None else self._result(state) for state in states]
-        return states, times
+        return Rows.of_states(states, fields), times
 
 
 def session_place(key: bytes) -> bytes:
@@ -116,22 +124,24 @@ class ViewRows:
         else:
             self._test, self._columns = None, evaluations(node.columns, is_on_table=True)
 
-    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
-        states, times = self._parent.find(task, keys, batch, as_of=as_of)
+    def find(
+        self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None
+    ) -> tuple[Rows, I64]:
+        found, times = self._parent.find(task, keys, batch, as_of=as_of)
         schema = self._parent.schema
         columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
         for ours, theirs in zip(batch.schema.key, schema.key, strict=True):
             if (Side.KEY, ours.name) in batch.columns:
                 columns[Side.KEY, theirs.name] = batch.columns[Side.KEY, ours.name]
-        columns |= state_columns(states, [(column.name, column.type.kind) for column in schema.value])
-        rows = replace(batch, schema=schema, times=np.array(times, np.int64), columns=columns, nulls=nulls_of(states), old=None)
+        rows = replace(batch, schema=schema, times=times, columns=columns | dict(found.columns), nulls=found.gone, old=None)
         errors = Errors(task, self._node, rows)
         if self._test is not None:
-            passes = self._test.truth(rows, errors.of(self._test)).tolist()
-            return [state if passed else None for state, passed in zip(states, passes, strict=True)], times
+            gone = ~self._test.truth(rows, errors.of(self._test))
+            return (found if not gone.any() else Rows({c: emptied(x, gone) for c, x in found.columns.items()}, gone)), times
         values, nulls = computed(errors, self._node, self._columns, rows)
-        made = rows_of(rows.with_values(self.schema, values, nulls=nulls, old=None), self.schema.value)
-        return [None if was is None else now for was, now in zip(states, made, strict=True)], times
+        if nulls is not None and found.gone is not None:
+            nulls = nulls | found.gone
+        return Rows(values, found.gone if nulls is None else nulls), times
 
 
 class JoinedRows:
@@ -141,20 +151,21 @@ class JoinedRows:
         self.schema, self._node, self._left, self._right = node.schema, node, left, right
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), left.schema, right.schema)
 
-    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
-        lefts, left_times = self._left.find(task, keys, batch)
-        rights, right_times = self._right.find(task, keys, batch)
-        kind = self._node.join
-        needed = [has_result(kind, left, right) for left, right in zip(lefts, rights, strict=True)]
-        values = self._joiner.values(task, batch, lefts, rights, is_needed=needed)
-        return values, [max(times) for times in zip(left_times, right_times, strict=True)]
+    def find(
+        self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None
+    ) -> tuple[Rows, I64]:
+        left, left_times = self._left.find(task, keys, batch)
+        right, right_times = self._right.find(task, keys, batch)
+        needed = has_result(self._node.join, left.there(len(batch)), right.there(len(batch)))
+        found = self._joiner.before(task, batch, left, right, needed=needed)
+        return Rows(found.columns, found.nulls), np.maximum(left_times, right_times)
 
 
-def has_result(kind: g.JoinKind, left: object, right: object) -> bool:
-    """Return whether a join of two rows, None where there is none, has a result."""
+def has_result(kind: g.JoinKind, left: Mask, right: Mask) -> Mask:
+    """Return whether a join of two rows has a result, by whether there is a left one and a right one."""
     if kind is g.JoinKind.INNER:
-        return left is not None and right is not None
-    return left is not None or (kind is g.JoinKind.OUTER and right is not None)
+        return left & right
+    return left | right if kind is g.JoinKind.OUTER else left
 
 
 class HeldRows:
@@ -163,13 +174,15 @@ class HeldRows:
     def __init__(self, node: g.Suppress, parent: Lookup) -> None:
         self.schema, self._store, self._parent = node.schema, node.store, parent
 
-    def find(self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None) -> Found:
-        states, times = self._parent.find(task, keys, batch)
-        store = task.store(self._store)
-        store.load([key for key in keys if key is not None])
-        for row, key in enumerate(keys):
-            entry = None if key is None else store.resident.get(key)
+    def find(
+        self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None
+    ) -> tuple[Rows, I64]:
+        rows, times = self._parent.find(task, keys, batch)
+        held = entries_of(task.store(self._store), keys)
+        if not any(held):
+            return rows, times
+        states, times = rows.states(self.schema.value, len(keys)), times.copy()
+        for row, entry in enumerate(held):
             if entry is not None and entry.state is not None:
-                before: Any = entry.state[2]
-                states[row], times[row] = (None, -1) if before is None else (tuple(before), -1)
-        return states, times
+                states[row], times[row] = before_of(entry.state), -1
+        return Rows.of_states(states, self.schema.value), times

@@ -20,7 +20,7 @@ from .operator import Reporter
 _EXACT = 2**53
 
 
-def results_of_states(node: g.Aggregate, states: States, report: Reporter) -> dict[ColumnId, Column]:
+def results_of_states(node: g.Aggregate | g.TableAggregate, states: States, report: Reporter) -> dict[ColumnId, Column]:
     """Return the results of states as value columns, null where there is no state."""
     found: dict[ColumnId, Column] = {}
     at = 0

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+
+from logflume.log.records import I64
+from logflume.log.schemas import Column as Field
 
 from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
@@ -16,49 +21,89 @@ from ..vectors.expressions import Mask
 from .operator import Task
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """N rows as value columns. `gone`: where there is none, None: nowhere."""
+    """N rows as value columns, null where there is none. `gone`: where there is none, None: nowhere."""
 
-    columns: dict[ColumnId, Column]
+    columns: Mapping[ColumnId, Column]
     gone: Mask | None
+
+    @classmethod
+    def of(cls, batch: Batch) -> Rows:
+        """Return the rows of a batch as they are now."""
+        return cls(batch.values(), batch.nulls)
+
+    @classmethod
+    def before(cls, batch: Batch) -> Rows | None:
+        """Return the rows of a batch as they were before it; None where nobody asked for them."""
+        return None if batch.old is None else cls(batch.old.columns, batch.old.nulls)
+
+    @classmethod
+    def of_states(cls, states: list[State | None], fields: Sequence[Field]) -> Rows:
+        """Make them of states, None where there is none."""
+        return cls(state_columns(states, [(field.name, field.type.kind) for field in fields]), nulls_of(states))
+
+    def states(self, fields: Sequence[Field], count: int) -> list[State | None]:
+        """Return them as states, None where there is none."""
+        lists = [self.columns[Side.VALUE, field.name].objects() for field in fields]
+        states: list[State | None] = list(zip(*lists, strict=True)) if lists else [()] * count
+        if self.gone is not None:
+            states = [None if gone else state for state, gone in zip(states, self.gone.tolist(), strict=True)]
+        return states
+
+    def there(self, count: int) -> Mask:
+        """Return which of them there are."""
+        return np.ones(count, np.bool_) if self.gone is None else ~self.gone
+
+    def take(self, rows: I64) -> Rows:
+        """Return some of them, in that order."""
+        gone = None if self.gone is None else self.gone[rows]
+        return Rows(
+            {c: column.take(rows) for c, column in self.columns.items()}, None if gone is None or not gone.any() else gone
+        )
+
+
+def nulls_of(values: Sequence[State | None]) -> Mask | None:
+    """Return where values are None; None: nowhere."""
+    return np.fromiter([value is None for value in values], np.bool_, len(values)) if None in values else None
+
+
+def entries_of(store: StateStore, keys: Sequence[bytes | None]) -> list[Entry | None]:
+    """Return the entries of keys, None for those without one (or deleted), as they are now."""
+    store.load([key for key in keys if key is not None] if None in keys else keys)  # type: ignore[arg-type]
+    entries: Any = map(store.resident.get, keys)  # type: ignore[arg-type]
+    return [None if entry is None or entry.state is None else entry for entry in entries]
+
+
+def put_entries(
+    store: StateStore, keys: Sequence[bytes], states: Sequence[State | None], times: Sequence[int]
+) -> list[State | None]:
+    """Put states into a store, later ones over earlier ones whatever their time; None deletes. Returns the state before each."""
+    store.load(keys)
+    entries, before = store.resident, list[State | None]()
+    find, add = entries.get, before.append
+    for key, made in zip(keys, map(Entry, states, times), strict=True):
+        entry = find(key)
+        add(None if entry is None else entry.state)
+        entries[key] = made
+    deque(map(store.dirty.setdefault, keys, before), maxlen=0)
+    return before
 
 
 def keep_rows(task: Task, store: StateStore, batch: Batch, *, wants_old: bool) -> Old | None:
-    """Put the rows of a batch into a store, later ones over earlier ones whatever their time; a null value deletes.
-
-    Returns the rows before, where they are wanted.
-    """
+    """Put the rows of a batch into a store; a null value deletes. Returns the rows before, where they are wanted."""
     assert batch.keys is not None
     fields = store.spec.columns
     keys: list[Any] = batch.keys.objects()
-    lists = [batch.column(Side.VALUE, column.name).objects() for column in fields]
-    states: list[Any] = list(zip(*lists, strict=True)) if lists else [()] * len(keys)
-    if batch.nulls is not None:
-        states = [None if null else state for state, null in zip(states, batch.nulls.tolist(), strict=True)]
-    store.load(keys)
-    entries, dirty = store.resident, store.dirty
-    before: list[Any] = []
-    for key, state, time in zip(keys, states, batch.times.tolist(), strict=True):
-        entry = entries.get(key)
-        old = None if entry is None else entry.state
-        if wants_old:
-            before.append(old)
-        if key not in dirty:
-            dirty[key] = old
-        if entry is None:
-            entries[key] = Entry(state, time)
-        else:
-            entry.state = state
-            entry.timestamp_ms = time
+    before = put_entries(store, keys, Rows.of(batch).states(fields, len(batch)), batch.times.tolist())
     task.changed(store.spec.name, batch)
-    return old_rows(before, [(column.name, column.type.kind) for column in fields]) if wants_old else None
+    return old_rows(before, fields) if wants_old else None
 
 
-def old_rows(states: list[Any], columns: list[tuple[str, Any]]) -> Old:
+def old_rows(states: list[State | None], fields: Sequence[Field]) -> Old:
     """Return states, None where there was none, as the rows before."""
-    nulls = np.fromiter([state is None for state in states], np.bool_, len(states))
-    return Old(state_columns(states, columns), nulls)
+    rows = Rows.of_states(states, fields)
+    return Old(rows.columns, ~rows.there(len(states)))
 
 
 def state_columns(states: list[Any], columns: list[tuple[str, Any]]) -> dict[Any, Column]:
@@ -75,8 +120,7 @@ def state_columns(states: list[Any], columns: list[tuple[str, Any]]) -> dict[Any
 def put_entry(store: StateStore, key: bytes, state: State | None, time: int) -> None:
     """Set the state of a key that has been loaded."""
     entry = store.resident.get(key)
-    if key not in store.dirty:
-        store.dirty[key] = None if entry is None else entry.state
+    store.dirty.setdefault(key, None if entry is None else entry.state)
     if entry is None:
         store.resident[key] = Entry(state, time)
     else:

@@ -16,13 +16,13 @@ from logflume.log.schemas import Column as Field
 from .. import graph as g
 from ..columns import Batch, Column
 from ..columns.batch import ColumnId
-from ..columns.column import patched
+from ..columns.column import emptied, patched
 from ..columns.evaluate import FEW_ROWS, Evaluation, evaluations
 from ..expr import TABLE_PREFIX, WHOLE, Side, columns_used
 from ..functions import results_of
 from ..kernels import loaded_kernels
 from ..seams import StoreSpec
-from ..vectors.expressions import KINDS, Vector
+from ..vectors.expressions import KINDS
 from .lookup_join import WAITING, LookupJoinWork
 from .lookups import stores_behind
 from .operator import Bind, Cut, Errors, Operator, RawKey, Task, Wiring, Work
@@ -261,9 +261,9 @@ class StreamTableJoinWork(Work):
         columns = dict(batch.columns)
         for (side, name), column in table.columns.items():
             if side is Side.VALUE and name != WHOLE:
-                columns[side, TABLE_PREFIX + name] = _emptied(column, table.nulls)
+                columns[side, TABLE_PREFIX + name] = emptied(column, table.nulls)
         if any((Side.VALUE, TABLE_PREFIX + WHOLE) in each.used for _, each in self._columns):
-            columns[Side.VALUE, TABLE_PREFIX + WHOLE] = _emptied(table.column(Side.VALUE, WHOLE), table.nulls)
+            columns[Side.VALUE, TABLE_PREFIX + WHOLE] = emptied(table.column(Side.VALUE, WHOLE), table.nulls)
         both = replace(batch, columns=columns)
         errors = Errors(self._task, self._node, both)
         values, nulls = computed(errors, self._node, self._columns, both)
@@ -277,15 +277,3 @@ class StreamTableJoinWork(Work):
         for row in np.flatnonzero(mask).tolist():
             self._task.report(reason, self._node.name, batch, row, None)
         return batch.without(mask)
-
-
-def _emptied(column: Column, nulls: Any) -> Column:
-    """Return a column that is null where the table has no row: a filter's view may hold values there."""
-    if nulls is None:
-        return column
-    vector = column.vector() if column.has_vector else None
-    if vector is not None:
-        both = nulls if vector.nulls is None else vector.nulls | nulls
-        return Column.of_vector(Vector(vector.data, vector.sizes, both, vector.unsure), column.count, column.kind, column.memory)
-    values = column.objects()
-    return Column.of_objects([None if null else v for v, null in zip(values, nulls.tolist(), strict=True)], column.kind)

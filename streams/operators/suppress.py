@@ -1,17 +1,18 @@
 """Holds changes of a table back: the latest of each key, until its window closes or a time has passed.
 
 An entry of the store is what is held back of a key: the time by which it leaves (its window's end, the time of its first
-change), the latest row, and the row before the first change, which is the one that left last. Which entry leaves when depends on
-times and keys alone: a heap of (time, key).
+change), the latest row, and the row before the first change, which is the one that left last; of either whether there is one,
+and its columns. Which entry leaves when depends on times and keys alone: `Leaving`.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 from logflume.log import LogflumeError
-from logflume.log.schemas import ANY, BIGINT
+from logflume.log.schemas import BIGINT, BOOLEAN
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
@@ -24,8 +25,21 @@ from .emission import Emission, Emitted, olds_of, rows_of
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import drop_entry
 
-HELD = (Field("leaves", BIGINT), Field("row", ANY), Field("before", ANY))
+_HEAD = 3
+"""Columns of an entry before those of the two rows."""
 _ENTRY_OVERHEAD_BYTES = 32
+_NEVER_MS = 1 << 63
+
+
+def held_columns(row: Sequence[Field]) -> tuple[Field, ...]:
+    """Return the columns of what is held back of rows."""
+    head = (Field("leaves", BIGINT), Field("has_row", BOOLEAN), Field("had_row", BOOLEAN))
+    return (*head, *(Field(f"{side}:{c.name}", c.type) for side in ("row", "before") for c in row))
+
+
+def before_of(state: State) -> State | None:
+    """Return the row before of what is held back."""
+    return state[(_HEAD + len(state)) // 2 :] if state[2] else None
 
 
 class BufferFull(LogflumeError):
@@ -43,7 +57,7 @@ class SuppressOperator(Operator[g.Suppress]):
         return {(Side.VALUE, column.name) for column in source.schema.value}
 
     def stores(self) -> tuple[StoreSpec, ...]:
-        return (StoreSpec(self.node.store, self.node.schema.key, HELD),)
+        return (StoreSpec(self.node.store, self.node.schema.key, held_columns(self.node.schema.value)),)
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return True
@@ -61,52 +75,55 @@ class SuppressWork(Work):
         assert node.wait_ms is not None or self._window is not None
         self._wait_ms = node.wait_ms if node.wait_ms is not None else close_wait_ms(self._window)  # type: ignore[arg-type]
         self._emission = Emission(node, wiring, keeps_keys=False)
-        self._heap: list[tuple[int, bytes]] | None = None
+        self._leaving: Leaving | None = None
         self._sizes: dict[bytes, int] = {}
         self._held_bytes = 0
         self._is_bounded = node.max_records is not None or node.max_bytes is not None
+        self._nothing = (None,) * len(node.schema.value)
 
     def process(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
-        columns = self._node.schema.value
-        keys: list[Any] = batch.keys.objects()
-        heap = self._held()
-        self._store.load(keys)
-        emitted, store, is_bounded = Emitted(), self._store, self._is_bounded
-        now = store.stream_time_ms
-        for row, (key, new, old, time) in enumerate(
-            zip(keys, rows_of(batch, columns), olds_of(batch, columns), batch.times.tolist(), strict=True)
-        ):
+        columns, keys = self._node.schema.value, batch.keys.objects()
+        leaving, store, is_bounded, wait_ms = self._held(), self._store, self._is_bounded, self._wait_ms
+        store.load(keys)  # type: ignore[arg-type]
+        rows: Any = zip(keys, rows_of(batch, columns), olds_of(batch, columns), batch.times.tolist(), strict=True)
+        emitted, hold, now = Emitted(), self._hold, store.stream_time_ms
+        for row, (key, new, old, time) in enumerate(rows):
             if time > now:
                 store.stream_time_ms = now = time
-            self._hold(heap, key, new, old, time)
-            if is_bounded or heap[0][0] <= now - self._wait_ms:
-                self._release(heap, emitted, row)
+            hold(leaving, key, new, old, time)
+            if is_bounded:
+                self._release_surplus(leaving, emitted, row)
+            if leaving.first_ms <= now - wait_ms:
+                self._release(leaving.take(now - wait_ms), emitted, row)
         self._emission.forward(self._task, emitted, batch)
 
-    def _held(self) -> list[tuple[int, bytes]]:
-        if self._heap is None:
-            self._heap = [(entry.state[0], key) for key, entry in self._store.range(b"", None) if entry.state is not None]
-            heapify(self._heap)
-            self._store.load([key for _, key in self._heap])
+    def _held(self) -> Leaving:
+        if self._leaving is None:
+            found = [(entry.state[0], key) for key, entry in self._store.range(b"", None) if entry.state is not None]
+            self._store.load([key for _, key in found])
+            self._leaving = Leaving()
+            for leaves, key in found:
+                self._leaving.add(leaves, key)
             if self._node.max_bytes is not None:
-                for _, key in self._heap:
+                for _, key in found:
                     self._measure(key)
-        return self._heap
+        return self._leaving
 
-    def _hold(self, heap: list[tuple[int, bytes]], key: bytes, new: State | None, old: State | None, time: int) -> None:
+    def _hold(self, leaving: Leaving, key: bytes, new: State | None, old: State | None, time: int) -> None:
         store = self._store
         entry = store.resident.get(key)
         known = None if entry is None else entry.state
-        if key not in store.dirty:
-            store.dirty[key] = known
+        store.dirty.setdefault(key, known)
+        row = self._nothing if new is None else new
         if entry is not None and known is not None:
-            entry.state, entry.timestamp_ms = (known[0], None if new is None else list(new), known[2]), time
+            entry.state = (known[0], new is not None, known[2], *row, *known[_HEAD + len(row) :])
+            entry.timestamp_ms = time
         else:
             leaves = self._leaving_time(key, time)
-            state = (leaves, None if new is None else list(new), None if old is None else list(old))
-            heappush(heap, (leaves, key))
-            store.resident[key] = Entry(state, time)
+            before = self._nothing if old is None else old
+            store.resident[key] = Entry((leaves, new is not None, old is not None, *row, *before), time)
+            leaving.add(leaves, key)
         if self._node.max_bytes is not None:
             self._measure(key)
 
@@ -114,7 +131,7 @@ class SuppressWork(Work):
         if self._node.wait_ms is not None:
             return time
         if isinstance(self._window, TimeWindow):
-            return int(WINDOW_START.unpack_from(key, len(key) - WINDOW_START.size)[0]) + self._window.size_ms
+            return int.from_bytes(key[-WINDOW_START.size :], "big", signed=True) + self._window.size_ms
         assert self._window is not None
         return bounds_of_key(self._window, key)[1]
 
@@ -122,31 +139,85 @@ class SuppressWork(Work):
         """Count the bytes that an entry holds."""
         entry = self._store.resident.get(key)
         state = None if entry is None else entry.state
-        size = 0 if state is None else len(key) + len(repr(state[1])) + _ENTRY_OVERHEAD_BYTES
+        size = 0
+        if state is not None:
+            row = list(state[_HEAD : _HEAD + len(self._nothing)]) if state[1] else None
+            size = len(key) + len(repr(row)) + _ENTRY_OVERHEAD_BYTES
         self._held_bytes += size - self._sizes.pop(key, 0)
         if size:
             self._sizes[key] = size
 
-    def _release(self, heap: list[tuple[int, bytes]], emitted: Emitted, row: int) -> None:
-        closed = self._store.stream_time_ms - self._wait_ms
-        while heap and (heap[0][0] <= closed or self._is_over(heap)):
-            if heap[0][0] > closed and self._node.when_full is g.WhenFull.SHUT_DOWN:
+    def _release_surplus(self, leaving: Leaving, emitted: Emitted, row: int) -> None:
+        """Let go of what is held back beyond the bounds, and of what is due."""
+        node, closed = self._node, self._store.stream_time_ms - self._wait_ms
+        while leaving.count and (leaving.first_ms <= closed or self._is_over(leaving.count)):
+            if leaving.first_ms > closed and node.when_full is g.WhenFull.SHUT_DOWN:
                 raise BufferFull(
-                    f"{self._node.name}: {len(heap)} results are held back, more than max_records={self._node.max_records} or "
-                    f"max_bytes={self._node.max_bytes} allow: raise the bound, or let when_full='emit_early'"
+                    f"{node.name}: {leaving.count} results are held back, more than max_records={node.max_records} or "
+                    f"max_bytes={node.max_bytes} allow: raise the bound, or let when_full='emit_early'"
                 )
-            _, key = heappop(heap)
-            entry = self._store.resident[key]
-            assert entry.state is not None
-            _, new, old = entry.state
-            time = entry.timestamp_ms
-            drop_entry(self._store, key, time)
+            self._release([leaving.pop()], emitted, row)
+
+    def _release(self, keys: Sequence[bytes], emitted: Emitted, row: int) -> None:
+        """Let go of what is held back of keys."""
+        store, width = self._store, len(self._nothing)
+        for key in keys:
+            entry = store.resident[key]
+            state, time = entry.state, entry.timestamp_ms
+            assert state is not None
+            drop_entry(store, key, time)
             if self._node.max_bytes is not None:
                 self._measure(key)
-            if new is not None or self._node.wait_ms is not None:
-                emitted.add(row, key, time, None if new is None else tuple(new), None if old is None else tuple(old))
+            if state[1] or self._node.wait_ms is not None:
+                emitted.add(row, key, time, state[_HEAD : _HEAD + width] if state[1] else None, before_of(state))
 
-    def _is_over(self, heap: list[tuple[int, bytes]]) -> bool:
+    def _is_over(self, count: int) -> bool:
         node = self._node
-        too_many = node.max_records is not None and len(heap) > node.max_records
+        too_many = node.max_records is not None and count > node.max_records
         return too_many or (node.max_bytes is not None and self._held_bytes > node.max_bytes)
+
+
+class Leaving:
+    """Keys in the order in which they leave, by (time, key): a heap of times, and for each one of keys.
+
+    Attributes:
+        count: how many there are.
+        first_ms: the time of the first, far away if there is none.
+    """
+
+    def __init__(self) -> None:
+        self.count, self.first_ms = 0, _NEVER_MS
+        self._times: list[int] = []
+        self._keys: dict[int, list[bytes]] = {}
+
+    def add(self, time_ms: int, key: bytes) -> None:
+        """Add a key that is not there."""
+        keys = self._keys.get(time_ms)
+        if keys is None:
+            keys = self._keys[time_ms] = []
+            heappush(self._times, time_ms)
+            self.first_ms = self._times[0]
+        heappush(keys, key)
+        self.count += 1
+
+    def pop(self) -> bytes:
+        """Take the first key."""
+        keys = self._keys[self.first_ms]
+        key = heappop(keys)
+        self.count -= 1
+        if not keys:
+            self._drop_first()
+        return key
+
+    def take(self, until_ms: int) -> list[bytes]:
+        """Take the keys up to and with a time."""
+        found: list[bytes] = []
+        while self.first_ms <= until_ms:
+            found += sorted(self._drop_first())
+        self.count -= len(found)
+        return found
+
+    def _drop_first(self) -> list[bytes]:
+        keys = self._keys.pop(heappop(self._times))
+        self.first_ms = self._times[0] if self._times else _NEVER_MS
+        return keys

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from .. import graph as g
 from ..columns import Batch, Column
 from ..columns.batch import ColumnId
 from ..expr import Side, columns_used
-from ..seams import State, StoreSpec
+from ..seams import Entry, State, StoreSpec
+from .chained import Changes, forward
 from .emission import Emission, Emitted
+from .entries import States
 from .folding import Folding, state_fields
 from .operator import Bind, Errors, Operator, Task, Wiring, Work
 from .regroup import ADDED, TAKEN_OUT
-from .rows import put_entry
 from .to_table import keyed_rows
 
 
@@ -58,23 +61,33 @@ class TableAggregateWork(Work):
         report = errors.callable
         removed, added = (folding.arguments(self._side(batch, sign), errors) for sign in "-+")
         keys: list[Any] = batch.keys.objects()
-        store.load(keys)
-        emitted = Emitted()
         what = batch.column(Side.VALUE, g.REGROUPED).objects()
+        store.load(keys)
+        find, mark, subtract, add = store.resident.get, store.dirty.setdefault, folding.subtract, folding.add
+        before: list[State | None] = []
+        after: list[State | None] = []
+        times: list[int] = []
         for row, (key, kind, time) in enumerate(zip(keys, what, batch.times.tolist(), strict=True)):
-            entry = store.resident.get(key)
-            old = None if entry is None else entry.state
-            state: State | None = old
+            entry = find(key)
+            old = state = None if entry is None else entry.state
             if kind & TAKEN_OUT and old is not None:
-                state = folding.subtract(state, removed[row], row, report)
+                state = subtract(state, removed[row], row, report)
             if kind & ADDED:
-                state = folding.add(state, added[row], row, report)
-            at = time if old is None or entry is None else max(time, entry.timestamp_ms)
-            put_entry(store, key, state, at)
-            if self._is_update:
-                emitted.add(row, key, at, folding.result(state), folding.result(old))
+                state = add(state, added[row], row, report)
+            mark(key, old)
+            if entry is None:
+                store.resident[key] = Entry(state, time)
+            else:
+                entry.state, entry.timestamp_ms = state, time if old is None else max(time, entry.timestamp_ms)
+                time = entry.timestamp_ms
+            before.append(old)
+            after.append(state)
+            times.append(time)
         if self._is_update:
-            self._emission.forward(self._task, emitted, batch, errors=errors)
+            fields = store.spec.columns
+            states, olds = States.of(after, fields), States.of(before, fields)
+            changes = Changes(np.arange(len(keys)), batch.keys, np.array(times, np.int64), states, olds)
+            forward(self._task, self._node, self._emission, changes, batch, errors)
 
     def _side(self, batch: Batch, sign: str) -> Batch:
         """Return the rows that are taken out ("-") or added ("+")."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from typing import Any
+from collections.abc import Sequence
+
+import numpy as np
 
 from .. import graph as g
 from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..columns.evaluate import evaluations
 from ..expr import Side
-from ..seams import State, StoreSpec
+from ..seams import StoreSpec
+from ..vectors.expressions import Mask
 from ..windows import store_window
-from .emission import Emission, Emitted, Joiner, olds_of, rows_of
+from .emission import Emission, Joiner
 from .lookups import has_result, lookup_of, stores_behind
 from .operator import Bind, Cut, Operator, RawKey, Task, Wiring, Work
-from .rows import put_entry
+from .rows import Rows
 from .to_table import keyed_rows
 from .versions import is_view_of_versions, without_earlier
 
@@ -77,48 +79,30 @@ class TableJoinWork(Work):
                 self._process(without_earlier(keyed_rows(self._task, self._node.name, batch)), side)
 
     def _process(self, batch: Batch, side: int) -> None:
+        """Join the rows of a batch with those of the other table: as they are, and, for who compares, as they were."""
         assert batch.keys is not None
-        keys = batch.keys.objects()
-        columns = self._schemas[side].value
-        news, olds = rows_of(batch, columns), olds_of(batch, columns)
-        others, times = self._lookups[1 - side].find(self._task, keys, batch)
-        kind, is_left = self._node.join, side == 0
-        needs_other = kind is g.JoinKind.INNER or (kind is g.JoinKind.LEFT and not is_left)
-        emitted = Emitted()
-        pairs: list[tuple[State | None, State | None, State | None]] = []
-        for row, (key, new, old, other, time, at) in enumerate(
-            zip(keys, news, olds, others, times, batch.times.tolist(), strict=True)
-        ):
-            if other is None and (needs_other or (new is None and old is None)):
-                continue
-            emitted.add(row, key, at if other is None else max(at, time), None)
-            pairs.append((new, old, other))
-        if not pairs:
+        other, times = self._lookups[1 - side].find(self._task, batch.keys.objects(), batch)
+        mine, before = Rows.of(batch), Rows.before(batch)
+        has_other, is_left, count = other.there(len(batch)), side == 0, len(batch)
+        kept = has_other
+        if self._node.join is g.JoinKind.OUTER or (self._node.join is g.JoinKind.LEFT and is_left):
+            kept = has_other | mine.there(count) if before is None else has_other | mine.there(count) | before.there(count)
+        times = np.where(has_other, np.maximum(times, batch.times), batch.times)
+        rows = np.flatnonzero(kept)
+        if not len(rows):
             return
-        shell = self._emission.shell(emitted, batch)
-        emitted.values = self._joined(shell, [(new, other) for new, _, other in pairs], is_left=is_left)
-        failed = self._joiner.failed
-        if self._store is not None:
-            self._keep(emitted, failed)
-        elif self._emission.wants_old:
-            emitted.olds = self._joined(shell, [(old, other) for _, old, other in pairs], is_left=is_left)
-        if self._emission.has_consumers:
-            self._task.forward(self._node.name, self._emission.filled(shell, emitted, failed))
+        shell = self._emission.shell_of(rows, None, times[rows], batch)
+        if len(rows) < count:
+            mine, other, before = mine.take(rows), other.take(rows), None if before is None else before.take(rows)
+        left, right, needed = self._pairs(mine, other, len(rows), is_left=is_left)
+        old = None
+        if self._store is None and self._emission.wants_old and before is not None:
+            old_left, old_right, was_needed = self._pairs(before, other, len(rows), is_left=is_left)
+            old = self._joiner.before(self._task, shell, old_left, old_right, needed=was_needed)
+        after = self._joiner.joined(self._task, shell, left, right, needed=needed, old=old)
+        self._emission.put_out(self._task, self._store, after)
 
-    def _joined(self, shell: Batch, pairs: Sequence[tuple[State | None, State | None]], *, is_left: bool) -> list[State | None]:
-        lefts = [mine if is_left else other for mine, other in pairs]
-        rights = [other if is_left else mine for mine, other in pairs]
-        needed = [has_result(self._node.join, left, right) for left, right in zip(lefts, rights, strict=True)]
-        return self._joiner.values(self._task, shell, lefts, rights, is_needed=needed)
-
-    def _keep(self, emitted: Emitted, failed: Set[int]) -> None:
-        store = self._store
-        assert store is not None
-        keys: list[Any] = emitted.keys
-        store.load(keys)
-        emitted.olds = []
-        for place, (key, value, time) in enumerate(zip(keys, emitted.values, emitted.times, strict=True)):
-            entry = store.resident.get(key)
-            emitted.olds.append(None if entry is None else entry.state)
-            if place not in failed:
-                put_entry(store, key, value, time)
+    def _pairs(self, mine: Rows, other: Rows, count: int, *, is_left: bool) -> tuple[Rows, Rows, Mask]:
+        """Return the left and the right rows, and which pairs have a result."""
+        left, right = (mine, other) if is_left else (other, mine)
+        return left, right, has_result(self._node.join, left.there(count), right.there(count))

@@ -84,7 +84,7 @@ def keep_versions(store: StateStore, batch: Batch, history_ms: int, *, wants_old
         put_entry(store, key, (_with(versions, time, value, oldest),), versions[-1][0] if versions else time)
     rows = batch if not late else batch.take(np.array(kept, np.int64))
     rows.columns[LATEST_COLUMN] = Column.of_objects(list(latest), Kind.BOOLEAN)
-    rows.old = old_rows(before, [(column.name, column.type.kind) for column in fields]) if wants_old else None
+    rows.old = old_rows(before, fields) if wants_old else None
     return rows, late
 
 

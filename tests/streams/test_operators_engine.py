@@ -221,7 +221,7 @@ def test_restarts_and_lost_disks_change_nothing(name: str, tmp_path: Path) -> No
             send(log, rows)
             with running(make(name), log, tmp_path / "state") as engine:
                 wanted = by_key(driven(name, parts[: number + 1]), is_last=is_last)
-                until(lambda wanted=wanted: by_key(results(log), is_last=is_last) == wanted, engine, timeout_s=20.0)
+                until(lambda wanted=wanted: by_key(results(log), is_last=is_last) == wanted, engine)
             if number == 1:
                 shutil.rmtree(tmp_path / "state")
         assert by_key(results(log), is_last=is_last) == expected
