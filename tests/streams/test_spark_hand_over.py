@@ -18,7 +18,7 @@ from logflume.streams.spark.ranges import reachable
 from logflume.streams.spark.steps import in_order
 
 from ..log._server_process import ServerProcess
-from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, create_inputs, final_results, loader, make_plan, run_live, send_orders
+from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, Once, create_inputs, final_results, loader, make_plan, run_live, send_orders
 from .running import embedded
 
 KIND = "repartition"
@@ -36,18 +36,6 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 def topics_of(log: Log) -> list[str]:
     return [topic for topic in log.admin().list_topics(include_internal=True) if not topic.startswith("__")]
-
-
-class Once:
-    """A failpoint: does something when a step is reached for the first time."""
-
-    def __init__(self, step: str, do: Callable[[], object]) -> None:
-        self.step, self.do, self.is_done = step, do, False
-
-    def __call__(self, reached: str) -> None:
-        if reached == self.step and not self.is_done:
-            self.is_done = True
-            self.do()
 
 
 def backfill(log: Log, failpoint: Callable[[str], None] = lambda _: None) -> None:
