@@ -148,7 +148,7 @@ def resumed(log: Log, keep: Path) -> BackfillReport:
     return run_backfill(plan_backfill(loader("batch", KIND), log.where, keep=str(keep)), LocalRunner())
 
 
-@pytest.mark.parametrize(("failpoint", "kept"), [("after-topics", False), ("writing-ahead", True), ("after-write", True)])
+@pytest.mark.parametrize(("failpoint", "kept"), [("after-topics", False), ("after-write", True)])
 def test_a_killed_driver_is_gone_on_with_at_its_cut(log: Log, failpoint: str, kept: bool, tmp_path: Path) -> None:
     where, keep = reachable(log), tmp_path / "kept"
     command = [sys.executable, "-m", "tests.streams._backfill_process", where, "batch", KIND, failpoint, str(tmp_path / "killed")]
