@@ -49,6 +49,14 @@ def backfill(
             "with --follow Spark's place and the state. All executors see it.",
         ),
     ] = None,
+    replaces: Annotated[
+        str | None,
+        typer.Option(
+            "--replace",
+            metavar="APPLICATION",
+            help="Take the place of this application, in its result topics too; it runs until you are told to stop it.",
+        ),
+    ] = None,
     abort: Annotated[bool, typer.Option("--abort", help="Take back what a backfill that was killed has left.")] = False,
     history: Annotated[
         str | None,
@@ -86,7 +94,7 @@ def backfill(
             abort_backfill(load_plan, address, keep=checkpoint)
             print("taken back: nothing of it is left")
             return
-        planned = plan_backfill(load_plan, address, history=history, keep=checkpoint)
+        planned = plan_backfill(load_plan, address, history=history, keep=checkpoint, replaces=replaces)
         show_plan(planned, as_json)
         if dry_run:
             return

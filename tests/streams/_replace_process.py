@@ -6,8 +6,8 @@ import sys
 
 from logflume.streams.spark import LocalRunner, plan_backfill, run_backfill
 
+from ._replace_apps import maker
 from ._spark_apps import Once
-from .test_spark_replacing import maker
 
 if __name__ == "__main__":
     address, at = sys.argv[1:]
