@@ -16,7 +16,7 @@ from .errors import StatementError
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_create_as, plan_insert
 from .recorded import RecordedPlan
-from .upgrades import check_query_replacement
+from .upgrades import check_replaceable
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +57,21 @@ class Applied:
         replaced = replaced_query(s, self.catalog)
         if replaced is None and isinstance(s, ast.CreateAs):
             check_is_free(s.name, s.is_table, self.catalog, s.span)
-        if query_id in self.catalog.queries and query_id != replaced:
+        is_beside = replaced is not None and query_id != replaced
+        if query_id in self.catalog.queries and (is_beside or replaced is None):
             raise StatementError(f"query id {query_id} was given to another query meanwhile; run the statement again", s.span)
         planned = plan_persistent(s, context, query_id)
+        catalog, queries = self.catalog, dict(self.queries)
         if replaced is not None:
-            check_query_replacement(self.queries[replaced].planned, planned, s.span)
-        catalog = self.catalog.with_query(planned.query)
+            check_replaceable(queries[replaced].planned, planned, s.span, is_beside=is_beside)
+        if replaced is not None and is_beside:
+            catalog = catalog.without_query(replaced)
+            del queries[replaced]
+        catalog = catalog.with_query(planned.query)
         if planned.sink is not None:
             catalog = catalog.with_source(planned.sink)
         catalog = replace(catalog, next_number=catalog.next_number + 1)
-        return Applied(catalog, {**self.queries, query_id: KnownQuery(planned, command.plan)})
+        return Applied(catalog, {**queries, query_id: KnownQuery(planned, command.plan)})
 
     def _controlled(self, s: ast.QueryControl) -> Applied:
         if s.query_id is None:

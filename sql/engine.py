@@ -71,7 +71,7 @@ from .session import Session, session_statement
 from .shared_readers import SharedReaders
 from .table_state import TablePage, TableRead, Tables, read_state
 from .tree import source_names
-from .upgrades import check_query_replacement
+from .upgrades import check_replaceable
 from .workers import Workers, merged_status
 
 _log = logging.getLogger("logflume.sql")
@@ -82,12 +82,16 @@ SHOWN_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
-    """A persistent query that has been checked and not started. `application`: its group and the prefix of its topics."""
+    """A persistent query that has been checked and not started. `application`: its group and the prefix of its topics.
+
+    `replaces`: the id of the query whose place it takes under an id of its own; None: there is none, or its state goes on.
+    """
 
     command: Command
     planned: PlannedQuery
     application: str
     what: str
+    replaces: str | None = None
 
     def compile(self) -> Plan:
         """Return the query as the streams runtime runs it. Picklable as a bound method, for Spark's workers."""
@@ -421,7 +425,8 @@ class SqlEngine:
     def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
         """Check one CREATE ... AS SELECT or INSERT INTO ... SELECT in full, and return it without starting or recording it.
 
-        For a backfill: its history is computed under the query's application id first, then `start` records it.
+        For a backfill: its history is computed under the query's application id first, then `start` records it. So CREATE OR
+        REPLACE has an id of its own, beside that of the query whose place it takes.
 
         Raises:
             StatementError: the statement is refused, or is of another kind.
@@ -434,9 +439,10 @@ class SqlEngine:
                 if not isinstance(statement, ast.CreateAs | ast.InsertQuery):
                     raise StatementError("expected CREATE STREAM or TABLE ... AS SELECT, or INSERT INTO ... SELECT")
                 context = self._context({**self.catalog.properties, **self._session.properties, **(properties or {})}, statement)
-                if isinstance(statement, ast.CreateAs) and statement.name in self.catalog.sources:
+                is_new = replaced_query(statement, self.catalog) is None
+                if isinstance(statement, ast.CreateAs) and statement.name in self.catalog.sources and is_new:
                     check_is_free(statement.name, statement.is_table, self.catalog, statement.span)
-                return self._prepare(statement, context)[0]
+                return self._prepare(statement, context, is_beside=True)[0]
             except StatementError as e:
                 e.locate(source.text, first_line=source.line, first_column=source.column)
                 raise
@@ -480,20 +486,27 @@ class SqlEngine:
         )
         return replace(made, text=f"{made.text}; {left} so far, it goes on") if left else made
 
-    def _prepare(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> tuple[PreparedQuery, Plan]:
+    def _prepare(
+        self, s: ast.CreateAs | ast.InsertQuery, context: Context, *, is_beside: bool = False
+    ) -> tuple[PreparedQuery, Plan]:
+        """Check a query in full. `is_beside`: it replaces another under an id of its own, so that both can exist."""
         replaced = replaced_query(s, self.catalog)
-        query_id = replaced or new_query_id(s, self.catalog)
-        if query_id in self.catalog.queries and replaced is None:
+        query_id = replaced if replaced is not None and not is_beside else new_query_id(s, self.catalog)
+        if query_id in self.catalog.queries and (is_beside or replaced is None):
             raise StatementError(f"Query ID '{query_id}' already exists. Choose another.", s.span)
         planned = plan_persistent(s, context, query_id)
         if replaced is not None:
-            check_query_replacement(self._applied.queries[replaced].planned, planned, s.span)
+            check_replaceable(self._applied.queries[replaced].planned, planned, s.span, is_beside=is_beside)
         application = application_id(self.service, query_id)
         compiled = compile_topology(planned.topology, application)
         what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
         verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
         command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
-        return PreparedQuery(command, planned, application, f"{what} {verb}"), compiled
+        return PreparedQuery(command, planned, application, f"{what} {verb}", replaced if is_beside else None), compiled
+
+    def application_of(self, query_id: str) -> str:
+        """Return the application as which a query runs."""
+        return application_id(self.service, query_id)
 
     # -------------------------------------------------------------------------------------------- rows from outside
 

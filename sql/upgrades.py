@@ -11,6 +11,14 @@ from .errors import StatementError
 from .planner import PlannedQuery
 
 
+def check_replaceable(old: PlannedQuery, new: PlannedQuery, span: Span, *, is_beside: bool) -> None:
+    """Refuse a replacement that readers could not follow; unless it was computed beside the old query, or the state neither."""
+    if not is_beside:
+        check_query_replacement(old, new, span)
+    elif old.sink is not None and new.sink is not None:
+        check_replacement(old.sink, new.sink, span)
+
+
 def check_query_replacement(old: PlannedQuery, new: PlannedQuery, span: Span) -> None:
     """Refuse a replacement that the state or the readers of a query could not follow.
 

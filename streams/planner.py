@@ -385,7 +385,8 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
     outputs = {}
     for name in outputs_of(part):
         node = part[name]
-        suffix_bytes = key_suffix_bytes(topology.nodes[node.inputs[0]].schema.window)
+        written = topology.nodes[node.inputs[0]]
+        suffix_bytes = key_suffix_bytes(written.schema.window)
         if isinstance(node, g.Repartition):
             outputs[name] = OutputTopic(node.topic, node.partitions, is_repartition=True, key_suffix_bytes=suffix_bytes)
         elif isinstance(node, g.Route):
@@ -394,7 +395,10 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
             )
         else:
             assert isinstance(node, g.Sink)
-            outputs[name] = OutputTopic(node.topic, node.partitions, node.topic_configs, key_suffix_bytes=suffix_bytes)
+            is_table = written.kind is g.EdgeKind.TABLE
+            outputs[name] = OutputTopic(
+                node.topic, node.partitions, node.topic_configs, key_suffix_bytes=suffix_bytes, is_table=is_table
+            )
     tables = {n.store: n.name for n in part.values() if isinstance(n, g.Source) and n.store is not None}
     from .contents import contents_of  # describes with what itself imports the planner
 

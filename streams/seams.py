@@ -217,6 +217,7 @@ class OutputTopic:
         is_repartition: internal; merged by time between tasks, purged after commit.
         key_suffix_bytes: how many bytes at the end of the key say which window it is of; the partitioner leaves them out.
         is_computed: a Route: each record says its topic, one of `among` if there are any (`topic` is empty).
+        is_table: what is written are the rows of a table, by key.
     """
 
     topic: str
@@ -226,6 +227,7 @@ class OutputTopic:
     key_suffix_bytes: int = 0
     is_computed: bool = False
     among: tuple[str, ...] = ()
+    is_table: bool = False
 
     def topics(self) -> tuple[str, ...]:
         """Return the topics that are known to be written."""

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,6 +49,14 @@ def backfill(
             "with --follow Spark's place and the state. All executors see it.",
         ),
     ] = None,
+    replaces: Annotated[
+        str | None,
+        typer.Option(
+            "--replace",
+            metavar="APPLICATION",
+            help="Take the place of this application, in its result topics too; it runs until you are told to stop it.",
+        ),
+    ] = None,
     abort: Annotated[bool, typer.Option("--abort", help="Take back what a backfill that was killed has left.")] = False,
     history: Annotated[
         str | None,
@@ -76,7 +84,8 @@ def backfill(
 
     settings = SparkSettings(master, parse_conf(conf or []), properties_file)
     address = where(data, bootstrap)
-    with connect_as_owner(address) as log, opened(log, file, execute) as (load_plan, start):
+    with connect_as_owner(address) as log, opened(log, file, execute) as job:
+        load_plan = job.load_plan
         if follow:
             run_on_spark(load_plan, address, settings, checkpoint, until_end)
             return
@@ -86,42 +95,77 @@ def backfill(
             abort_backfill(load_plan, address, keep=checkpoint)
             print("taken back: nothing of it is left")
             return
-        planned = plan_backfill(load_plan, address, history=history, keep=checkpoint)
+        planned = plan_backfill(load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
         show_plan(planned, as_json)
         if dry_run:
             return
-        report = run(planned, engine, settings)
-        message = start()
+        report = run(planned, engine, settings, job.stop_old)
+        message = job.start()
     show_report(report, message, as_json)
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is computed, and what follows.
+
+    Attributes:
+        start: starts the live query, and says so.
+        replaces: the application of the query whose place it takes.
+        stop_old: stops that one.
+    """
+
+    load_plan: Callable[[], Plan]
+    start: Callable[[], str]
+    replaces: str | None = None
+    stop_old: Callable[[], None] = lambda: None
+
+
 @contextmanager
-def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[tuple[Callable[[], Plan], Callable[[], str]]]:
-    """Give (what makes the plan, what starts the live query and says so)."""
+def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[Job]:
+    """Give what is computed; a query that was stopped for it goes on if that fails."""
     if file is not None:
         from logflume.streams.spark import AppFile
 
-        yield AppFile(str(file.resolve())), lambda: f"hand-over done: logflume run {file} goes on at the cut"
+        yield Job(AppFile(str(file.resolve())), lambda: f"hand-over done: logflume run {file} goes on at the cut")
         return
     from logflume.sql import SqlEngine
 
     assert execute is not None
     with tempfile.TemporaryDirectory() as scratch, SqlEngine(log, Path(scratch), runs_queries=False) as engine:
         prepared = engine.prepare(execute)
-        yield prepared.compile, lambda: engine.start(prepared).text
+        old = prepared.replaces
+        if old is None:
+            yield Job(prepared.compile, lambda: engine.start(prepared).text)
+            return
+        stopped: list[str] = []
+
+        def stop_old() -> None:
+            stopped.append(old)
+            list(engine.execute(f"PAUSE `{old}`;"))
+
+        try:
+            yield Job(prepared.compile, lambda: engine.start(prepared).text, engine.application_of(old), stop_old)
+        except BaseException:
+            for query_id in stopped:
+                list(engine.execute(f"RESUME `{query_id}`;"))
+            raise
 
 
-def run(planned: BackfillPlan, engine: Where, settings: SparkSettings) -> BackfillReport:
+def run(planned: BackfillPlan, engine: Where, settings: SparkSettings, stop_old: Callable[[], None]) -> BackfillReport:
     """Run the job and say where it is."""
     from logflume.streams.spark import LocalRunner, SparkRunner, open_session, run_backfill
 
     if engine is Where.LOCAL:
         with ProgressLine(sys.stderr) as line:
-            return run_backfill(planned, LocalRunner(), on_progress=lambda at: line.show(at.step, at.done, at.total))
+            return run_backfill(
+                planned, LocalRunner(), on_stopping=stop_old, on_progress=lambda at: line.show(at.step, at.done, at.total)
+            )
     spark = open_session(f"backfill {planned.application}", settings)
     try:
         with ProgressLine(sys.stderr) as line:
-            return run_backfill(planned, SparkRunner(spark), on_progress=lambda at: line.show(at.step, at.done, at.total))
+            return run_backfill(
+                planned, SparkRunner(spark), on_stopping=stop_old, on_progress=lambda at: line.show(at.step, at.done, at.total)
+            )
     finally:
         spark.stop()
 

@@ -19,7 +19,8 @@ from logflume.log.interfaces import OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.state import Checkpoint
 
-_MAX_TEXT_BYTES = 4000
+_MAX_TEXT_BYTES = 3500
+"""Leaves room for a claim of somebody else."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -29,11 +30,13 @@ class Claim(msgspec.Struct, frozen=True):
         token: tells this claim from one before or after it.
         what: what it is claimed for, and what to do, in words.
         made: topics that did not exist when it was claimed.
+        replaces: an application whose place this one shall take; "" none.
     """
 
     token: str
     what: str
     made: tuple[str, ...] = ()
+    replaces: str = ""
 
 
 class _Text(msgspec.Struct, omit_defaults=True):

@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from logflume.log import InvalidInput, TopicPartition, connect
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
 
 from .archives import Archive, find_archive, join_history, left_to_the_log
-from .claims import abandon, check_claimed, check_unused, claim, claim_of
-from .handover import RESULTS, BackfillReport, hand_over_producer, install, write_ahead
+from .claims import abandon, check_claimed, check_unused, claim, claim_of, release
+from .handover import RESULTS, BackfillReport, Switch, hand_over_producer, install, offsets_of, task_starts, write_ahead
 from .kept import Kept, cut_of
 from .ranges import OffsetRange, check_available
+from .replacing import check_replaceable, take_place
 from .steps import Progress, StepPlan, StepResult, StepRunner, refuse_global_tables
 
 
@@ -41,6 +42,7 @@ class BackfillPlan:
         result_topics: where results go.
         archive: what of the ranges is read from files: offsets up to the last one's end.
         token: tells this run, and those that go on with it, from any other.
+        replaces: the application whose place this one shall take; None: none.
         kept: where the cut and finished stages are kept for a run that goes on with it; None: nowhere.
     """
 
@@ -53,6 +55,7 @@ class BackfillPlan:
     archive: Archive = field(default_factory=dict)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     kept: Kept | None = None
+    replaces: str | None = None
 
     @property
     def records(self) -> int:
@@ -61,11 +64,17 @@ class BackfillPlan:
 
 
 def plan_backfill(
-    load_plan: Callable[[], Plan], where: str, *, history: str | None = None, keep: str | None = None
+    load_plan: Callable[[], Plan],
+    where: str,
+    *,
+    history: str | None = None,
+    keep: str | None = None,
+    replaces: str | None = None,
 ) -> BackfillPlan:
     """Freeze the cut: the last stable offset of each source partition as of now, or that of a run that died. Changes nothing.
 
     Args:
+        replaces: an application whose place this one takes, in its result topics too (`replacing.py`); it may run meanwhile.
         keep: a directory in which the run keeps what it has finished; one that holds what another run has kept is gone on with.
         history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
             read from the log alone: a live application fills its stores from there.
@@ -81,6 +90,8 @@ def plan_backfill(
     former = None if kept is None else kept.cut(plan)
     with connect(where) as log:
         check_unused(log, plan.application)
+        if replaces is not None:
+            check_replaceable(log, plan.application, replaces)
         held = claim_of(log, plan.application, is_stable=False)
         internal = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
         topics = sorted({topic for sub in plan.subtopologies for topic in sub.program.sources.values()} - internal)
@@ -96,7 +107,8 @@ def plan_backfill(
     token = uuid.uuid4().hex
     if goes_on:
         assert former is not None
-        ranges, token = former.by_partition(), former.token
+        ranges = former.by_partition()
+        token = former.token if replaces is None else token  # what was read beyond the cut may be in the changelogs already
     stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores if spec.name not in sub.table_sources]
     results = [out.topic for sub in plan.subtopologies for out in sub.outputs.values() if not out.is_repartition]
     return BackfillPlan(
@@ -109,6 +121,7 @@ def plan_backfill(
         archive,
         token,
         kept,
+        replaces,
     )
 
 
@@ -116,6 +129,7 @@ def run_backfill(
     backfill: BackfillPlan,
     runner: StepRunner,
     *,
+    on_stopping: Callable[[], None] = lambda: None,
     on_progress: Callable[[Progress], None] = lambda _: None,
     failpoint: Callable[[str], None] = lambda _: None,
 ) -> BackfillReport:
@@ -123,6 +137,7 @@ def run_backfill(
 
     Args:
         runner: `SparkRunner(session)`, or `LocalRunner()` for a history that one core of this machine can take.
+        on_stopping: called when the application that is replaced has to be stopped; what follows waits for that.
         failpoint: called with a name at each step, so that tests can kill the process there; pickles.
     """
     plan = backfill.load_plan()
@@ -132,7 +147,7 @@ def run_backfill(
         check_available(log, left)
         if kept is not None:
             kept.begin(cut_of(plan, backfill.token, backfill.ranges))
-        ours = claim(log, plan, backfill.ranges, backfill.token)
+        ours = claim(log, plan, backfill.ranges, backfill.token, replaces=backfill.replaces or "")
         try:
             failpoint("after-claim")
             topics = prepare_topics(plan, log.admin())
@@ -145,11 +160,23 @@ def run_backfill(
             entries = _written_ahead(backfill, plan, result, on_progress, failpoint)
             failpoint("after-changelogs")
             check_claimed(log, plan.application, backfill.token)
-            report = install(producer, plan, result, kinds=RESULTS, on_progress=on_progress, failpoint=failpoint)
+            switch: Switch | None = None
+            if backfill.replaces is not None:
+                on_stopping()
+                switch, rest = take_place(log, plan, ours, backfill.ranges, on_progress)
+                failpoint("after-stop")
+                starts = task_starts(plan, offsets_of(plan, result.ends))
+                later = runner.run(replace(step, ranges=rest, starts=starts, kept=None), plan, on_progress)
+                entries += write_ahead(plan, later, backfill.token, on_progress=on_progress, failpoint=failpoint)
+                result = result.then(later)
+                failpoint("after-rest")
+            report = install(producer, plan, result, kinds=RESULTS, switch=switch, on_progress=on_progress, failpoint=failpoint)
             result.release()
         except BaseException:
             if kept is None:
                 abandon(log, plan, ours)
+            else:
+                release(log, ours)
             raise
     failpoint("after-commit")
     if kept is not None:

@@ -14,7 +14,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping
 
-from logflume.log import InvalidInput, Log, OffsetAndMetadata, TopicPartition, TransportError, UnknownName
+from logflume.log import InvalidInput, KafkaError, Log, OffsetAndMetadata, TopicPartition, TransportError, UnknownName
 from logflume.streams.runtime import internal_topics
 from logflume.streams.runtime.positions import Claim, read_times, with_claim
 from logflume.streams.seams import Plan
@@ -27,8 +27,8 @@ _COMPUTED = (
     "(logflume backfill ... --abort)"
 )
 _GONE_TIMEOUT_S = 30.0
-_MADE_MAX = 40
-"""So many names fit beside an offset."""
+_MADE_MAX_CHARS = 2_000
+"""What fits beside an offset of names."""
 
 
 def check_unused(log: Log, application: str, *, is_stable: bool = False) -> None:
@@ -49,8 +49,11 @@ def check_unused(log: Log, application: str, *, is_stable: bool = False) -> None
         )
 
 
-def claim(log: Log, plan: Plan, ranges: Mapping[TopicPartition, OffsetRange], token: str) -> Claim:
+def claim(log: Log, plan: Plan, ranges: Mapping[TopicPartition, OffsetRange], token: str, *, replaces: str = "") -> Claim:
     """Take an application that nobody runs, from a driver that was killed too: what that one left goes, if its token was another.
+
+    Args:
+        replaces: an application whose place it shall take.
 
     Raises:
         InvalidInput: it runs, has begun, or has state without offsets.
@@ -63,7 +66,11 @@ def claim(log: Log, plan: Plan, ranges: Mapping[TopicPartition, OffsetRange], to
         _refuse_state(log, plan, existing)
     results = {topic for sub in plan.subtopologies for out in sub.outputs.values() for topic in out.topics()}
     made = sorted((results - existing - internal_topics(plan)) | set(former.made if former else ()))
-    ours = Claim(token, _COMPUTED, tuple(made[:_MADE_MAX]))
+    while sum(map(len, made)) > _MADE_MAX_CHARS:
+        made.pop()
+    if former is not None and former.token != token:
+        release(log, former)
+    ours = Claim(token, _COMPUTED, tuple(made), replaces)
     offsets = {tp: with_claim(OffsetAndMetadata(whole.end), ours) for tp, whole in ranges.items()}
     admin.set_group_offsets(plan.application, offsets)
     if former is not None and former.token != token:
@@ -91,11 +98,56 @@ def abandon(log: Log, plan: Plan, ours: Claim) -> bool:
     if offsets and (held is None or held.token != ours.token):
         return False
     existing = set(log.admin().list_topics(include_internal=True))
+    release(log, ours)
     _fence(log, plan, existing)
     delete_topics(log, (internal_topics(plan) | set(ours.made)) & existing)
     if offsets:
         log.admin().delete_group(plan.application)
     return True
+
+
+def claim_stopped(log: Log, old: str, ours: Claim, new: str) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """Take the application whose place another takes, so that nobody starts it again; return its offsets as they were.
+
+    None: it runs.
+
+    Raises:
+        InvalidInput: somebody else has it.
+    """
+    admin = log.admin()
+    if admin.describe_group(old).members:
+        return None
+    offsets = admin.group_offsets(old, is_stable=True)
+    held = read_times(offsets).claim
+    if held is not None and held.token != ours.token:
+        raise InvalidInput(f"application {old!r} is {held.what}")
+    what = f"being replaced by {new!r}: run that one when that is done; if it was killed, run or take back (--abort) its backfill"
+    taken = {tp: with_claim(at, Claim(ours.token, what)) for tp, at in offsets.items()}
+    try:
+        admin.set_group_offsets(old, taken)
+    except (InvalidInput, KafkaError):
+        if admin.describe_group(old).members:
+            return None
+        raise
+    return {tp: with_claim(at, None) for tp, at in offsets.items()}
+
+
+def replaced(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], ours: Claim, new: str
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets of an application whose place another has taken: nobody goes on from them."""
+    gone = Claim(ours.token, f"replaced by {new!r}, which goes on where this one stopped: run that one")
+    return {tp: with_claim(at, gone) for tp, at in offsets.items()}
+
+
+def release(log: Log, ours: Claim) -> None:
+    """Let an application be run again whose place was not taken."""
+    if not ours.replaces:
+        return
+    offsets = log.admin().group_offsets(ours.replaces, is_stable=True)
+    held = read_times(offsets).claim
+    if held is not None and held.token == ours.token:
+        log.admin().set_group_offsets(ours.replaces, {tp: with_claim(at, None) for tp, at in offsets.items()})
 
 
 def _refuse_state(log: Log, plan: Plan, existing: set[str]) -> None:

@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from logflume.log import OffsetAndMetadata, TopicPartition, connect
-from logflume.streams.runtime.positions import read_times
-from logflume.streams.runtime.task import task_name
+from logflume.log import TopicPartition, connect
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
-from logflume.streams.state import Checkpoint
 
 from .executors import equip
-from .handover import hand_over_producer, install
+from .handover import hand_over_producer, install, task_starts
 from .ranges import OffsetRange, reachable
 from .runner import SparkRunner
 from .source import LogflumeDataSource
@@ -89,16 +86,3 @@ class BatchRunner:
             with hand_over_producer(log, plan.application) as producer:
                 install(producer, plan, result)
             result.release()
-
-
-def task_starts(plan: Plan, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, Checkpoint]:
-    """Return where each task that has committed offsets goes on, by task name."""
-    starts = {}
-    for sub in plan.subtopologies:
-        topics = set(sub.program.sources.values())
-        for partition in {tp.partition for tp in committed if tp.topic in topics}:
-            own = {tp: at for tp, at in committed.items() if tp.topic in topics and tp.partition == partition}
-            times = read_times(own)
-            positions = {tp: at.offset for tp, at in own.items()}
-            starts[task_name(sub, partition)] = Checkpoint(positions, times.inputs_ms, {}, times.stores_ms)
-    return starts

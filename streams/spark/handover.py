@@ -26,13 +26,15 @@ what the brokers allow a transaction (`transaction.max.timeout.ms`, 15 minutes u
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from logflume.log import GroupMetadata, Log, LogflumeError, OffsetAndMetadata, Producer, TopicPartition, TransportError
-from logflume.streams.runtime.positions import to_offsets
+from logflume.streams.runtime.positions import read_times, to_offsets
+from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, changelog_topic
+from logflume.streams.state import Checkpoint
 
 from .replay import TaskEnd
 from .rows import RowKind
@@ -57,6 +59,22 @@ class BackfillReport:
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     stages: list[StageDone] = field(default_factory=list)
     hand_over_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Another application whose place is taken in the same transaction.
+
+    Attributes:
+        offsets: what is committed for it.
+        tables: topics that hold its table's rows -> partitions: of keys that are not written now the rows are deleted.
+        streams: topics that keep what it has written: nothing of the history is added.
+    """
+
+    application: str
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    tables: Mapping[str, int]
+    streams: frozenset[str]
 
 
 @contextmanager
@@ -107,6 +125,7 @@ def install(
     result: StepResult,
     *,
     kinds: frozenset[RowKind] = frozenset({RowKind.SINK, RowKind.CHANGELOG}),
+    switch: Switch | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
     failpoint: Callable[[str], None] = lambda _: None,
 ) -> BackfillReport:
@@ -122,7 +141,7 @@ def install(
     offsets = offsets_of(plan, result.ends)
     begun = time.monotonic()
     try:
-        written = _write(producer, plan, result, kinds, offsets, on_progress, failpoint)
+        written = _write(producer, plan, result, kinds, offsets, switch, on_progress, failpoint)
         failpoint("after-write")
         producer.commit_transaction()
     except BaseException:
@@ -143,6 +162,7 @@ def _write(
     result: StepResult,
     kinds: frozenset[RowKind],
     offsets: dict[TopicPartition, OffsetAndMetadata],
+    switch: Switch | None,
     on_progress: Callable[[Progress], None],
     failpoint: Callable[[str], None],
 ) -> Written:
@@ -150,9 +170,13 @@ def _write(
     for number in range(1, WRITES_MAX + 1):
         producer.begin_transaction()
         producer.send_offsets(offsets, GroupMetadata(plan.application, -1, ""))
+        if switch is not None:
+            producer.send_offsets(switch.offsets, GroupMetadata(switch.application, -1, ""))
         failpoint("after-send-offsets")
         on_progress(Progress("hand-over: writing, try", number, 0))
         target = Target(OneTransaction(producer.share_transaction()), changelogs_of(plan), failpoint)
+        if switch is not None:
+            target = replace(target, tables=switch.tables, left_out=switch.streams)
         written = result.write(target, kinds)
         if written.problem is not None:
             raise LogflumeError(f"the hand-over was not written: {written.problem}")
@@ -174,6 +198,19 @@ def offsets_of(plan: Plan, ends: list[TaskEnd]) -> dict[TopicPartition, OffsetAn
         contents = next((readers[tp.topic].contents for tp in end.checkpoint.inputs), {})
         offsets.update(to_offsets(end.checkpoint, contents))
     return offsets
+
+
+def task_starts(plan: Plan, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, Checkpoint]:
+    """Return where each task that has committed offsets goes on, by task name."""
+    starts = {}
+    for sub in plan.subtopologies:
+        topics = set(sub.program.sources.values())
+        for partition in {tp.partition for tp in committed if tp.topic in topics}:
+            own = {tp: at for tp, at in committed.items() if tp.topic in topics and tp.partition == partition}
+            times = read_times(own)
+            positions = {tp: at.offset for tp, at in own.items()}
+            starts[task_name(sub, partition)] = Checkpoint(positions, times.inputs_ms, {}, times.stores_ms)
+    return starts
 
 
 def _abort(producer: Producer) -> None:

@@ -93,10 +93,13 @@ class Kept:
         return found
 
     def begin(self, cut: Cut) -> None:
-        """Keep a cut, and nothing of another."""
-        if self._read(_CUT) != (data := msgspec.json.encode(cut)):
-            self.forget()
-            self._write(_CUT, data)
+        """Keep a cut, and nothing of another; under another claim than before its stages, but not that changelogs are written."""
+        data = self._read(_CUT)
+        former = None if data is None else msgspec.json.decode(data, type=Cut)
+        if former == cut:
+            return
+        self.forget(with_stages=former is None or msgspec.structs.replace(former, token=cut.token) != cut)
+        self._write(_CUT, msgspec.json.encode(cut))
 
     def entries(self) -> int | None:
         """Return how many entries of changelogs were written; None: not all of them."""
@@ -107,7 +110,7 @@ class Kept:
         """Note that the changelogs are in the log."""
         self._write(_CHANGELOGS, msgspec.json.encode(entries))
 
-    def forget(self) -> None:
+    def forget(self, *, with_stages: bool = True) -> None:
         """Remove what is kept, and nothing else that may be there."""
         from pyarrow import fs
 
@@ -116,7 +119,7 @@ class Kept:
         for name in (_CUT, _CHANGELOGS):
             if system.get_file_info(f"{base}/{name}").type is fs.FileType.File:
                 system.delete_file(f"{base}/{name}")
-        for info in system.get_file_info(fs.FileSelector(base)):
+        for info in system.get_file_info(fs.FileSelector(base)) if with_stages else ():
             if info.type is fs.FileType.Directory and info.base_name.startswith("stage-"):
                 system.delete_dir(info.path)
 

@@ -14,8 +14,8 @@ from logflume.streams.seams import Plan
 
 from .kept import stage_names
 from .partials import RangeEnd
-from .replay import TaskEnd, joined_ends
-from .rows import RANGE_SHIFT, RowKind, decode_end
+from .replay import TaskEnd, joined_ends, later_ends
+from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import RowsToLog, Target, Written
@@ -35,8 +35,14 @@ class LocalResult:
 
     def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
         """Write those of these kinds to the log."""
-        wanted = (part for part in self.parts if part.column("kind")[0].as_py() in kinds)
-        return Written.of(RowsToLog(self.where, target)(wanted))
+        wanted = [part for part in self.parts if part.column("kind")[0].as_py() in kinds]
+        former = [former_rows(target.tables)] if target.tables else []
+        return Written.of(RowsToLog(self.where, target)(iter(former + wanted)))
+
+    def then(self, later: LocalResult) -> LocalResult:
+        """See `StepResult.then`."""
+        ends, parts = later_ends(self.ends, later.ends), self.parts + later.parts
+        return LocalResult(self.where, ends, parts, self.stages + later.stages)
 
     def release(self) -> None:
         """Forget the rows."""

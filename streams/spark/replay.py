@@ -88,6 +88,17 @@ def joined_ends(ends: Iterable[TaskEnd]) -> list[TaskEnd]:
     return list(found.values())
 
 
+def later_ends(ends: Iterable[TaskEnd], later: Iterable[TaskEnd]) -> list[TaskEnd]:
+    """Return the ends of tasks that went on: where they are, and what both steps have counted."""
+    before = {tuple(sorted(end.checkpoint.inputs)): end for end in ends}
+    found = []
+    for end in later:
+        other = before[tuple(sorted(end.checkpoint.inputs))]
+        problems = Counter(other.problems) + Counter(end.problems)
+        found.append(TaskEnd(end.checkpoint, other.records + end.records, problems))
+    return found
+
+
 @dataclass(slots=True)
 class ReplayInput:
     """One input of a task: chunks in offset order, and `end`, its position afterwards.

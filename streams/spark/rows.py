@@ -26,6 +26,7 @@ ROWS = (
     "kind INT, name STRING, partition INT, time_ms BIGINT, task INT, seq BIGINT, "
     "key BINARY, value BINARY, timestamp_ms BIGINT, headers BINARY"
 )
+_NAMES = [column.split()[0] for column in ROWS.split(", ")]
 RANGE_SHIFT = 40
 CAUSE_SHIFT = 20
 WINDOW_START_BYTES = 8
@@ -36,7 +37,8 @@ class RowKind(IntEnum):
     """What a row is.
 
     A record of a repartition topic, of a sink topic or of a changelog, the end of a task; from an offset range, an entry of a
-    partial store, or the end of the range.
+    partial store, or the end of the range. FORMER: that a partition of a table's topic is to be looked through for keys that
+    have no row any more.
     """
 
     REPARTITION = 0
@@ -45,6 +47,7 @@ class RowKind(IntEnum):
     END = 3
     PARTIAL = 4
     RANGE = 5
+    FORMER = 6
 
 
 class RowWriter:
@@ -119,8 +122,31 @@ class RowWriter:
                     pa.array(timestamps_ms[at:stop], pa.int64()),
                     pa.array(headers[at:stop] if headers else [None] * count, pa.binary()),
                 ],
-                names=["kind", "name", "partition", "time_ms", "task", "seq", "key", "value", "timestamp_ms", "headers"],
+                names=_NAMES,
             )
+
+
+def former_rows(tables: Mapping[str, int]) -> Any:
+    """Return a row for each partition of these topics -> partitions, that what they hold be looked through."""
+    import pyarrow as pa
+
+    places = [(topic, partition) for topic, count in sorted(tables.items()) for partition in range(count)]
+    nothing, zeros = pa.array([None] * len(places), pa.binary()), pa.array([0] * len(places), pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([int(RowKind.FORMER)] * len(places), pa.int32()),
+            pa.array([topic for topic, _ in places], pa.string()),
+            pa.array([partition for _, partition in places], pa.int32()),
+            zeros,
+            pa.array([0] * len(places), pa.int32()),
+            zeros,
+            nothing,
+            nothing,
+            zeros,
+            nothing,
+        ],
+        names=_NAMES,
+    )
 
 
 def _placed(causes: I64) -> I64:

@@ -18,8 +18,8 @@ from .executors import equip
 from .kept import Kept, stage_names
 from .partials import RangeEnd
 from .ranges import reachable
-from .replay import TaskEnd, joined_ends
-from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end
+from .replay import TaskEnd, joined_ends, later_ends
+from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import WRITTEN, RowsToLog, Target, Written
@@ -115,11 +115,21 @@ class SparkResult:
             others = kinds if is_sliced else kinds - {RowKind.CHANGELOG}
             if others:
                 shuffled.append(staged.filter(staged.kind.isin([int(kind) for kind in others])))
+        if target.tables:
+            import pyarrow as pa
+
+            former = self.frames[0].sparkSession.createDataFrame(pa.Table.from_batches([former_rows(target.tables)]))
+            shuffled.append(former.withColumn("stage", lit(-1)))  # before any row of the partition
         if shuffled:
             cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
             in_place.append(_union(shuffled).repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC))
         written = _union(in_place).mapInArrow(RowsToLog(self.where, target), WRITTEN)
         return Written.of([written.toArrow()])
+
+    def then(self, later: SparkResult) -> SparkResult:
+        """See `StepResult.then`."""
+        ends = later_ends(self.ends, later.ends)
+        return SparkResult(self.where, self.frames + later.frames, ends, self.sliced + later.sliced, self.stages + later.stages)
 
     def release(self) -> None:
         """Let Spark forget the rows."""

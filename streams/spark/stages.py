@@ -88,7 +88,7 @@ def stages_of(
             stages.append(Stage(sub.name, work, count, _parts(merged), _BY_RANGE, written))
         else:
             takes = tuple((RowKind.REPARTITION, topic) for topic in repartition)
-            cut = 1 if region_of(sub) is None or step.state_root else slices or slices_of(step, sub, count, cores)
+            cut = 1 if region_of(sub) is None or step.state_root or step.starts else slices or slices_of(step, sub, count, cores)
             work = TaskRunner(step, sub.name, repartition, slices=cut)
             stages.append(Stage(sub.name, work, cut * count, takes, _BY_TIME, written, slices=cut))
     return stages

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -102,6 +102,10 @@ class StepResult(Protocol):
 
     def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
         """Write the records of these kinds, sinks or changelogs, those of one partition in order."""
+        ...
+
+    def then(self, later: Self) -> Self:
+        """Return what both hold; `later` went on from the ends of this one."""
         ...
 
     def release(self) -> None: ...

@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -25,7 +25,8 @@ import numpy as np
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, OpenTransaction, Producer, TopicPartition, connect
 from logflume.streams.runtime.positions import read_times
 
-from .rows import RowKind, unpack_headers
+from .ranges import OffsetRange, read_range
+from .rows import BATCH_RECORDS, RowKind, unpack_headers
 
 WRITTEN = "kind INT, records BIGINT, problem STRING"
 BATCH_BYTES = 1 << 20
@@ -142,12 +143,16 @@ class Target:
     Attributes:
         changelogs: store -> its changelog topic.
         failpoint: called with `step` once rows are on their way to the log.
+        tables: topics -> partitions of which the rows of all keys are deleted that are not written.
+        left_out: topics to which nothing is written.
     """
 
     way: OneTransaction | OwnTransactions
     changelogs: Mapping[str, str]
     failpoint: Callable[[str], None]
     step: str = "writing"
+    tables: Mapping[str, int] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +209,69 @@ class RowsToLog:
         with ExitStack() as stack:
             for batch in batches:
                 for kind, topic, chunk in chunks_of(batch, self.target.changelogs):
+                    if topic in self.target.left_out:
+                        continue
                     if send is None:
                         log = stack.enter_context(connect(self.where))
                         send = stack.enter_context(self.target.way.writer(log))
-                    send(topic, chunk)
-                    counts[kind] += len(chunk)
-                    self.target.failpoint(self.target.step)
+                        former = FormerKeys(log, self.target.tables)
+                    former.note(topic, chunk)
+                    if kind is not RowKind.FORMER:
+                        send(topic, chunk)
+                        counts[kind] += len(chunk)
+                        self.target.failpoint(self.target.step)
+            if send is not None:
+                for chunk in former.deletions():
+                    send(chunk.topic, chunk)
+                    counts[RowKind.SINK] += len(chunk)
         return counts
+
+
+@dataclass(slots=True)
+class FormerKeys:
+    """The keys of tables' topics that had a row and are not written now, by partition; read when a partition is first met.
+
+    What others read committed is looked at, so what this transaction writes is not.
+    """
+
+    log: Log
+    tables: Mapping[str, int]
+    left: dict[TopicPartition, dict[bytes, int]] = field(default_factory=dict)
+
+    def note(self, topic: str, chunk: Chunk) -> None:
+        """Note what is written; a chunk without keys only that there is such a partition."""
+        if topic not in self.tables:
+            return
+        tp = TopicPartition(topic, chunk.partition)
+        if tp not in self.left:
+            self.left[tp] = self._read(tp)
+        left, keys = self.left[tp], chunk.keys()
+        for key in keys:
+            if key is not None:
+                left.pop(key, None)
+
+    def _read(self, tp: TopicPartition) -> dict[bytes, int]:
+        """Return key -> time of its row in ms, of a partition as it is."""
+        admin = self.log.admin()
+        start = admin.start_offsets([tp])[tp]
+        end = admin.end_offsets([tp], read_committed=True)[tp]
+        rows: dict[bytes, int] = {}
+        for chunk in read_range(self.log, OffsetRange(*tp, min(start, end), end)):
+            for key, value, time_ms in zip(chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), strict=True):
+                if key is not None and value is not None:
+                    rows[key] = time_ms
+                elif key is not None:
+                    rows.pop(key, None)
+        return rows
+
+    def deletions(self) -> Iterator[Chunk]:
+        """Yield what deletes the rows that are left."""
+        for tp, rows in self.left.items():
+            keys = list(rows)
+            for at in range(0, len(keys), BATCH_RECORDS):
+                part = keys[at : at + BATCH_RECORDS]
+                times = [rows[key] for key in part]
+                yield Chunk.from_columns(tp.topic, part, [None] * len(part), times, partition=tp.partition)
 
 
 def _is_run_again() -> bool:

@@ -42,6 +42,21 @@ def test_an_application_goes_on_where_its_backfill_ended(tmp_path: Path) -> None
             live.wait()
 
 
+def test_another_application_takes_the_place_of_one(tmp_path: Path) -> None:
+    new = tmp_path / "new.py"
+    new.write_text(DELAYS.read_text().replace('lf.App("delays")', 'lf.App("late")'))
+    with serving(tmp_path / "data", "--workers", "0") as (address, _):
+        load(address)
+        run("backfill", str(DELAYS), "--engine", "local", "--bootstrap", address)
+        none = run("backfill", str(new), "--abort", "--bootstrap", address, code=1)
+        assert "there is no unfinished backfill of application 'late'" in none.stderr
+        done = run("backfill", str(new), "--engine", "local", "--replace", "delays", "--bootstrap", address)
+        assert f"logflume run {new} goes on at the cut" in done.stdout
+        wait_for(address, {"United": 15, "Delta": 15})
+        refused = run("run", str(DELAYS), "--bootstrap", address, "--state-dir", str(tmp_path / "state"), code=1)
+        assert "application 'delays' is replaced by 'late'" in refused.stderr
+
+
 def test_a_file_that_runs_no_application_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("import logflume\n")
     run("topic", "create", "t", "--data", str(tmp_path / "data"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -154,3 +155,15 @@ def is_done(log: Log, application: str) -> bool:
     every = [TopicPartition(topic, p) for topic in repartition for p in range(PARTITIONS)]
     ends = log.admin().end_offsets(every, read_committed=True)
     return all(ends[tp] == 0 or (tp in committed and committed[tp].offset >= ends[tp]) for tp in every)
+
+
+class Once:
+    """A failpoint: does something when a step is reached for the first time."""
+
+    def __init__(self, step: str, do: Callable[[], object]) -> None:
+        self.step, self.do, self.is_done = step, do, False
+
+    def __call__(self, reached: str) -> None:
+        if reached == self.step and not self.is_done:
+            self.is_done = True
+            self.do()

@@ -19,6 +19,7 @@ from logflume.log.registry import RegistryServer
 from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec, array, of_topic, serde
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.spark import (
+    BackfillPlan,
     LocalRunner,
     Progress,
     RangeLost,
@@ -34,7 +35,8 @@ from ..end_to_end._command import run
 from ..end_to_end._delays import DELAYS, load, wait_for
 from ..log._server_process import ServerProcess
 from ._kills import KillOnce
-from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, create_inputs, final_results, loader, make_plan, run_live, send_orders
+from ._replace_apps import expected, maker, sell, table
+from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, Once, create_inputs, final_results, loader, make_plan, run_live, send_orders
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_JAVA = pytest.mark.skipif(
@@ -191,6 +193,40 @@ def test_an_executor_killed_while_it_writes_loses_and_doubles_nothing(
     run_live(log, "batch", "repartition", tmp_path / "batch")
     run_live(log, "live", "repartition", tmp_path / "live")
     assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_spark_goes_on_with_what_it_has_kept(log: Log, spark: Any, tmp_path: Path) -> None:
+    send_orders(log, 300, seed=13, start_ms=5_000_000)
+
+    def planned() -> BackfillPlan:
+        return plan_backfill(loader("batch", "repartition"), log.where, keep=str(tmp_path / "kept"))
+
+    def fail() -> None:
+        raise InvalidInput("stopped here")
+
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(planned(), SparkRunner(spark), failpoint=Once("after-changelogs", fail))
+    report = run_backfill(planned(), SparkRunner(spark))
+    assert {stage.way.endswith(", kept") for stage in report.stages} == {True}
+    alone = run_backfill(plan_backfill(loader("alone", "repartition"), log.where), LocalRunner())
+    assert (report.records, report.results, report.entries) == (alone.records, alone.results, alone.entries)
+    assert final_results(log, "batch-out") == final_results(log, "alone-out") != {}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_spark_takes_the_place_of_an_application(log: Log, spark: Any) -> None:
+    log.admin().create_topic("sales", partitions=2)
+    sell(log, 0, 40)
+    run_backfill(plan_backfill(maker("old"), log.where), LocalRunner())
+    planned = plan_backfill(maker("new", "table", 5), log.where, replaces="old")
+    assert b"e" in table(log)
+    run_backfill(planned, SparkRunner(spark))
+    assert table(log) == expected(40)
 
 
 def test_a_failed_backfill_leaves_nothing_behind(log: Log) -> None:

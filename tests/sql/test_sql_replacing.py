@@ -1,0 +1,102 @@
+"""CREATE OR REPLACE of a query whose history was computed beside it: any change of its meaning, and both ids meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log import InvalidInput, Log, connect
+from logflume.sql import Rows, SqlEngine, StatementError
+from logflume.streams.spark import LocalRunner, plan_backfill, run_backfill
+from tests.streams.running import until
+
+SETUP = """
+CREATE STREAM s (k STRING KEY, n INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
+CREATE TABLE sums AS SELECT k, SUM(n) AS total FROM s GROUP BY k;
+"""
+REPLACED = "CREATE OR REPLACE TABLE sums AS SELECT k, SUM(n * 10) AS total FROM s WHERE n > 1 GROUP BY k;"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with connect(tmp_path / "log") as opened:
+        yield opened
+
+
+@pytest.fixture
+def engine(log: Log, tmp_path: Path) -> Iterator[SqlEngine]:
+    with SqlEngine(log, tmp_path / "sql") as opened:
+        run(opened, SETUP)
+        insert(opened, 1, 9)
+        until(lambda: rows(opened) == expected(1, 9))
+        yield opened
+
+
+def run(engine: SqlEngine, text: str) -> list[Any]:
+    return list(engine.execute(text))
+
+
+def insert(engine: SqlEngine, first: int, stop: int) -> None:
+    run(engine, "".join(f"INSERT INTO s VALUES ('k{n % 3}', {n});" for n in range(first, stop)))
+
+
+def rows(engine: SqlEngine) -> dict[str, int]:
+    (result,) = run(engine, "SELECT k, total FROM sums;")
+    assert isinstance(result, Rows)
+    return dict(result.rows)
+
+
+def expected(first: int, stop: int, *, times: int = 1) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for n in range(first, stop):
+        found[f"k{n % 3}"] = found.get(f"k{n % 3}", 0) + n * times
+    return found
+
+
+def test_a_query_of_another_meaning_takes_the_place_of_one_that_runs(engine: SqlEngine, log: Log) -> None:
+    with pytest.raises(StatementError, match="may not change"):
+        run(engine, REPLACED.replace(" WHERE n > 1", ""))
+    (before,) = engine.catalog.queries
+    prepared = engine.prepare(REPLACED)
+    assert prepared.replaces == before
+    planned = plan_backfill(prepared.compile, log.where, replaces=engine.application_of(before))
+
+    def stop() -> None:
+        assert rows(engine) == expected(1, 9)
+        insert(engine, 9, 12)
+        until(lambda: rows(engine) == expected(1, 12))
+        run(engine, f"PAUSE `{before}`;")
+
+    run_backfill(planned, LocalRunner(), on_stopping=stop)
+    engine.start(prepared)
+    until(lambda: rows(engine) == expected(2, 12, times=10))
+    insert(engine, 12, 15)
+    until(lambda: rows(engine) == expected(2, 15, times=10))
+    assert list(engine.catalog.queries) == [prepared.command.query_id] != [before]
+    old = engine.application_of(before)
+    until(lambda: old not in log.admin().list_groups())
+    assert not [topic for topic in log.admin().list_topics(include_internal=True) if topic.startswith(f"{old}-")]
+
+
+def test_the_old_query_goes_on_if_it_is_not_replaced_after_all(engine: SqlEngine, log: Log) -> None:
+    (before,) = engine.catalog.queries
+    prepared = engine.prepare(REPLACED)
+    planned = plan_backfill(prepared.compile, log.where, replaces=engine.application_of(before))
+
+    def fail(reached: str) -> None:
+        if reached == "after-rest":
+            raise InvalidInput("stopped here")
+
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(planned, LocalRunner(), on_stopping=lambda: run(engine, f"PAUSE `{before}`;") and None, failpoint=fail)
+    run(engine, f"RESUME `{before}`;")
+    insert(engine, 9, 12)
+    until(lambda: rows(engine) == expected(1, 12))
+
+
+def test_readers_must_be_able_to_follow(engine: SqlEngine) -> None:
+    with pytest.raises(StatementError, match="Cannot upgrade data source"):
+        engine.prepare("CREATE OR REPLACE TABLE sums AS SELECT k, COUNT(*) AS other FROM s GROUP BY k;")
