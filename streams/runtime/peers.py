@@ -113,7 +113,8 @@ class Peers:
                 if answer is None:
                     silent.add(address)
                     continue
-                found.append(answer.rows)
+                if answer.held:  # else it has given them up
+                    found.append(answer.rows)
                 self.held.update({each.partition: each for each in answer.held})
                 left.difference_update(each.partition for each in answer.held)
             if left and self._monotonic_s() > end_s:

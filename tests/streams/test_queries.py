@@ -7,18 +7,23 @@ import urllib.request
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 import logflume.streams as lf
-from logflume.log import InvalidInput, UnknownName, connect
+from logflume.log import InvalidInput, TopicPartition, UnknownName, connect
+from logflume.log.schemas import BIGINT, Column
 from logflume.streams import col, count, sum
 from logflume.streams.query import StoreQuery
 from logflume.streams.rows import WindowedKey
-from logflume.streams.runtime import StoreUnavailable, instances, statuses
-from logflume.streams.runtime.reads import Ask, answer
-from logflume.streams.state import TaskState
+from logflume.streams.runtime import StoreUnavailable, instances, peers, statuses
+from logflume.streams.runtime.peers import Peers, StorePlace
+from logflume.streams.runtime.reads import Answer, Ask, Held, answer
+from logflume.streams.seams import Entry
+from logflume.streams.state import EntryCodec, TaskState
 from tests.streams.running import embedded, running, send_json, until
 
 HERE = "127.0.0.1:0"
@@ -103,6 +108,19 @@ def test_copies_answer_for_an_instance_that_has_gone_if_they_are_good_enough(tmp
             assert totals.get("user7") == {"n": 1, "spent": 1}
             with pytest.raises(StoreUnavailable, match="partitions"):
                 newest.rows()
+
+
+def test_a_partition_that_is_on_its_way_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has given a task up answers that it has none of it: that is no page of rows."""
+    codec = EntryCodec((Column("n", BIGINT),))
+    row = b"k", codec.encode(Entry((1,), 5)) or b""
+    answers = iter([Answer([], []), Answer([row], [Held(0, 5, 1, 0)])])
+    monkeypatch.setattr(peers, "_ask", lambda *_: next(answers))
+    monkeypatch.setattr(peers, "addresses", lambda _: {TopicPartition("orders", 0): "127.0.0.1:1"})
+    place = StorePlace("a", "totals", ("orders",), 1, codec)
+    admin = SimpleNamespace(group_offsets=lambda _: {})
+    asked = Peers(place, cast(Any, admin), timeout_s=60, monotonic_s=lambda: 0.0, sleep=lambda _: None)
+    assert [key for key, _ in asked.range(b"", None)] == [b"k"]
 
 
 def test_a_copy_that_lacks_too_much_does_not_answer(tmp_path: Path) -> None:
