@@ -8,11 +8,12 @@ if TYPE_CHECKING:
     from .archives import ArchiveUnreadable, archive_topic
     from .backfill import BackfillPlan, plan_backfill, run_backfill
     from .continuous import run_continuously
+    from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill
     from .handover import BackfillReport
     from .local import LocalRunner
     from .ranges import OffsetRange, RangeLost
     from .runner import SparkRunner
-    from .session import SparkSettings, SparkUnavailable, check_spark, open_session, parse_conf
+    from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
     from .steps import Progress
 
@@ -21,6 +22,8 @@ _HOME = {
     "ArchiveUnreadable": "archives",
     "BackfillPlan": "backfill",
     "BackfillReport": "handover",
+    "Estimate": "estimates",
+    "HotKey": "estimates",
     "LocalRunner": "local",
     "LogflumeDataSource": "source",
     "OffsetRange": "ranges",
@@ -29,9 +32,12 @@ _HOME = {
     "SparkRunner": "runner",
     "SparkSettings": "session",
     "SparkUnavailable": "session",
+    "StageEstimate": "estimates",
     "app_of": "applications",
     "archive_topic": "archives",
     "check_spark": "session",
+    "cores_of": "session",
+    "estimate_backfill": "estimates",
     "open_session": "session",
     "parse_conf": "session",
     "plan_backfill": "backfill",
@@ -44,6 +50,8 @@ __all__ = [
     "ArchiveUnreadable",
     "BackfillPlan",
     "BackfillReport",
+    "Estimate",
+    "HotKey",
     "LocalRunner",
     "LogflumeDataSource",
     "OffsetRange",
@@ -52,9 +60,12 @@ __all__ = [
     "SparkRunner",
     "SparkSettings",
     "SparkUnavailable",
+    "StageEstimate",
     "app_of",
     "archive_topic",
     "check_spark",
+    "cores_of",
+    "estimate_backfill",
     "open_session",
     "parse_conf",
     "plan_backfill",
