@@ -42,8 +42,8 @@ def print_estimate(estimate: Estimate, *, is_assumed: bool) -> None:
 def warning_of(hot: HotKey) -> str:
     """Say what a hot key does, in a sentence."""
     return (
-        f"key {text_of(hot.key)!r} of {hot.topic} has {hot.share:.0%} of the records: its task of {hot.tasks} in stage {hot.subtopology} "
-        "goes on while the others have ended"
+        f"key {text_of(hot.key)!r} of {hot.topic} has {hot.share:.0%} of the records: "
+        f"its task of {hot.tasks} in stage {hot.subtopology} goes on while the others have ended"
     )
 
 

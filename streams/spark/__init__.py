@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .applications import AppFile, app_of
-    from .archives import ArchiveUnreadable, archive_topic
+    from .archives import ArchiveUnreadable
+    from .archiving import Meeting, archive_topic, check_archive, keep_archiving
     from .backfill import BackfillPlan, plan_backfill, run_backfill
     from .continuous import run_continuously
     from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill
@@ -26,6 +27,7 @@ _HOME = {
     "HotKey": "estimates",
     "LocalRunner": "local",
     "LogflumeDataSource": "source",
+    "Meeting": "archiving",
     "OffsetRange": "ranges",
     "Progress": "steps",
     "RangeLost": "ranges",
@@ -34,10 +36,12 @@ _HOME = {
     "SparkUnavailable": "session",
     "StageEstimate": "estimates",
     "app_of": "applications",
-    "archive_topic": "archives",
+    "archive_topic": "archiving",
+    "check_archive": "archiving",
     "check_spark": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
+    "keep_archiving": "archiving",
     "open_session": "session",
     "parse_conf": "session",
     "plan_backfill": "backfill",
@@ -54,6 +58,7 @@ __all__ = [
     "HotKey",
     "LocalRunner",
     "LogflumeDataSource",
+    "Meeting",
     "OffsetRange",
     "Progress",
     "RangeLost",
@@ -63,9 +68,11 @@ __all__ = [
     "StageEstimate",
     "app_of",
     "archive_topic",
+    "check_archive",
     "check_spark",
     "cores_of",
     "estimate_backfill",
+    "keep_archiving",
     "open_session",
     "parse_conf",
     "plan_backfill",

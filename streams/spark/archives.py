@@ -7,9 +7,8 @@ A file appears whole, so its name says what it has: the files of a partition mus
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -20,9 +19,8 @@ import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
-from .ranges import OffsetRange, RangeLost, read_range, split
+from .ranges import OffsetRange, RangeLost, read_range
 
-RECORDS_PER_FILE = 1_000_000
 BATCH_RECORDS = 50_000
 COLUMNS = ("offset", "timestamp_ms", "key", "value", "headers")
 _NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})-(?P<start>\d{20})-(?P<end>\d{20})\.parquet")
@@ -55,7 +53,7 @@ def find_archive(root: str, topics: Sequence[str]) -> Archive:
     """
     from pyarrow import fs
 
-    system, base = _open_root(root)
+    system, base = open_root(root)
     if system.get_file_info(base).type is not fs.FileType.Directory:
         raise InvalidInput(f"no archive at {root}; make one with: logflume archive TOPIC --to {root}")
     found: dict[TopicPartition, list[ArchiveFile]] = {}
@@ -128,7 +126,7 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    system, _ = _open_root(file.root)
+    system, _ = open_root(file.root)
     try:
         with system.open_input_file(file.path) as opened:
             parquet = pq.ParquetFile(opened)
@@ -145,6 +143,29 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
         raise ArchiveUnreadable(f"cannot read the archive's file {file.path}: {error}") from error
 
 
+def check_file(file: ArchiveFile) -> None:
+    """Raise ArchiveUnreadable unless a file's footer says that it has the columns, and the offsets of its name, in order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    system, _ = open_root(file.root)
+    try:
+        with system.open_input_file(file.path) as opened:
+            footer = pq.read_metadata(opened)
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveUnreadable(f"cannot read the archive's file {file.path}: {error}") from error
+    names = footer.schema.to_arrow_schema().names
+    if missing := [name for name in COLUMNS if name not in names]:
+        raise ArchiveUnreadable(f"{file.path} has no column {missing[0]!r}, only {', '.join(names)}")
+    last = file.held.start - 1
+    for group in range(footer.num_row_groups):
+        found = footer.row_group(group).column(names.index("offset")).statistics
+        if found is None or not found.has_min_max or not last < found.min <= found.max < file.held.end:
+            told = "no smallest and largest offset" if found is None or not found.has_min_max else f"{found.min} to {found.max}"
+            raise ArchiveUnreadable(f"{file.path} holds offsets ({told}) which its name does not say, or out of order")
+        last = found.max
+
+
 def _chunk(tp: TopicPartition, rows: Any, offsets: Any) -> Chunk:
     keys, values, times, found = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp_ms", "headers"))
     headers = None
@@ -155,82 +176,8 @@ def _chunk(tp: TopicPartition, rows: Any, offsets: Any) -> Chunk:
     return chunk
 
 
-def archive_topic(
-    log: Log,
-    topic: str,
-    root: str,
-    *,
-    records_per_file: int = RECORDS_PER_FILE,
-    on_file: Callable[[ArchiveFile, int], None] = lambda *_: None,
-) -> None:
-    """Write what is committed now and not in the archive yet; whatever ends this, the next time goes on behind the last file.
-
-    Args:
-        on_file: told of each file, and how many records it has.
-
-    Raises:
-        RangeLost: retention has taken records before they were archived.
-        UnknownName: no such topic.
-    """
-    from pyarrow import fs
-
-    system, base = _open_root(root)
-    admin = log.admin()
-    partitions = admin.describe_topics([topic])[topic].partitions
-    every = [TopicPartition(topic, partition) for partition in range(partitions)]
-    starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
-    system.create_dir(f"{base}/{topic}", recursive=True)
-    held = find_archive(root, [topic])
-    wanted: list[OffsetRange] = []
-    for tp in every:
-        logged = OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp]))
-        files = held.get(tp, ())
-        join_history(logged, files)
-        first = max(files[-1].held.end if files else 0, logged.start)
-        wanted += split(OffsetRange(*tp, first, max(first, logged.end)), records_per_file)
-    for each in wanted:
-        name = f"{base}/{topic}/{topic}-{each.partition}-{each.start:020d}-{each.end:020d}.parquet"
-        records = _write(system, name, read_range(log, each))
-        if isinstance(system, fs.LocalFileSystem):
-            _sync(Path(name).parent)
-        on_file(ArchiveFile(root, name, each), records)
-
-
-def _write(system: Any, name: str, chunks: Iterator[Chunk]) -> int:
-    """Write a file under another name, then give it its own; return how many records it has."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyarrow import fs
-
-    header = pa.struct([("name", pa.string()), ("value", pa.binary())])
-    types = (pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.list_(header))
-    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
-    unfinished = f"{name}.{os.getpid()}.unfinished"
-    records = 0
-    with system.open_output_stream(unfinished) as opened, pq.ParquetWriter(opened, schema, compression="zstd") as writer:
-        for chunk in chunks:
-            found = [[{"name": name, "value": value} for name, value in each] for each in chunk.headers()]
-            columns = (chunk.offsets, chunk.timestamps_ms, chunk.keys(), chunk.values(), found)
-            arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-            records += len(chunk)
-    if isinstance(system, fs.LocalFileSystem):
-        _sync(Path(unfinished))
-    system.move(unfinished, name)
-    return records
-
-
-def _sync(path: Path) -> None:
-    """Have the disk keep a file, or the names in a directory."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
 @cache
-def _open_root(root: str) -> tuple[Any, str]:
+def open_root(root: str) -> tuple[Any, str]:
     """Return the file system of an archive and where the archive is in it."""
     import pyarrow as pa
     from pyarrow import fs

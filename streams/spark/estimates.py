@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from logflume.log import Log, TopicPartition, connect
 from logflume.streams.runtime.topics import count_partitions
@@ -346,7 +345,7 @@ class _Guess:
 
     def hot_keys(self) -> Iterator[HotKey]:
         """Yield the keys that alone are more than an even share of a task's records, where keyed work cannot be merged."""
-        for stage in self.of_plan:
+        for stage in self.of_plan if self.cores else ():
             if stage.is_ranged or stage.count < 2 or not self._sub(stage).program.stores or not self._is_replayed(stage):
                 continue
             keys = {topic: self.read[topic].keys for topic in self._read_by(stage)}
