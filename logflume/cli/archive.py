@@ -1,4 +1,4 @@
-"""`logflume archive`: topics into Parquet files with their offsets, from where the files end to what is committed, once or always."""
+"""`logflume archive`: topics into Parquet files with their offsets, from where the files end to what is committed, once or on."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _arm(is_last: bool) -> str:
 
 
 def _cells(stage: StageEstimate) -> tuple[Any, ...]:
-    mb = [f"{size / 1e6:,.1f}" for size in (stage.bytes, stage.out_bytes)]
+    mb = [f"{size / 1e6:,.1f}" for size in (stage.in_bytes, stage.out_bytes)]
     rows = f"{stage.results + stage.entries:,}"
     times = (_seconds(stage.cpu_seconds), _seconds(stage.seconds))
     return (stage.tasks, f"{stage.records:,}", mb[0], rows, mb[1], *times, f"{stage.memory_bytes / 1e6:,.0f}")

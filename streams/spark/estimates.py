@@ -57,7 +57,7 @@ class StageEstimate:
 
     Attributes:
         reads: source topics, and (stage, rows) of earlier ones, by their places in the list of stages.
-        records: what it takes in, and `bytes` their keys and values.
+        records: what it takes in, and `in_bytes` their keys and values.
         results, entries: rows for result topics and changelogs; `out_bytes`: keys and values of all rows that it gives.
         memory_bytes: of the process of one of its tasks.
     """
@@ -68,7 +68,7 @@ class StageEstimate:
     topics: tuple[str, ...]
     stages: tuple[int, ...]
     records: int
-    bytes: int
+    in_bytes: int
     results: int
     entries: int
     out_bytes: int
@@ -174,7 +174,7 @@ class _Read:
     """What was read of a topic: records, bytes of keys and values, and how often each key came."""
 
     records: int = 0
-    bytes: int = 0
+    size_bytes: int = 0
     keys: Counter[bytes | None] = field(default_factory=Counter)
 
     @classmethod
@@ -184,7 +184,7 @@ class _Read:
             if tp.topic == topic:
                 for chunk in step.read(log, wanted):
                     found.records += len(chunk)
-                    found.bytes += int(chunk.key_sizes.clip(0).sum()) + int(chunk.value_sizes.clip(0).sum())
+                    found.size_bytes += int(chunk.key_sizes.clip(0).sum()) + int(chunk.value_sizes.clip(0).sum())
                     found.keys.update(chunk.keys())
         return found
 
@@ -195,7 +195,7 @@ class _Measured:
 
     cpu: list[float] = field(default_factory=list)
     rows: list[Counter[Rows]] = field(default_factory=list)
-    bytes: list[Counter[Rows]] = field(default_factory=list)
+    sizes: list[Counter[Rows]] = field(default_factory=list)
     keys: dict[str, Counter[bytes | None]] = field(default_factory=dict)
 
     @classmethod
@@ -221,7 +221,7 @@ class _Measured:
         tables.finish(stage)
         self.cpu.append(time.process_time() - begun_s)
         self.rows.append(rows)
-        self.bytes.append(sizes)
+        self.sizes.append(sizes)
         for topic, column in keys:
             self.keys.setdefault(topic, Counter()).update(column.to_pylist())
 
@@ -298,7 +298,7 @@ class _Guess:
         return sum(len(whole) for tp, whole in step.ranges.items() if tp.topic in topics)
 
     def _bytes_of(self, topic: str) -> float:
-        return self.read[topic].bytes * self._offsets(self.step, topic) / max(self._offsets(self.whole, topic), 1)
+        return self.read[topic].size_bytes * self._offsets(self.step, topic) / max(self._offsets(self.whole, topic), 1)
 
     def _scale(self, number: int) -> tuple[float, float]:
         """Return how many times the smaller sample the larger is, and the larger one the whole, in offsets of streams."""
@@ -316,7 +316,7 @@ class _Guess:
             before = max(self.few.rows[number][rows], 1)
             power = math.log(max(count / before, 1)) / math.log(doubled) if doubled > 1 else 1.0
             factor = scale ** min(power, GROWTH_MAX)
-            found[rows] = count * factor, self.many.bytes[number][rows] * factor
+            found[rows] = count * factor, self.many.sizes[number][rows] * factor
         return found
 
     def _cpu(self, number: int, stage: Stage) -> float:

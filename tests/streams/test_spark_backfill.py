@@ -270,11 +270,12 @@ def test_the_data_source_reads_ranges_writes_and_streams(log: Log, spark: Any, t
     send_orders(log, 400, seed=7, start_ms=5_000_000)
     spark.dataSource.register(LogflumeDataSource)
     reader = spark.read.format("logflume").option("log", log.where).option("topic", "orders")
-    whole = reader.option("max.records.per.partition", "50").load()
+    whole = reader.option("maxRecordsPerPartition", "50").load()
     assert whole.rdd.getNumPartitions() >= 8
     assert whole.count() == 400
-    ranges = json.dumps({"orders": {"0": [3, 9], "2": [0, 4]}})
-    rows = reader.option("ranges", ranges).load().orderBy("partition", "offset").collect()
+    start, end = ({"orders": dict(zip("012", offsets, strict=True))} for offsets in ((3, -1, -2), (9, -1, 4)))
+    reader = reader.option("startingOffsets", json.dumps(start)).option("endingOffsets", json.dumps(end))
+    rows = reader.schema("offset BIGINT, partition INT").load().orderBy("partition", "offset").collect()
     assert [(row.partition, row.offset) for row in rows] == [(0, n) for n in range(3, 9)] + [(2, n) for n in range(4)]
     log.admin().create_topic("copy", partitions=PARTITIONS)
     columns = ("key", "value", "timestamp_ms")
@@ -287,6 +288,50 @@ def test_the_data_source_reads_ranges_writes_and_streams(log: Log, spark: Any, t
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     assert query.awaitTermination(SPARK_WAIT_S)
     assert spark.sql("SELECT count(*) FROM seen").collect()[0][0] == 400
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_topics_are_tables_and_a_stream_is_written_exactly_once(log: Log, spark: Any, tmp_path: Path) -> None:
+    from logflume.streams.spark import exactly_once, use_logflume
+
+    send_orders(log, 200, seed=7, start_ms=5_000_000)
+    log.admin().create_topic("copy", partitions=PARTITIONS)
+    assert use_logflume(spark, log.where, includeHeaders="true") == ["copy", "items", "orders"]
+    assert sorted(row.tableName for row in spark.sql("SHOW TABLES IN logflume").collect()) == ["copy", "items", "orders"]
+    orders = spark.table("logflume.orders")
+    assert orders.count() == 200
+    ends = log.admin().end_offsets(ORDERS, read_committed=True)
+    few = spark.sql("SELECT partition, offset, headers FROM logflume.orders WHERE offset >= 10 AND offset < 13 AND partition > 0")
+    assert few.rdd.getNumPartitions() == 2, "the partition that a filter leaves out is not read"
+    assert sorted((row.partition, row.offset) for row in few.collect()) == [(p, n) for p in (1, 2) for n in (10, 11, 12)]
+    stream = (
+        spark.readStream.format("logflume")
+        .option("log", log.where)
+        .option("topic", "orders")
+        .option("maxOffsetsPerTrigger", "70")
+    )
+    write = exactly_once(log.where, "copy", name="copier")
+    batches = []
+
+    def twice(frame: Any, batch_id: int) -> None:
+        batches.append(batch_id)
+        for _ in range(2):
+            write(frame, batch_id)
+
+    query = stream.load().writeStream.foreachBatch(twice).trigger(availableNow=True)
+    assert query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(SPARK_WAIT_S)
+    assert len(batches) == -(-sum(ends.values()) // 70)
+    columns = ("key", "value", "timestamp_ms", "partition")
+    rows = [
+        sorted(map(tuple, spark.table(f"logflume.{name}").select(*columns).collect()), key=repr) for name in ("orders", "copy")
+    ]
+    assert rows[0] == rows[1]
+    with pytest.raises(InvalidInput, match=r"'copier' has written \d+ batches to copy, this query is at its batch 0"):
+        write(spark.createDataFrame([("x",)], "value STRING"), 0)
+    with pytest.raises(InvalidInput, match=r"a write needs a column value"):
+        exactly_once(log.where, "copy", name="other")(spark.createDataFrame([("x",)], "key STRING"), 0)
 
 
 @pytest.mark.spark

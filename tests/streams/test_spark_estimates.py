@@ -56,7 +56,7 @@ def test_a_part_of_the_history_tells_of_all_of_it(log: Log) -> None:
     assert 0.5 < stage.results / report.results < 2
     assert stage.cpu_seconds > 0
     assert stage.memory_bytes > 0
-    assert stage.bytes > 3_000 * 20
+    assert stage.in_bytes > 3_000 * 20
 
 
 def test_the_tree_shows_what_comes_of_what_and_json_says_the_same(log: Log) -> None:
@@ -94,7 +94,9 @@ def test_records_of_an_archive_are_part_of_the_sample(log: Log, tmp_path: Path) 
     whole = estimate_backfill(plan_backfill(loader("batch", "direct"), log.where), cores=None)
     log.admin().delete_records(dict(log.admin().end_offsets(ORDERS, read_committed=True)))
     found = estimate_backfill(plan_backfill(loader("batch", "direct"), log.where, history=root), cores=None)
-    assert [(s.records, s.results, s.bytes) for s in found.stages] == [(s.records, s.results, s.bytes) for s in whole.stages]
+    assert [(s.records, s.results, s.in_bytes) for s in found.stages] == [
+        (s.records, s.results, s.in_bytes) for s in whole.stages
+    ]
 
 
 def test_cores_are_those_that_the_settings_say() -> None:
