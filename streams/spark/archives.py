@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
 from .ranges import OffsetRange, RangeLost, read_range
 
-BATCH_RECORDS = 50_000
+BATCH_RECORDS = 100_000
 COLUMNS = ("offset", "timestamp_ms", "key", "value", "headers")
 _NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})-(?P<start>\d{20})-(?P<end>\d{20})\.parquet")
 
@@ -130,7 +130,9 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
     try:
         with system.open_input_file(file.path) as opened:
             parquet = pq.ParquetFile(opened)
-            for batch in parquet.iter_batches(BATCH_RECORDS, columns=list(COLUMNS)):
+            groups = range(parquet.num_row_groups)  # one at a time: how large they are was bounded by who wrote them
+            wanted = list(COLUMNS)
+            for batch in chain.from_iterable(parquet.iter_batches(BATCH_RECORDS, [group], wanted) for group in groups):
                 offsets = batch.column("offset").to_numpy()
                 if len(offsets) and not file.held.start <= offsets[0] <= offsets[-1] < file.held.end:
                     raise ArchiveUnreadable(
@@ -167,13 +169,25 @@ def check_file(file: ArchiveFile) -> None:
 
 
 def _chunk(tp: TopicPartition, rows: Any, offsets: Any) -> Chunk:
-    keys, values, times, found = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp_ms", "headers"))
-    headers = None
-    if any(found):
-        headers = [tuple((header["name"], header["value"]) for header in each) for each in found]
-    chunk = Chunk.from_columns(tp.topic, keys, values, times, partition=tp.partition, headers=headers)
+    found = rows.column("headers")
+    if len(found.flatten()):
+        keys, values, times = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp_ms"))
+        headers = [tuple((header["name"], header["value"]) for header in each) for each in found.to_pylist()]
+        chunk = Chunk.from_columns(tp.topic, keys, values, times, partition=tp.partition, headers=headers)
+    else:
+        chunk = Chunk.from_arrow(tp.topic, rows, partition=tp.partition)
     chunk.offsets, chunk.next_offset = offsets.astype(np.int64), int(offsets[-1]) + 1
     return chunk
+
+
+def header_column(chunk: Chunk) -> Any:
+    """Return the headers of a chunk as an Arrow column: lists of (name, value)."""
+    import pyarrow as pa
+
+    kind = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+    if chunk.header_counts.any():
+        return pa.array([[{"name": name, "value": value} for name, value in each] for each in chunk.headers()], kind)
+    return pa.ListArray.from_arrays(pa.array(np.zeros(len(chunk) + 1, np.int32)), pa.array([], kind.value_type), type=kind)
 
 
 @cache

@@ -17,11 +17,13 @@ from typing import Any
 
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
-from .archives import COLUMNS, ArchiveFile, ArchiveUnreadable, check_file, find_archive, join_history, open_root
+from .archives import COLUMNS, ArchiveFile, ArchiveUnreadable, check_file, find_archive, header_column, join_history, open_root
 from .ranges import OffsetRange, RangeLost, read_range, split
 
 RECORDS_PER_FILE = 1_000_000
 UNFINISHED = ".unfinished"
+GROUP_RECORDS, GROUP_BYTES = 100_000, 64 << 20
+"""Of a row group, which is what is held in memory of a file."""
 
 
 def archive_topic(
@@ -153,24 +155,42 @@ def _write(system: Any, name: str, chunks: Iterator[Chunk]) -> int:
     import pyarrow.parquet as pq
     from pyarrow import fs
 
-    header = pa.struct([("name", pa.string()), ("value", pa.binary())])
-    types = (pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.list_(header))
+    binary = pa.binary()
+    types = (pa.int64(), pa.int64(), binary, binary, pa.list_(pa.struct([("name", pa.string()), ("value", binary)])))
     schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
     unfinished = f"{name}.{os.getpid()}{UNFINISHED}"
     records = 0
-    with system.open_output_stream(unfinished) as opened, pq.ParquetWriter(opened, schema, compression="zstd") as writer:
-        for chunk in chunks:
-            found = [[{"name": name, "value": value} for name, value in each] for each in chunk.headers()]
-            columns = (chunk.offsets, chunk.timestamps_ms, chunk.keys(), chunk.values(), found)
-            arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-            records += len(chunk)
+    options: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_statistics": ["offset", "timestamp_ms"]}
+    with system.open_output_stream(unfinished) as opened, pq.ParquetWriter(opened, schema, **options) as writer:
+        for group in grouped(chunks):
+            batches = []
+            for chunk in group:
+                plain = chunk.to_arrow()
+                key, value = (plain.column(name).cast(binary) for name in ("key", "value"))
+                columns = [plain.column("offset"), plain.column("timestamp_ms"), key, value, header_column(chunk)]
+                batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+                records += len(chunk)
+            writer.write_table(pa.Table.from_batches(batches))
     if isinstance(system, fs.LocalFileSystem):
         _sync(Path(unfinished))
     system.move(unfinished, name)
     if isinstance(system, fs.LocalFileSystem):
         _sync(Path(name).parent)
     return records
+
+
+def grouped(chunks: Iterator[Chunk]) -> Iterator[list[Chunk]]:
+    """Yield chunks in groups that a reader takes at a time: a group is full with GROUP_RECORDS or GROUP_BYTES."""
+    group: list[Chunk] = []
+    records = size_bytes = 0
+    for chunk in chunks:
+        group.append(chunk)
+        records, size_bytes = records + len(chunk), size_bytes + len(chunk.buffer)
+        if records >= GROUP_RECORDS or size_bytes >= GROUP_BYTES:
+            yield group
+            group, records, size_bytes = [], 0, 0
+    if group:
+        yield group
 
 
 def _sync(path: Path) -> None:

@@ -48,6 +48,7 @@ from pyspark.sql.types import StructType
 
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 
+from .archives import header_column
 from .ranges import OffsetRange, check_available, read_range, split
 from .source_options import LATEST, Edge, SourceOptions, offsets_at, parse_options
 from .values import ValueForm, ValueReader
@@ -177,19 +178,9 @@ def arrow_batch(chunk: Chunk, reader: ValueReader | None, columns: Sequence[str]
         "timestamp_ms": lambda: narrow.column("timestamp_ms"),
         "key": lambda: narrow.column("key").cast(pa.binary()),
         "value": lambda: narrow.column("value").cast(pa.binary()),
-        "headers": lambda: _headers(chunk),
+        "headers": lambda: header_column(chunk),
     }
     return pa.RecordBatch.from_arrays([made[name] if name in made else ways[name]() for name in columns], names=list(columns))
-
-
-def _headers(chunk: Chunk) -> Any:
-    import pyarrow as pa
-
-    header_type = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
-    if chunk.header_counts.any():
-        rows = [[{"name": name, "value": value} for name, value in headers] for headers in chunk.headers()]
-        return pa.array(rows, header_type)
-    return pa.ListArray.from_arrays(pa.array([0] * (len(chunk) + 1), pa.int32()), pa.array([], header_type.value_type))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
