@@ -23,7 +23,7 @@ from logflume.streams.seams import Plan, changelog_topic
 
 from .archives import Archive, find_archive, join_history, left_to_the_log
 from .handover import BackfillReport, hand_over_producer, install
-from .ranges import OffsetRange, check_available
+from .ranges import OffsetRange, check_available, check_partitions
 from .steps import Progress, StepPlan, StepRunner, refuse_global_tables
 
 
@@ -126,12 +126,14 @@ def run_backfill(
         check_unused(log, backfill.application, is_stable=True)
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
         check_available(log, left)
+        check_partitions(log, backfill.ranges)
         before = set(log.admin().list_topics(include_internal=True))
         try:
             topics = prepare_topics(plan, log.admin())
             failpoint("after-topics")
             step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive)
             result = runner.run(step, plan, on_progress)
+            check_partitions(log, backfill.ranges)
             failpoint("after-job")
             report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)
             result.release()

@@ -198,8 +198,13 @@ def test_what_is_available_now_is_what_was_there_when_it_began(tmp_path: Path) -
 
 
 def test_options_of_a_table_stand_twice_and_are_taken_once() -> None:
-    twice = LogflumeDataSource({"log": "h:1", "topic": "t", "option.log": "h:1", "option.topic": "t"})
-    assert twice.schema() == LogflumeDataSource({"log": "h:1", "topic": "t"}).schema()
+    given = {"log": "h:1", "topic": "t"}
+    of_table = (
+        given | {f"option.{name}": value for name, value in given.items()} | {"provider": "logflume", "serialization.format": "1"}
+    )
+    assert LogflumeDataSource(of_table).schema() == LogflumeDataSource(given).schema()
+    with pytest.raises(InvalidInput, match="unknown option of the logflume data source 'startoffsets'; did you mean"):
+        LogflumeDataSource(of_table | {"startOffsets": "1", "option.startOffsets": "1"}).schema()
 
 
 @pytest.mark.parametrize(("text", "literal"), [("a", "'a'"), ("it's", r"'it\'s'"), ("a\\b", r"'a\\b'")])
